@@ -58,7 +58,8 @@ lint: $(STAMP) ## check style, format and types
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo --no-cache
 
-docs: $(STAMP) ## build the documentation site into site/, strictly: a broken link is an error
+docs: $(STAMP) ## build the documentation site into site/, strictly: a broken link, command or number is an error
+	$(PYTEST) docs/checks/*.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 format: $(STAMP) ## rewrite the code in the project's format

@@ -15,7 +15,7 @@ import torch
 from harness.own_modules import HuggingFace, Sentences
 from harness.scripted_masking import KeepsRows, SavesEveryBatch, loader_of, quiet_trainer
 from harness.stateful_loader import StatefulLoader
-from harness.token_batches import MaskedTagger, SumTagger, Tagger, token_batches, tokens_in
+from harness.token_batches import MaskedTagger, SkipsBatches, SumTagger, Tagger, token_batches, tokens_in
 from lightning.pytorch.plugins.precision import MixedPrecision
 from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy, ModelParallelStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -130,21 +130,13 @@ def test_a_batch_without_items_adds_nothing_although_its_loss_is_not_a_number(
     assert distance(module, on_large_batches(Tagger(), batches, speed, clip_norm=clip)) < 1e-12
 
 
-SKIPPED = (0, 3, 5, 9)  # first in a window, last in one, inside, and the last batch
-
-
-class SkipsBatches(Tagger):
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor | None:
-        return None if batch_idx in SKIPPED else super().training_step(batch, batch_idx)
-
-
 @pytest.mark.filterwarnings("ignore:.training_step. returned .None.")
 def test_a_training_step_that_returns_none_adds_neither_gradient_nor_items() -> None:
     batches = token_batches(COUNTS)
     module = SkipsBatches()
     speed = fit(module, by_items(), batches)
     left = [
-        (inputs, torch.full_like(target, -100) if index in SKIPPED else target)
+        (inputs, torch.full_like(target, -100) if index in module.skipped else target)
         for index, (inputs, target) in enumerate(batches)
     ]
     assert speed.history[0].items == 17 + 1

@@ -23,7 +23,7 @@ from harness.scripted_masking import (
     quiet_trainer,
 )
 from harness.stateful_loader import StatefulLoader
-from harness.token_batches import MaskedTagger, SumTagger, Tagger, token_batches, tokens_in
+from harness.token_batches import MaskedTagger, SkipsBatches, SumTagger, Tagger, token_batches, tokens_in
 from lightning.pytorch.callbacks import OnExceptionCheckpoint
 from lightning.pytorch.plugins.precision import MixedPrecision
 
@@ -82,6 +82,7 @@ ROWS = {
     ),
     "items, by samples": Row(Tagger, lambda: by_items(AccumulationSchedule({0: 1, 6: 3, 14: 5}, by="samples")), TOKENS),
     "items": Row(Tagger, lambda: by_items(FOUR), TOKENS),
+    "items, and batches without a loss": Row(SkipsBatches, lambda: by_items(FOUR), TOKENS),
     "items that are summed": Row(SumTagger, lambda: by_items(FOUR, loss_is="sum"), TOKENS),
     "a budget of items": Row(Tagger, lambda: by_items(TokenBudget(30)), TOKENS),
     "items of the counter, and the monitor": Row(
@@ -158,7 +159,7 @@ class Run:
         assert monitors[0] == monitors[1]
 
 
-@pytest.mark.filterwarnings("ignore:The policy wants windows")
+@pytest.mark.filterwarnings("ignore:The policy wants windows", "ignore:.training_step. returned .None.")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.bug_report(
@@ -195,6 +196,7 @@ PLACES = ["on_train_batch_start", "on_before_backward", "on_before_optimizer_ste
 
 
 @pytest.mark.filterwarnings("ignore:The policy wants windows", "ignore:The checkpoint lies inside a window")
+@pytest.mark.filterwarnings("ignore:.training_step. returned .None.")
 @pytest.mark.parametrize("hook", [*PLACES, "on_validation_batch_end"])
 @pytest.mark.parametrize("name", ROWS)
 def test_an_exception_at_any_place_leaves_nothing_behind_and_its_checkpoint_goes_on(

@@ -87,12 +87,14 @@ def test_the_fused_head_in_float16_loses_no_gradient(scale: float, reduction: st
 
 
 @pytest.mark.usefixtures("_no_head_is_too_small")
-def test_float16_sums_over_many_rows_of_one_class_do_not_overflow() -> None:
-    hidden = torch.full((4096, 1), 8.0, dtype=torch.float16)
-    weight = torch.zeros(40, 1, dtype=torch.float16, requires_grad=True)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])  # whose sum stops at a fraction
+def test_sums_of_half_types_over_many_rows_of_one_class_neither_overflow_nor_stop(dtype: torch.dtype) -> None:
+    hidden = torch.full((4096, 1), 8.0, dtype=dtype)
+    weight = torch.zeros(40, 1, dtype=dtype, requires_grad=True)
     as_linear_cross_entropy(hidden, weight, torch.zeros(4096, dtype=torch.long), 1.0).backward()
     assert weight.grad is not None
     assert weight.grad[0].item() == pytest.approx(8 * (1 / 40 - 1), rel=1e-2)
+    assert weight.grad[1].item() == pytest.approx(8 / 40, rel=1e-2)
 
 
 @pytest.mark.usefixtures("both_paths_of_the_cpu")

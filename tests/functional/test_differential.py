@@ -308,8 +308,8 @@ def one_case_of_the_fused_head(generator: random.Random, seen: Counter[str], wid
         *leaves[:2], target, delta, bias=bias, weight=class_weight, return_counts=True, **options
     )
     assert tuple(map(int, found)) == counts
-    if delta == 1.0 and class_weight is None:
-        plain = linear_cross_entropy(*leaves[:2], target, linear_bias=bias, **options)
+    if delta == 1.0:
+        plain = linear_cross_entropy(*leaves[:2], target, linear_bias=bias, weight=class_weight, **options)
         assert torch.equal(plain.nan_to_num(), loss.nan_to_num())
     assert_near(loss.reshape(expected.shape), expected, dtype)
     # an upstream gradient times a probability times a hidden state or a weight

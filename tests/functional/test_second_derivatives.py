@@ -19,7 +19,8 @@ Loss = Callable[..., Tensor]
 GENERATOR = torch.Generator().manual_seed(0)
 LOGITS = torch.randn(4, 5, generator=GENERATOR, dtype=torch.float64)
 HEAD = torch.randn(6, 5, generator=GENERATOR, dtype=torch.float64)
-TARGET = torch.tensor([0, 1, 2, 3])
+TARGET, IGNORING = torch.tensor([0, 1, 2, 3]), torch.tensor([0, 4, -100, 2])
+WEIGHT = torch.tensor([1.0, 2.0, 0.5, 3.0, 0.1], dtype=torch.float64)
 LABELS = (torch.rand(4, 5, generator=GENERATOR) < 0.4).long()
 
 
@@ -34,9 +35,13 @@ def with_head(loss: Loss) -> Loss:
 SEVERAL_LABELS = ("multilabel_as_cross_entropy", "bce_loss", "multilabel_softmax_loss", "multilabel_sparse_loss")
 SEVERAL_LABELS += ("asymmetric_loss",)
 LOSSES: dict[str, tuple[Loss, Loss]] = {  # the function, and a call of it
-    **{name: (method.loss, with_target(method.loss, **method.all_loss_arguments)) for name, method in METHODS.items()},
+    **{
+        name: (method.loss, with_target(method.loss, IGNORING, weight=WEIGHT, **method.all_loss_arguments))
+        for name, method in METHODS.items()
+    },
     **{name: (getattr(functional, name), with_target(getattr(functional, name), LABELS)) for name in SEVERAL_LABELS},
     "as_cross_entropy": (as_cross_entropy, with_target(as_cross_entropy, delta=0.1)),
+    "as_cross_entropy, weighted": (as_cross_entropy, with_target(as_cross_entropy, IGNORING, delta=0.5, weight=WEIGHT)),
     "as_cross_entropy, margin 1": (as_cross_entropy, with_target(as_cross_entropy, delta=1.0)),
     "as_linear_cross_entropy": (as_linear_cross_entropy, with_head(as_linear_cross_entropy)),
     "linear_cross_entropy": (linear_cross_entropy, with_head(linear_cross_entropy)),
@@ -61,7 +66,7 @@ def second_derivative(loss: Callable[[Tensor], Tensor]) -> Tensor:
 @pytest.mark.bug_report(
     "pytorch/pytorch#91469", "Second derivatives of a compiled function are wrong, without an error."
 )
-def test_a_second_derivative_is_right_or_refused(
+def test_the_first_derivative_is_right_and_the_second_right_or_refused(
     name: str, few_logits: bool, reduction: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for kernel in (cross_entropy, head_loss):
@@ -71,6 +76,7 @@ def test_a_second_derivative_is_right_or_refused(
         with pytest.raises(RuntimeError, match=r"differentiated once, .* create_graph=True: .*as_cross_entropy"):
             second_derivative(loss)
     else:
+        assert torch.autograd.gradcheck(loss, LOGITS.clone().requires_grad_())
         assert torch.autograd.gradgradcheck(loss, LOGITS.clone().requires_grad_())
         assert second_derivative(loss).any()
 

@@ -62,6 +62,15 @@ class Tagger(pl.LightningModule):
         return self.optimizer(groups, lr=0.01)
 
 
+class SkipsBatches(Tagger):
+    """Has no loss in some batches: first in a window, last in one, inside, and the last batch of ten."""
+
+    skipped = (0, 3, 5, 9)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor | None:
+        return None if batch_idx in self.skipped else super().training_step(batch, batch_idx)
+
+
 class SumTagger(Tagger):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor | None:
         return self.losses([batch]).sum()

@@ -130,8 +130,6 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         self.lr_interval, self.lr_scale = lr_interval, lr_scale
         self._weights, self._rates = ItemWeights(items, loss_is), ScaledRates(self._batches_in_step)
         self._ranks = 1
-        self._given = 1  # trainer.accumulate_grad_batches before fit
-        self._reads = self._counts_sizes = self._needs_masking = False
         self._training = False  # a search of the learning rate may load a checkpoint while it is
         self._steps_before = 0  # optimizer steps before the window
         super().__init__()
@@ -145,7 +143,6 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         self.history: list[AccumulationWindow] = []
         self._window, self._next_length = OpenWindow(), None  # type: OpenWindow, int | None  # what the policy has said
         self._saved: dict[str, Any] | None = None  # gradients of a checkpoint's open window, until training goes on
-        self._unwritten: tuple[int, int, Any] | None = None  # the latest step, its batches and loss, unless logged
         self._batch_items: Any = None  # None if they come later
         self._computed = False  # whether the batch's loss has been: an optimizer may compute it several times in a step
 
@@ -163,7 +160,6 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
         if self._fitting:
-            self._given = trainer.accumulate_grad_batches
             self._window, self._saved, self._warned = OpenWindow(), None, False  # unless a checkpoint has others
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -171,10 +167,6 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         self._weights.start(pl_module)
         refuse(trainer, pl_module, self, self._weights.source)
         self._ranks = windows.ranks_with_own_batches(trainer)[1]
-        counts_masking = windows.find_counter(pl_module) is not None
-        self._needs_masking = self._by == "samples" or self._weights.source == "masking_counter"
-        self._counts_sizes = self._by == "samples" and not counts_masking
-        self._reads = counts_masking or self._counts_sizes or self._weights.source is not None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_train_start(trainer, pl_module)
@@ -210,15 +202,15 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
                 parameter.grad = saved["gradients"][name].to(parameter.device) * ranks
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.log_every_n_steps:  # type: ignore[attr-defined]
-            self._write(trainer)
+        super().on_train_end(trainer, pl_module)
         self._leave(trainer)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._leave(trainer)
 
     def _leave(self, trainer: Trainer) -> None:
-        trainer.accumulate_grad_batches, self._training = self._given, False
+        if self._training:  # otherwise it may be what was refused
+            trainer.accumulate_grad_batches, self._training = 1, False
         self._rates.leave()
         self._weights.leave()
 
@@ -233,7 +225,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
             if self._ranks > 1:  # all of which have a loss to sum, also where training_step returns None
                 self.counter(pl_module).weigh(0.0, torch.zeros((), device=pl_module.device))
         self._computed = False
-        if self._counts_sizes:
+        if self._by == "samples" and windows.find_counter(pl_module) is None:
             self._batch_samples = torch.tensor([0, self._size(batch), 0, 0])
         self._batch_items = self._weights.count(pl_module, batch, batch_idx)
 
@@ -281,7 +273,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
                 f"Use an optimizer that computes it once, or remove {type(self).__name__}."
             )
         counter, weights = self.counter(pl_module), self._weights
-        if self._counts_sizes:
+        if self._by == "samples" and counter is self._sizes:
             self._sizes.update(MaskingCounts(*self._batch_samples))
         if weights.source == "masking_counter":
             self._batch_items = weights.counted(counter)
@@ -324,13 +316,15 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
             return
         window.is_open = False
         window.accumulated += 1
-        if self._needs_masking and windows.find_counter(pl_module) is not None:
-            self.counter(pl_module).refuse_silence(pl_module, outputs)
+        masking = windows.find_counter(pl_module)
+        if masking is not None and (self._by == "samples" or weights.source == "masking_counter"):
+            masking.refuse_silence(pl_module, outputs)
         counts, items, loss = sums  # type: Tensor, Any, Any
         batches, numbers = self._ranks * window.accumulated, counts
         if isinstance(items, Tensor):
             numbers = torch.cat([counts.to(items), items.reshape(1)])
-        read: list[Any] = numbers.tolist() if self._reads else [0, 0]  # the window's one host read
+        counted = masking is not None or self._by == "samples" or weights.source is not None
+        read: list[Any] = numbers.tolist() if counted else [0, 0]  # the window's one host read
         masked, samples, items = int(read[0]), int(read[1]), read[4] if isinstance(items, Tensor) else items
         length = trainer.fit_loop.batch_idx + 1 - window.first_batch  # more than has gradients, where those were lost
         factor = weights.factor(float(batches) if weights.source is None else items, 1, window.length)
@@ -353,9 +347,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
                     "dropped. Have the loader leave such batches out."
                 )
             return
-        self._unwritten = steps - 1, length, 0.0 if loss is None else loss * factor
-        if windows.is_written(trainer, steps - 1):
-            self._write(trainer)
+        self.log_step(trainer, steps - 1, length, 0.0 if loss is None else loss * factor)
 
     def _decide(self, window: AccumulationWindow) -> int:
         """The length wanted after ``window``."""
@@ -415,11 +407,8 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
                 f"has since set it to {trainer.accumulate_grad_batches}, which corrupts gradients: remove what does so."
             )
 
-    def _write(self, trainer: Trainer) -> None:
-        """Log the latest step, if it is not logged yet."""
-        if self._unwritten is None:
-            return
-        (step, length, loss), self._unwritten = self._unwritten, None
+    def write_step(self, trainer: Trainer, step: int, *what: Any) -> None:
+        length, loss = what
         metrics = {"accumulation/steps": float(length), "accumulation/loss": float(loss)}
         for group, rate in enumerate(self._rates.used, 1):
             of_group = f"/pg{group}" if len(self._rates.used) > 1 else ""

@@ -7,7 +7,6 @@ from typing import Any, Literal, NamedTuple
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
-from torch import Tensor
 
 from as_lightning.callbacks import window as windows
 from as_lightning.functional.argument_checks import check_choice
@@ -85,8 +84,6 @@ class MaskingMonitor(windows.WindowCallback):
         self._open_epoch: int | None = None  # the epoch that the counts below belong to; None before its first window
         self._epoch = torch.zeros(4, dtype=torch.int64)  # the counts of its windows
         self._steps = 0  # optimizer steps at the end of the latest window
-        # the latest step, unless it is written: its number, counts, accumulation and margin
-        self._unwritten: tuple[int, Tensor, int, float | None] | None = None
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_fit_start(trainer, pl_module)
@@ -121,16 +118,10 @@ class MaskingMonitor(windows.WindowCallback):
         step = trainer.global_step - 1 if pl_module.automatic_optimization else trainer.fit_loop.total_batch_idx
         deltas = {loss.delta for loss in counter.losses}
         delta = getattr(pl_module, "current_delta", deltas.pop() if len(deltas) == 1 else None)
-        self._unwritten = step, counts, trainer.accumulate_grad_batches, delta
-        if windows.is_written(trainer, step):
-            self._write(trainer)
+        self.log_step(trainer, step, counts, trainer.accumulate_grad_batches, delta)
 
-    def _write(self, trainer: Trainer) -> None:
-        """Write the latest step, if it is not written yet."""
-        if self._unwritten is None:
-            return
-        step, window, accumulated, delta = self._unwritten
-        self._unwritten = None
+    def write_step(self, trainer: Trainer, step: int, *what: Any) -> None:
+        window, accumulated, delta = what
         *counts, samples_of_epoch = torch.cat([window, self._epoch[1:2].to(window.device)]).tolist()
         masked_samples, samples, masked_classes, classes = counts
         samples_seen = self._samples_before + samples_of_epoch
@@ -146,10 +137,6 @@ class MaskingMonitor(windows.WindowCallback):
         if self._open_epoch is not None:  # at the end of an epoch the bar shows the epoch's
             trainer.progress_bar_metrics["masked"] = metrics["masking/sample_ratio"]
         windows.publish(trainer, metrics, step=samples_seen if self.step == "samples" else step)
-
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.log_every_n_steps:  # type: ignore[attr-defined]
-            self._write(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._open_epoch is None:  # no window has ended in it

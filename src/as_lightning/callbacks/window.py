@@ -88,12 +88,6 @@ def can_save_open_window(trainer: Trainer, length: int | None = None) -> bool:
     return trainer.world_size == 1 or not (preempted or trainer.interrupted)
 
 
-def is_written(trainer: Trainer, step: int) -> bool:
-    """Whether the loggers get this step: as Lightning says for its own metrics, and the first one."""
-    every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
-    return every > 0 and (step == 0 or (step + 1) % every == 0 or trainer.should_stop)
-
-
 def publish(trainer: Trainer, metrics: dict[str, float], step: int) -> None:
     """Hand metrics to every logger and to the callbacks; ``pl_module.log`` costs over a millisecond a step."""
     values = {name: torch.tensor(value, dtype=torch.float64) for name, value in metrics.items()}
@@ -140,6 +134,7 @@ class WindowCallback(Callback):
         self._fitting = True
         self._sizes = MaskingCounter()  # of a module without a masking counter
         self._saved_sums: Tensor | None = None  # of the open window of a checkpoint, until training goes on
+        self._unwritten: tuple[Any, ...] | None = None  # the latest step and what it was, unless it is written
         self._forget()
 
     def _forget(self) -> None:
@@ -147,6 +142,24 @@ class WindowCallback(Callback):
 
     def on_window_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, sums: WindowSums) -> None:
         """Lightning steps on this batch, with these ``outputs``; ``sums`` are those of all batches and ranks."""
+
+    def write_step(self, trainer: Trainer, step: int, *what: Any) -> None:
+        """Publish an optimizer step of which `log_step` was told ``what``."""
+
+    def log_step(self, trainer: Trainer, step: int, *what: Any) -> None:
+        """Write the step if Lightning writes its own metrics there, or if it is the first or will be the last one."""
+        self._unwritten, every = (step, *what), trainer.log_every_n_steps  # type: ignore[attr-defined]
+        if every > 0 and (step == 0 or (step + 1) % every == 0 or trainer.should_stop):
+            self._write(trainer)
+
+    def _write(self, trainer: Trainer) -> None:
+        if self._unwritten is not None:
+            latest, self._unwritten = self._unwritten, None
+            self.write_step(trainer, *latest)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.log_every_n_steps:  # type: ignore[attr-defined]
+            self._write(trainer)
 
     def counter(self, pl_module: LightningModule) -> MaskingCounter:
         return find_counter(pl_module) or self._sizes
@@ -170,6 +183,7 @@ class WindowCallback(Callback):
             return
         self._saved_sums = None
         if trainer.global_step == 0:  # not the continuation of an earlier fit
+            self._unwritten = None
             self._forget()
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         callbacks.remove(self)  # it must have noted a batch when others save a checkpoint after it

@@ -39,10 +39,7 @@ def test_a_value_that_this_package_refuses_is_a_mistake_and_one_that_breaks_else
             ModuleNotFoundError("No module named 'pooch'", name="pooch"),
             'this needs the package pooch: pip install "as-',
         ),
-        (
-            ValueError("Config group override must be a string or a list. Got NoneType"),
-            "chosen by the name of",
-        ),
+        (ValueError("Config group override must be a string or a list. Got NoneType"), "chosen by the name of"),
         (OverrideParseException("digits", "no viable alternative"), "got 'digits': did you mean experiment=digits?"),
         (
             ConfigCompositionException("Ambiguous value for argument 'method=a,b'\n1. To"),
@@ -109,10 +106,7 @@ def test_what_a_library_raises_without_hydra_keeps_its_stack_trace(error):
         ("trainer.max_epochs=two", "trainer.max_epochs must be an integer of at least 1, or -1 .*, got 'two'"),
         ("trainer.max_epochs=true", "trainer.max_epochs must be an integer of at least 1, or -1 .*, got True"),
         ("model=text_transformer", "the model does not fit the data, .*in_channels.*: .*TextTransformer"),
-        (
-            "model.dropout=2",
-            "the settings of model are refused: dropout probability has to be between 0 and 1",
-        ),
+        ("model.dropout=2", "the settings of model are refused: dropout probability has to be between 0 and 1"),
         ("method.delta=2", r"method.delta must be a number in \[0, 1\], got 2: leave it out for the default"),
         ("data.score=null", "got data.score=None: there are: accuracy, balanced_accuracy, f1_macro"),
         ("optimizer._target_=torch.optim.Adamm", "_target_=torch.optim.Adamm cannot be loaded"),

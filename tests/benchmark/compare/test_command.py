@@ -175,10 +175,14 @@ def test_runs_of_other_settings_in_the_folder_are_refused_by_their_names_and_tho
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")} == runs
 
 
-def test_a_folder_without_a_run_takes_any_settings(as_lightning_compare, tmp_path, monkeypatch) -> None:
+def test_a_terminated_comparison_says_so_and_its_folder_without_a_run_takes_any_settings(
+    as_lightning_compare, tmp_path, monkeypatch
+) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(RunRecorder, "on_train_start", lambda *_: signal.raise_signal(signal.SIGTERM))
-        assert as_lightning_compare(*reviews(tmp_path)).error == 128 + signal.SIGTERM
+        stopped = as_lightning_compare(*reviews(tmp_path))
+    assert stopped.error == 128 + signal.SIGTERM
+    assert "as-lightning-compare: stopped; the same command again goes on from here" in stopped.complained
     assert as_lightning_compare(*reviews(tmp_path), "data.batch_size=3").error == 0
 
 
@@ -229,13 +233,6 @@ def test_a_module_and_a_loss_of_ones_own_in_the_working_directory_are_compared(
     assert again.error == 0, again
     assert all(path.stat().st_mtime_ns != time for path, time in before.items() if path.exists())
     assert ComparisonRecord.read(folder).commands[0].endswith("+module.hidden=4")
-
-
-def test_a_comparison_that_is_terminated_says_so_and_has_the_signals_status(as_lightning_compare, monkeypatch) -> None:
-    monkeypatch.setattr(RunRecorder, "on_train_start", lambda *_: signal.raise_signal(signal.SIGTERM))
-    stopped = as_lightning_compare("experiment=digits", "methods=as_softmax", *SHORT)
-    assert stopped.error == 128 + signal.SIGTERM
-    assert "as-lightning-compare: stopped; the same command again goes on from here" in stopped.complained
 
 
 def test_a_comparison_that_is_interrupted_says_so_and_goes_on(as_lightning_compare, tmp_path, monkeypatch) -> None:
@@ -331,11 +328,8 @@ OF_OWN = [
     [
         (["methods=as_softmx"], "there is no method=as_softmx: did you mean as_softmax"),
         (["methods=softmax,as_softmax", "optimizer.lrr=1"], "there is no optimizer.lrr: did you mean lr?"),
-        (["methods=softmax,as_softmax", "experiment=digts"], "there is no experiment=digts: did you mean digits"),
-        (["method.dleta=0.2"], "did you mean delta"),
         (["method.dleta=0.05,0.2"], "did you mean delta"),
         (["method.tau=2"], "no method of the comparison has method.tau"),
-        (["method.delta=2"], "method.delta must be a number in [0, 1], got 2"),
         (["ckpt_path=last.ckpt"], "a comparison tunes the optimizer, which ckpt_path would bring"),
         (["method.delta_warmup.ratio=0.1,0.2"], "method.delta_warmup.ratio cannot be swept in a comparison"),
         (["method.delta=0.05,0.1,0.2,0.3", "trials=3"], "trials=3 cannot try all 4 values of delta (0.05, 0.1, 0.2, 0"),
@@ -344,7 +338,6 @@ OF_OWN = [
         (["optimizer.lr=fast"], "the settings of optimizer or lr_scheduler are refused"),
         (["name=../x"], "name=../x cannot name a folder below comparisons"),
         (["data=text_file", "data.path=none.csv"], "none.csv: give its full path, or set data_dir"),
-        (["data=text_file"], "data.path has no value: add data.path=..."),
         (["data=text_file", "data.path=a, b.csv"], "a value that holds a comma needs quotes inside the shell's"),
         (["data.path=x.csv"], "these data have no data.path: add data=audio_folder or data=conll or data="),
         (
@@ -368,7 +361,6 @@ OF_OWN = [
         (["candidates={wide: [model.chanels=9]}"], "there is no model.chanels: did you mean channels"),
         (["candidates={wide: model.width=9}"], "candidates.wide must be a list of overrides, as ["),
         (["candidates={a: [optimizer=sgd], b: [optimizer=sgd]}"], "a and b are the same run: leave one out, or change"),
-        (["candidates={same: []}"], "baseline and same are the same run"),
         (["candidates={less: [data.split_seed=7]}"], "less has other validation or test examples"),
         (["candidates={wide: [model.width=256"], "expected candidates={name: [setting=value, ...]}, got"),
         (["n_jobs=0"], "n_jobs must be an integer of at least 1, got 0"),

@@ -5,12 +5,10 @@ from __future__ import annotations
 import sys
 from collections import Counter
 
-import pytest
 import torch
 from harness.data_settings import TEXT
 
 from as_lightning.benchmark.data.digits import Digits
-from as_lightning.benchmark.data.text.data_module import Sentence
 from as_lightning.benchmark.data.text.standard_library import Docstrings, docstring_paragraphs, source_files
 
 
@@ -31,21 +29,14 @@ def test_digits_are_split_disjoint_complete_and_stratified_and_a_batch_is_images
     assert data.num_classes == 10
 
 
-@pytest.fixture(scope="module")
-def docstrings() -> dict[str, list[Sentence]]:
-    return Docstrings(**TEXT).read_splits()
-
-
-def test_classes_are_public_standard_modules_each_in_every_split_and_large_enough(docstrings):
+def test_docstrings_are_split_80_10_10_and_classes_are_public_modules_large_enough_and_in_every_split():
+    docstrings = Docstrings(**TEXT).read_splits()
     sizes = Counter(sentence.label for rows in docstrings.values() for sentence in rows)
     assert len(sizes) > 50
     assert min(sizes.values()) >= 30
     assert all(module in sys.stdlib_module_names and not module.startswith("_") for module in sizes)
     assert all({sentence.label for sentence in rows} == set(sizes) for rows in docstrings.values())
-
-
-def test_docstrings_are_split_disjoint_and_80_10_and_10_percent(docstrings):
-    total = sum(map(len, docstrings.values()))
+    total = sizes.total()
     assert len({sentence for rows in docstrings.values() for sentence in rows}) == total
     assert [round(len(docstrings[name]) / total, 2) for name in ("train", "validation", "test")] == [0.8, 0.1, 0.1]
 

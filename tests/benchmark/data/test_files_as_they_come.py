@@ -10,9 +10,6 @@ import pytest
 from harness.data_settings import IMAGES, PLAIN, TEXT
 from harness.made_files import write_images
 
-from as_lightning.benchmark.data.base import collected_messages
-from as_lightning.benchmark.data.files import FileTree
-from as_lightning.benchmark.data.folder_classes import find_classes
 from as_lightning.benchmark.data.image.image_folder import ImageFolder
 from as_lightning.benchmark.data.text.tagging import Conll, read_conll
 from as_lightning.benchmark.data.text.text_file import TextFile, read_table
@@ -89,15 +86,6 @@ def test_a_folder_of_images_is_read_whatever_the_forms_and_capitals_of_its_names
     assert data.class_names == [NFC, "dog"]
     assert [data.splits[split].targets.bincount().tolist() for split in data.splits] == [[16, 8], [2, 1], [4, 3]]
     assert all(unicodedata.is_normalized("NFC", name) for name in data.example_names("test"))
-
-
-def test_files_of_another_kind_are_counted_and_named(tmp_path):
-    for name in ("a/1.txt", "a/2.HEIC", "b/3.txt", "b/4.heic", "b/note"):
-        (tmp_path / "set" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "set" / name).touch()
-    with collected_messages() as messages:
-        find_classes(FileTree(tmp_path / "set"), (".txt",), "texts")
-    assert messages == [f"{tmp_path}/set: files of other kinds are left out: 2 .heic, 1 without a suffix"]
 
 
 def test_quotation_marks_are_text_where_the_setting_says_so(tmp_path):

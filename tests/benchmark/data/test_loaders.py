@@ -12,6 +12,7 @@ from harness.data_on_two_ranks import Numbered, Watches
 from harness.scripted_masking import quiet_trainer
 from hypothesis import given
 from hypothesis import strategies as st
+from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import RandomSampler
 
 from as_lightning.benchmark.data.digits import Digits
@@ -26,31 +27,24 @@ def test_every_index_comes_once_whatever_the_seed_and_the_epoch(length, seed, ep
     assert len(order) == length
 
 
-def order_of(data: Digits, epoch: int) -> list[int]:
-    loader = data.train_dataloader()
-    loader.sampler.set_epoch(epoch)
-    return torch.cat([targets for _, targets in loader]).tolist()
-
-
-def test_the_order_depends_on_the_runs_seed_and_the_epoch_and_not_on_the_random_state():
+def test_the_order_depends_on_the_runs_seed_and_the_epoch_and_neither_reads_nor_moves_the_random_state():
     data = Digits()
     data.setup()
-    torch.manual_seed(3)
-    first = order_of(data, 1)
-    torch.rand(7)
-    assert order_of(data, 1) == first
-    assert order_of(data, 2) != first
-    torch.manual_seed(4)
-    assert order_of(data, 1) != first
 
+    def order_of(seed: int, epoch: int) -> list[int]:
+        torch.manual_seed(seed)
+        torch.rand(seed + epoch)
+        before = torch.get_rng_state()
+        loader = data.train_dataloader()
+        loader.sampler.set_epoch(epoch)
+        order = torch.cat([targets for _, targets in loader]).tolist()
+        for other in (data.val_dataloader(), data.test_dataloader()):
+            list(other)
+        assert torch.equal(torch.get_rng_state(), before)
+        return order
 
-def test_loading_batches_leaves_the_random_state_alone():
-    data = Digits()
-    data.setup()
-    before = torch.get_rng_state()
-    for loader in (data.train_dataloader(), data.val_dataloader(), data.test_dataloader()):
-        list(loader)
-    assert torch.equal(torch.get_rng_state(), before)
+    assert order_of(3, 1) == order_of(3, 1)
+    assert len({tuple(order_of(*of)) for of in ((3, 1), (3, 2), (4, 1))}) == 3
 
 
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=80)
@@ -99,12 +93,6 @@ def test_the_order_of_shuffled_batches_is_a_function_of_seed_and_epoch():
     assert len({str(batches(seed, epoch)) for seed in range(3) for epoch in range(3)}) == 9
 
 
-def test_the_batches_of_a_pool_do_not_come_in_the_order_of_their_lengths():
-    sampler = LengthBatchSampler(range(64), 4, False, lengths=list(range(64)), shuffle=True)
-    assert sorted(sampler) == [list(range(start, start + 4)) for start in range(0, 64, 4)]
-    assert list(sampler) != sorted(sampler)
-
-
 LENGTH, BATCH = 22, 4
 BATCHES = -(-LENGTH // BATCH)
 
@@ -146,39 +134,20 @@ def test_a_loader_goes_on_behind_the_batches_that_were_given(given, num_workers)
     assert batches(resumed, 3) == batches(undisturbed, 3)
 
 
-def test_batches_that_were_given_are_not_loaded_again():
-    resumed = loader()
-    resumed.load_state_dict({"epoch": 0, "batches": 4})
-    assert [number for batch in resumed for number in batch.tolist()] == resumed.dataset.taken
-    assert len(resumed.dataset.taken) == LENGTH - 4 * BATCH
-
-
-def test_a_state_of_another_epoch_starts_at_the_first_batch():
-    resumed = loader()
-    resumed.load_state_dict({"epoch": 1, "batches": 4})
-    assert batches(resumed, 2) == batches(loader(), 2)
-
-
-def test_an_iterator_of_which_no_batch_is_taken_does_not_use_the_place_up():
-    resumed = loader()
-    resumed.load_state_dict({"epoch": 0, "batches": 4})
+def test_what_was_given_is_not_loaded_again_and_the_place_is_used_up_by_the_first_batch_of_that_epoch_alone():
+    resumed, other = loader(), loader()
+    for one in (resumed, other):
+        one.load_state_dict({"epoch": 0, "batches": 4})
     iter(resumed)
     iter(resumed)
     assert resumed.state_dict() == {"epoch": 0, "batches": 4}
-    assert len(batches(resumed, 0)) == BATCHES - 4
+    rest = [number for batch in batches(resumed, 0) for number in batch]
+    assert rest == resumed.dataset.taken
+    assert len(rest) == LENGTH - 4 * BATCH
+    assert batches(other, 2) == batches(loader(), 2)
 
 
-class Saves(pl.Callback):
-    """Saves a checkpoint after each batch and each epoch."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def on_train_batch_end(self, trainer: pl.Trainer, *arguments: Any) -> None:
-        trainer.save_checkpoint(self.folder / f"{trainer.global_step:03}.ckpt")
-
-    def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        trainer.save_checkpoint(self.folder / f"{trainer.global_step:03}-epoch.ckpt")
+SAVES = {"save_top_k": -1, "auto_insert_metric_name": False}
 
 
 @pytest.mark.parametrize("length_buckets", [True, False])
@@ -190,12 +159,14 @@ def test_a_run_that_is_resumed_anywhere_sees_the_batches_of_one_that_was_never_s
         torch.manual_seed(0)
         torch.rand(len(callbacks))  # another random state, the same seed
         module = Watches()
-        trainer = quiet_trainer(max_epochs=3, callbacks=list(callbacks), **limits)
+        trainer = quiet_trainer(max_epochs=3, callbacks=list(callbacks), enable_checkpointing=bool(callbacks), **limits)
         data = Numbered(train=30, length_buckets=length_buckets)
         trainer.fit(module, datamodule=data, ckpt_path=checkpoint)
         return module.batches
 
-    undisturbed = fit(Saves(tmp_path))
+    every_batch = ModelCheckpoint(tmp_path, "{step:03}", every_n_train_steps=1, **SAVES)
+    every_epoch = ModelCheckpoint(tmp_path, "{step:03}-epoch", save_on_train_epoch_end=True, **SAVES)
+    undisturbed = fit(every_batch, every_epoch)
     checkpoints = sorted(tmp_path.iterdir())
     assert len(checkpoints) == len(undisturbed) + 3
     for checkpoint in checkpoints[:-2]:  # the last two end the training

@@ -63,17 +63,24 @@ def test_with_pretrained_weights_a_grey_image_gives_the_same_features_in_any_num
 
 
 @pytest.mark.parametrize(
-    ("name", "weights", "message"),
+    ("settings", "message"),
     [
-        ("resnet18", "IMAGENET", r"no weights 'IMAGENET' for resnet18: expected one of IMAGENET1K_V1"),
-        ("squeezenet1_1", None, "squeezenet1_1 has no linear layer"),
-        ("googlenet", None, "no classifier 'googlenet' of one head"),
-        ("resnet19", None, "no classifier 'resnet19' of one head; close to it: resnet18"),
+        ({"weights": "IMAGENET"}, "no weights 'IMAGENET' for resnet18: expected one of IMAGENET1K_V1"),
+        ({"name": "squeezenet1_1"}, "squeezenet1_1 has no linear layer"),
+        ({"name": "googlenet"}, "no classifier 'googlenet' of one head"),
+        ({"name": "resnet19"}, "no classifier 'resnet19' of one head; close to it: resnet18"),
+        ({"stem": "mnist"}, "stem must be one of 'imagenet', 'cifar', got 'mnist'"),
+        ({"name": "mobilenet_v3_small"}, "is for a residual network with weights=None, got mobilenet_v3_small"),
+        # no chain of its stages; trained whole; more stages than there are
+        ({"name": "vit_b_32", "stem": "imagenet", "trainable_layers": 2}, "cannot be cut before its stage 'conv_proj'"),
+        ({"name": "vit_b_32", "stem": "imagenet", "trainable_layers": 1}, "cannot be cut before its stage 'encoder'"),
+        ({"trainable_layers": 10}, "resnet18 cannot be cut before its stage 'conv1'"),
+        ({"trainable_layers": 11}, "trainable_layers is 11, resnet18 has 10 stages"),
     ],
 )
-def test_networks_and_weights_that_there_are_not_are_refused(name, weights, message):
+def test_networks_weights_stems_and_stages_that_there_are_not_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
-        encoder_of(name, weights)
+        resnet(**settings)
 
 
 def test_weights_that_cannot_be_downloaded_are_an_error_that_says_what_to_do(tmp_path, monkeypatch):
@@ -94,35 +101,19 @@ def test_resnet18_for_cifar_has_the_known_number_of_parameters():
     assert sum(parameter.numel() for parameter in resnet().parameters()) == 11_173_962 - (512 * 10 + 10)
 
 
-@pytest.mark.parametrize(("stem", "size"), [("cifar", 32), ("imagenet", 64)])
+@pytest.mark.parametrize(("stem", "size", "positions"), [("cifar", 32, 4), ("imagenet", 64, 2)])
 @pytest.mark.parametrize("in_channels", [1, 3])
-def test_features_have_the_width_that_is_told_and_all_parameters_learn(stem, size, in_channels):
+def test_features_have_the_width_that_is_told_from_an_eighth_or_a_thirty_second_of_the_image_and_all_learn(
+    stem, size, positions, in_channels
+):
     encoder = resnet(in_channels=in_channels, stem=stem)
+    shapes = []
+    encoder.network.layer4.register_forward_hook(lambda module, inputs, output: shapes.append(output.shape))
     features = encoder(torch.randn(2, in_channels, size, size))
+    assert shapes == [(2, 512, positions, positions)]
     assert features.shape == (2, encoder.out_features) == (2, 512)
     features.square().sum().backward()
     assert all(parameter.grad is not None and parameter.grad.any() for parameter in encoder.parameters())
-
-
-@pytest.mark.parametrize(("stem", "positions"), [("cifar", 4), ("imagenet", 1)])
-def test_the_last_features_are_an_eighth_or_a_thirty_second_of_the_image(stem, positions):
-    encoder = resnet(stem=stem).eval()
-    shapes = []
-    encoder.network.layer4.register_forward_hook(lambda module, inputs, output: shapes.append(output.shape))
-    encoder(torch.randn(1, 3, 32, 32))
-    assert shapes == [(1, 512, positions, positions)]
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"stem": "mnist"}, "stem must be one of 'imagenet', 'cifar', got 'mnist'"),
-        ({"name": "mobilenet_v3_small"}, "is for a residual network with weights=None, got mobilenet_v3_small"),
-    ],
-)
-def test_another_stem_and_the_stem_of_another_network_are_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        resnet(**settings)
 
 
 @pytest.mark.parametrize("name", ["resnet18", "efficientnet_b0", "densenet121", "shufflenet_v2_x0_5"])
@@ -141,19 +132,3 @@ def test_frozen_stages_and_the_last_ones_together_are_the_whole_network(name, tr
         assert torch.equal(cut(frozen), whole(images))
     trained = sum(parameter.requires_grad for parameter in cut.parameters())
     assert 0 < trained < len(list(whole.parameters())) if trainable_layers else trained == 0
-
-
-@pytest.mark.parametrize(
-    ("name", "trainable_layers", "stage"),
-    [("vit_b_32", 2, "conv_proj"), ("vit_b_32", 1, "encoder"), ("resnet18", 10, "conv1")],
-)
-def test_a_network_that_is_no_chain_of_its_stages_and_one_that_is_trained_whole_are_refused(
-    name, trainable_layers, stage
-):
-    with pytest.raises(ValueError, match=f"{name} cannot be cut before its stage '{stage}'"):
-        TorchvisionEncoder(name, None, 3, trainable_layers=trainable_layers)
-
-
-def test_more_trainable_stages_than_there_are_is_refused_with_their_number():
-    with pytest.raises(ValueError, match="trainable_layers is 11, resnet18 has 10 stages"):
-        TorchvisionEncoder("resnet18", None, 3, trainable_layers=11)

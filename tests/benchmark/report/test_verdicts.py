@@ -270,18 +270,6 @@ def test_a_design_says_what_cannot_be_changed(change, said):
     assert Design.read(json.loads(json.dumps(BEGUN.stored()))) == BEGUN
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"equal_within": 0}, "equal_within must be a positive number of points, got 0"),
-        ({"equal_within": math.nan}, "equal_within must be a positive number"),
-    ],
-)
-def test_a_design_that_cannot_be_is_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        Design(**settings)
-
-
 def test_an_arm_goes_on_while_that_can_change_what_one_does():
     def verdict(word: str, **facts) -> Verdict:
         return Verdict(OTHER, SOFTMAX, 5, 1, 0.0, -1.0, 1.0, word, **facts)

@@ -1,10 +1,9 @@
-"""Every file in ``conf/method`` is a complete method: it trains, and it has a card."""
+"""Every file in ``conf/method`` is a complete method: it trains, and its knobs reach the loss."""
 
 from __future__ import annotations
 
 import functools
 import math
-from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
@@ -19,10 +18,6 @@ from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.run.settings import class_arguments
 
 METHODS = sorted(path.stem for path in (config_dir() / "method").glob("*.yaml"))
-CARDS = Path(__file__).parents[3] / "docs" / "methods"
-# what a method is made of; all else in its file is a knob
-PARTS = {"_target_", "name", "criterion", "probabilities", "targets", "head", "callbacks", "search"}
-PARTS |= {"baseline", "own_module"}  # what a comparison must know
 
 
 class LossRecorder(pl.Callback):
@@ -104,23 +99,3 @@ def test_a_knob_on_the_command_line_reaches_the_loss(override: str, message: str
         target = torch.nn.functional.one_hot(target, 10)
     with pytest.raises(ValueError, match=message):
         criterion(logits, target)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_method_has_a_card_that_says_what_style_asks_for(method: str) -> None:
-    card = (CARDS / f"{method}.md").read_text(encoding="utf-8")
-    for heading in ("## Formula", "## Knobs", "## When it helps", "## When it hurts", "**Source.**"):
-        assert heading in card, f"{method}.md has no section {heading!r}"
-    assert card.startswith(f"# {method}\n\n**In short:** "), f"{method}.md does not begin with what it does in short"
-    knobs = [knob for knob in composed(method).method if knob not in PARTS]
-    for knob in knobs:
-        assert f"`method.{knob}`" in card, f"{method}.md does not describe method.{knob}"
-    if knobs:
-        _, _, suggested = card.partition("## When it helps")[0].partition("\n\n**Suggested values.** ")
-        assert any(f"`{knob}`" in suggested or f"`method.{knob}`" in suggested for knob in knobs), (
-            f"{method}.md suggests no values of {', '.join(knobs)}"
-        )
-    for link in card.split("](")[1:]:
-        target = link.split(")")[0]
-        if not target.startswith(("http", "#")):
-            assert (CARDS / target.split("#")[0]).exists(), f"{method}.md links to {target}, which does not exist"

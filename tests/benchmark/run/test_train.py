@@ -150,19 +150,17 @@ def test_a_run_from_another_checkpoint_of_the_same_name_is_made_anew(composed, t
         (("optimizer.lr=1e-4",), "optimizer has lr=0.01 there and lr=0.0001 here; give both runs the same"),
         (("+optimizer.amsgrad=true",), "optimizer has no such settings there and amsgrad=True here"),
         (("trainer.max_epochs=1",), "last.ckpt has 1 epochs behind it: trainer.max_epochs=1 leaves none to train"),
+        (("ckpt_path=result.json",), r"result.json is no checkpoint of a run of this app \("),
+        (("ckpt_path=no.ckpt",), r"ckpt_path=no\.ckpt: there is no such file"),
     ],
 )
-def test_a_start_from_a_checkpoint_that_would_not_follow_the_settings_is_refused(composed, tmp_path, settings, message):
+def test_a_start_that_would_not_follow_the_settings_or_is_from_no_checkpoint_is_refused(
+    composed, tmp_path, monkeypatch, settings, message
+):
     train(composed(*BRIEF, "lr_scheduler=null", "trainer.max_epochs=1", output="first"))
-    checkpoint = f"ckpt_path={tmp_path / 'first/checkpoints/last.ckpt'}"
+    monkeypatch.chdir(tmp_path / "first")
     with pytest.raises(SettingError, match=message):
-        train(composed(*BRIEF, "lr_scheduler=null", checkpoint, *settings, output="second"))
-
-
-def test_a_file_that_is_no_checkpoint_is_refused(composed, tmp_path):
-    (tmp_path / "no.ckpt").write_bytes(b"")
-    with pytest.raises(SettingError, match=r"no\.ckpt is no checkpoint of a run of this app \("):
-        train(composed(*BRIEF, f"ckpt_path={tmp_path / 'no.ckpt'}"))
+        train(composed(*BRIEF, "lr_scheduler=null", "ckpt_path=checkpoints/last.ckpt", *settings, output="second"))
 
 
 def test_a_schedule_of_another_length_is_refused(composed, tmp_path):
@@ -170,8 +168,3 @@ def test_a_schedule_of_another_length_is_refused(composed, tmp_path):
     checkpoint = f"ckpt_path={tmp_path / 'first/checkpoints/last.ckpt'}"
     with pytest.raises(SettingError, match=r"schedule is of 5 steps, this training's of 15: .* lr_scheduler=null"):
         train(composed(*BRIEF, checkpoint, output="second"))
-
-
-def test_a_checkpoint_that_does_not_exist_is_refused(composed):
-    with pytest.raises(SettingError, match=r"ckpt_path=no\.ckpt: there is no such file"):
-        train(composed(*BRIEF, "ckpt_path=no.ckpt"))

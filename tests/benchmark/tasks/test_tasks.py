@@ -209,7 +209,6 @@ def test_what_is_ignored_does_not_count_and_of_nothing_the_score_is_zero(metric)
     assert measured(form, [(logits, torch.full_like(target, IGNORED))])[metric] == 0.0
 
 
-TAGS = ["B-a", "B-b", "I-a", "I-b", "O"]
 WORD = st.tuples(st.integers(0, 4), st.integers(0, 4), st.booleans())  # predicted, annotated, whether it is scored
 SENTENCES = st.lists(st.lists(WORD, min_size=1, max_size=12), min_size=1, max_size=6)
 
@@ -217,19 +216,19 @@ SENTENCES = st.lists(st.lists(WORD, min_size=1, max_size=12), min_size=1, max_si
 def update(score: SpanF1, sentence: list[tuple[int, int, bool]]) -> None:
     predicted = torch.tensor([[word[0] for word in sentence]])
     target = torch.tensor([[word[1] if word[2] else IGNORED for word in sentence]])
-    score.update(one_hot(predicted, len(TAGS)).transpose(1, 2).float(), target)
+    score.update(one_hot(predicted, len(NAMES)).transpose(1, 2).float(), target)
 
 
 def seqevals(sentences: list[list[tuple[int, int, bool]]]) -> float:
     def tags(which: int) -> list[list[str]]:
-        return [[TAGS[word[which]] for word in sentence if word[2]] for sentence in sentences]
+        return [[NAMES[word[which]] for word in sentence if word[2]] for sentence in sentences]
 
     return float(span_f1_score(tags(1), tags(0), average="micro", zero_division=0))
 
 
 @given(first=SENTENCES, second=SENTENCES)
 def test_the_span_score_is_seqevals_micro_f1_also_of_counts_that_two_ranks_add_up(first, second):
-    ranks = [SpanF1(TAGS), SpanF1(TAGS)]
+    ranks = [SpanF1(NAMES), SpanF1(NAMES)]
     for score, sentences in zip(ranks, (first, second), strict=True):
         for sentence in sentences:
             update(score, sentence)

@@ -129,29 +129,3 @@ def test_what_is_out_of_range_is_refused(case: tuple) -> None:
     loss, arguments, error, message = case
     with pytest.raises(error, match=message):
         loss(random_logits(5, 4), TARGET, **arguments)
-
-
-@pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize(
-    "loss",
-    [
-        functools.partial(logit_adjusted_loss, class_counts=COUNTS),
-        functools.partial(class_weighted_loss, class_counts=COUNTS, beta=0.9),
-        focal_loss,
-        generalised_cross_entropy_loss,
-        encouraging_loss,
-    ],
-)
-def test_a_compiled_loss_and_its_gradient_are_the_same(loss: Callable[..., Tensor], dynamic: bool) -> None:
-    torch.compiler.reset()
-    compiled = torch.compile(lambda x, t: loss(x, t), backend="aot_eager", dynamic=dynamic)
-    for rows in (5, 3):
-        logits = random_logits(rows, 4)
-        logits[2] = torch.nan  # an ignored row
-        leaves = logits.requires_grad_(), logits.detach().clone().requires_grad_()
-        plain, traced = loss(leaves[0], TARGET[:rows]), compiled(leaves[1], TARGET[:rows])
-        torch.testing.assert_close(traced, plain)
-        plain.backward()
-        traced.backward()
-        assert leaves[0].grad.isfinite().all()
-        torch.testing.assert_close(leaves[1].grad, leaves[0].grad)

@@ -15,10 +15,7 @@ from as_lightning.benchmark.packages import how_to_install, missing_packages
 
 def _run(command: str, module: str) -> None:
     """Run the command of a module here; before the imports, which take long, say the version, or what is missing."""
-    for stream in (
-        sys.stdout,
-        sys.stderr,
-    ):  # a console may know few characters; other processes are told by the variable
+    for stream in (sys.stdout, sys.stderr):  # a console may know few characters; other processes read the variable
         if isinstance(stream, io.TextIOWrapper):
             with suppress(OSError):  # a stream that cannot tell its place
                 stream.reconfigure(errors="replace")

@@ -98,13 +98,11 @@ def _parser() -> argparse.ArgumentParser:
     baseline = "what is compared with; by default softmax, or multilabel_softmax with several labels"
     option("--baseline", metavar="METHOD", help=baseline)
     option("--equal-within", metavar="POINTS", type=float, help="the difference that counts as equal; by default 0.5")
-    option(
-        "--format", choices=("json", "md", "html", "latex"), help="print the verdicts or the page in this form alone"
-    )
+    alone = "print the verdicts or the page in this form alone"
+    option("--format", choices=("json", "md", "html", "latex"), help=alone)
     words = ("worse", "undecided", "not worse", "no gain", "equal", "better")
-    option(
-        "--fail-if", choices=words, metavar="WORD", help=f"exit with 1 if a verdict is this word: {', '.join(words)}"
-    )
+    found = f"exit with 1 if a verdict is this word: {', '.join(words)}"
+    option("--fail-if", choices=words, metavar="WORD", help=found)
     table = parser.add_argument_group("tables of runs")
     option = table.add_argument
     columns = "the columns of method, seed, score, group (data set) or seconds, where their names do not say it"

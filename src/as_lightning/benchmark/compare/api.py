@@ -174,16 +174,9 @@ def looked_at(
         own.check_pickled()
     if plan.baseline != BASELINE or own.losses is None:  # neutral is where a loss is softmax
         spaces = {name: {key: replace(d, neutral=None) for key, d in space.items()} for name, space in spaces.items()}
-    split = "validation" if own.test_metric is None else "test"
-    facts: dict[str, Any] = {
-        "name": own.name,
-        "score": own.monitor,
-        "mode": own.mode,
-        "split": split,
-        "notes": own.notes,
-    }
-    if own.losses is None:
-        facts["changes"] = own.changes
+    facts: dict[str, Any] = {"name": own.name, "score": own.monitor, "mode": own.mode, "notes": own.notes}
+    facts |= {"split": "validation" if own.test_metric is None else "test"}
+    facts |= {"changes": own.changes} if own.losses is None else {}
     execute = execution(lambda run: own.make(run, directory / run.folder), n_jobs)
     return Subject(plan.of(spaces, **facts), execute, identity)
 

@@ -7,7 +7,7 @@ import inspect
 import re
 import shlex
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ from as_lightning.benchmark.run.settings import SettingError, checked_settings, 
 from as_lightning.benchmark.run.train import comparable_config, made_module, read_data, train
 from as_lightning.functional.argument_checks import check_count
 
+OF_COMPARISON = {*default_settings(), "hydra", "default_methods"}  # and of none of its runs
 OWN_SETTINGS = ("_target_", "replaces", "monitor", "mode")
 PER_SEED = "per_seed"
 CANDIDATE_BASELINE = "baseline"  # the configuration as it is, where candidates are given and no baseline among them
@@ -132,9 +133,8 @@ class ConfiguredComparison:
         for name, config in self.configured.items():
             text = str(sorted(identity_of(config).config.items()))
             if not self.candidates[name][1] and seen.setdefault(text, name) != name:
-                raise SettingError(
-                    f"{seen[text]} and {name} are the same run: leave one out, or change a setting of it"
-                )
+                same = f"{seen[text]} and {name} are the same run"
+                raise SettingError(f"{same}: leave one out, or change a setting of it")
 
     def _own_modules(
         self, methods: Sequence[str] | None, baseline: str | None, given: Mapping[str, Any]
@@ -209,11 +209,12 @@ class ConfiguredComparison:
         for name, config in self.configured.items():
             own = data if config.data == self.sample.data else read_data(config)
             if own is not data and scored_examples(own) != scored_examples(data):
-                raise SettingError(
-                    f"{name} has other validation or test examples: candidates are judged by the same ones"
-                )
+                other = f"{name} has other validation or test examples"
+                raise SettingError(f"{other}: candidates are judged by the same ones")
             made_module(config, own)
+        execute: Execute = self._launched
         if self._in_this_process:  # other machines may have other devices
+            execute = self._here
             try:
                 instantiate(self.sample.trainer, logger=False)
             except InstantiationException as error:
@@ -232,7 +233,7 @@ class ConfiguredComparison:
             f"candidates.{name}": str(made) for name, made in self.candidates.items() if made[0] != [f"method={name}"]
         }
         identity = RunIdentity.of(settings, {"data": data_digest(data)})
-        return Subject(self.plan.of(spaces, named_examples(data), **facts), self._execution, identity)
+        return Subject(self.plan.of(spaces, named_examples(data), **facts), execute, identity)
 
     def space(self, name: str) -> Space:
         """What is tuned of a candidate: the learning rate, the ``search`` of its method, and its own."""
@@ -288,14 +289,10 @@ class ConfiguredComparison:
     def _in_this_process(self) -> bool:
         return type(self.launcher).__name__ == "BasicLauncher"
 
-    @property
-    def _execution(self) -> Execute:
-        return self._here if self._in_this_process else self._launched
-
-    def _here(self, runs: Sequence[Run]) -> Iterator[tuple[Run, Outcome]]:
+    def _here(self, runs: Sequence[Run]) -> Iterable[tuple[Run, Outcome]]:
         """Make runs in this process, or in several of this machine."""
         configs = {run: job_config(self._compose(*self.overrides_of(run)), self.directory / run.folder) for run in runs}
-        return iter(execution(functools.partial(_made, configs=configs), self.n_jobs)(runs))
+        return execution(lambda run: run_job(configs[run]), self.n_jobs)(runs)
 
     def _launched(self, runs: Sequence[Run]) -> Iterator[tuple[Run, Outcome]]:
         """Make runs by Hydra's launcher, which gets them all at once."""
@@ -309,36 +306,23 @@ class ConfiguredComparison:
 
 def identity_of(config: DictConfig) -> RunIdentity:
     """What the runs of a configuration are, but for their seeds."""
-    of_others = {*default_settings(), "hydra", "seed", "default_methods"}
-    return RunIdentity.of(
-        comparable_config(OmegaConf.masked_copy(config, [str(key) for key in config if key not in of_others]))
-    )
-
-
-def _made(run: Run, configs: Mapping[Run, DictConfig]) -> Result:
-    return run_job(configs[run])
+    of_run = [str(key) for key in config if key not in OF_COMPARISON | {"seed"}]
+    return RunIdentity.of(comparable_config(OmegaConf.masked_copy(config, of_run)))
 
 
 def job_config(config: DictConfig, folder: Path) -> DictConfig:
     """The configuration of a run's job: that of ``as-lightning``, its folder, and what run of the comparison it is."""
-    config = config.copy()
+    of_others = OF_COMPARISON - {"module", "losses"} if config.module._target_ else OF_COMPARISON
+    config = OmegaConf.masked_copy(config, [str(key) for key in config if key not in of_others])
     with open_dict(config):
-        for name in default_settings().keys() - {"module", "losses", "candidates"}:
-            config.pop(name)
-        config.pop("hydra", None)
-        config.pop("default_methods")
         config.output_dir = str(folder)
     return config
 
 
 def run_job(config: DictConfig) -> Result:
     """Make a run of a comparison by its configuration."""
-    if config.module._target_:
+    if "module" in config:
         return _own_run(config)
-    config = config.copy()
-    with open_dict(config):
-        for name in ("module", "losses", "candidates"):
-            config.pop(name)
     with one_job(config), quiet_training():
         result = train(config)
     shutil.rmtree(Path(config.output_dir) / "checkpoints", ignore_errors=True)
@@ -352,9 +336,8 @@ def _own_run(config: DictConfig) -> Result:
     composed = {} if name in {BASELINE, *config.losses} or name in names("method") else {name: config}
     own = configured_modules(config, composed, [] if name in config.losses else [name], found["given"])
     own.test_metric, own.target = found["test_metric"], found["target"]
-    own.inputs = {
-        name: found["inputs"].get(name, found["inputs"][next(iter(found["inputs"]))]) for name in own.candidates
-    }
+    first = next(iter(found["inputs"].values()))
+    own.inputs = {name: found["inputs"].get(name, first) for name in own.candidates}
     run = Run(about["phase"], name, about["settings"], about["budget"], config.seed, about["trial"])
     with quiet_training():
         return own.make(run, Path(config.output_dir))

@@ -37,16 +37,13 @@ def next_runs(
 class Replay:
     """A comparison as its finished runs tell it: its ``record``, and the next ``runs``."""
 
-    def __init__(
-        self, plan: ComparisonPlan, finished: Mapping[Run, Outcome], predictions: Mapping[Run, Predictions]
-    ) -> None:
-        self.plan, self.finished, self.predictions = plan, finished, predictions
-        facts: dict[str, Any] = {"full_budget": plan.full_budget, "trials": plan.trials} | dict(plan.facts)
+    def __init__(self, plan: ComparisonPlan, finished: Mapping[Run, Outcome], of: Mapping[Run, Predictions]) -> None:
+        self.plan, self.finished, self.predictions = plan, finished, of
+        facts: dict[str, Any] = {"baseline": plan.baseline, "candidates": [*plan.candidates], "design": plan.design}
+        facts |= {"full_budget": plan.full_budget, "trials": plan.trials} | dict(plan.facts)
         facts["notes"] = [*facts.get("notes", ())]
         facts |= {} if plan.tunes else {"untuned": UNTUNED}
-        self.record = ComparisonRecord(
-            baseline=plan.baseline, candidates=list(plan.candidates), design=plan.design, **facts
-        )
+        self.record = ComparisonRecord(**facts)
         self.record.failures = [outcome for outcome in finished.values() if isinstance(outcome, str)]
         self.runs: list[Run] = []
         self._sign = 1.0 if self.record.mode == "max" else -1.0

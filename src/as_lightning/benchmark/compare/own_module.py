@@ -175,9 +175,8 @@ class OwnModules:
         self.inputs[name] = {"module": made.digest, "data": read.digest}
         if unknown := [*made.unread, *made.differing(unlike), *read.unread]:
             self.inputs[name]["module"] = secrets.token_hex(8)  # like no other
-            self.notes.append(
-                f"What {unknown[0]} is cannot be told, so runs of {name} that are in the folder are made anew."
-            )
+            said = f"so runs of {name} that are in the folder are made anew"
+            self.notes.append(f"What {unknown[0]} is cannot be told, {said}.")
         first = next(iter(self.candidates))
         about = {"module": type(module).__name__, **dict(module.hparams)}
         if name == first:
@@ -238,7 +237,7 @@ class OwnModules:
         with TemporaryDirectory() as folder:
             look = Run("tuning", name if self.losses is None else "first look", {}, 1.0, 0)
             trainer, module, data = self._parts(look, folder, LOOK, finder)
-            result, _ = self._trained(look, trainer, module, data, {})
+            result, _ = self._trained(look, trainer, module, data)
             tests = is_overridden("test_step", module) and is_overridden("test_dataloader", data)
             metric = name_in_test(self.monitor)
             self.test_metric = metric if tests and metric in metrics_of_test(trainer, module, data) else None
@@ -300,7 +299,7 @@ class OwnModules:
         look = Run("tuning", name, settings, 1.0, 0)
         with TemporaryDirectory() as folder:
             trainer, module, data = self._parts(look, folder, LOOK)
-            self._trained(look, trainer, module, data, {})
+            self._trained(look, trainer, module, data)
         groups = [group for optimizer in trainer.optimizers for group in optimizer.param_groups]
         numbers = [{k: v for k, v in group.items() if isinstance(v, (int, float))} for group in groups]
         return [*numbers, *(float(part.detach().double().sum()) for part in module.parameters())]
@@ -364,15 +363,13 @@ class OwnModules:
         return finished_or_made(place, config, inputs, lambda: self._make(run, config, inputs))
 
     def _make(self, run: Run, config: dict[str, Any], inputs: dict[str, str]) -> Made:
-        epochs, every = (
-            epochs_of(run.budget, self.trainer["max_epochs"]),
-            self.trainer.get("check_val_every_n_epoch", 1),
-        )
+        epochs = epochs_of(run.budget, self.trainer["max_epochs"])
+        every = self.trainer.get("check_val_every_n_epoch", 1)
         limits = {"max_epochs": epochs, "check_val_every_n_epoch": every and min(every, epochs)}
         tested = self.test_metric if run.phase == "final" else None
         with TemporaryDirectory() as folder:
-            parts = self._parts(run, folder, limits)
-            result, predictions = self._trained(run, *parts, config, inputs=inputs, test_metric=tested)
+            of_run: dict[str, Any] = {"config": config, "inputs": inputs, "test_metric": tested}
+            result, predictions = self._trained(run, *self._parts(run, folder, limits), **of_run)
         if run.phase == "final" and tested is None:
             result.metrics = {self.monitor: best_validation(result, 1.0 if self.mode == "max" else -1.0)[0]}
         if "calibration_error_unscaled" in result.metrics:
@@ -397,18 +394,11 @@ class OwnModules:
         return pl.Trainer(**settings), module, data
 
     def _trained(
-        self,
-        run: Run,
-        trainer: pl.Trainer,
-        module: pl.LightningModule,
-        data: pl.LightningDataModule,
-        config: dict[str, Any],
-        inputs: dict[str, str] | None = None,
-        test_metric: str | None = None,
+        self, run: Run, trainer: pl.Trainer, module: pl.LightningModule, data: pl.LightningDataModule, **of_run: Any
     ) -> Made:
-        about: dict[str, Any] = run.about(self.trainer["max_epochs"]) | {"name": self.name, "seed": run.seed}
-        about |= {"config": config, "inputs": inputs or {}}
-        made = trained(trainer, module, data, score=self.monitor, test_metric=test_metric, **about)
+        about: dict[str, Any] = {"name": self.name, "seed": run.seed, "config": {}, "test_metric": None} | of_run
+        about |= run.about(self.trainer["max_epochs"])
+        made = trained(trainer, module, data, score=self.monitor, **about)
         if not made[0].evaluations:
             if not trainer.callback_metrics:
                 raise ValueError(

@@ -6,6 +6,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
@@ -53,16 +54,13 @@ def collected_messages() -> Iterator[list[str]]:
         COLLECTORS.pop()
 
 
+@dataclass(eq=False)
 class LabelledDataset(Dataset[tuple[Any, Tensor]]):
     """Pairs of ``(transform(input), target)``; ``transform`` is called each time an input is taken."""
 
-    def __init__(
-        self,
-        inputs: Sequence[Any] | Tensor,
-        targets: Tensor | Sequence[Tensor],
-        transform: Callable[[Any], Any] | None = None,
-    ) -> None:
-        self.inputs, self.targets, self.transform = inputs, targets, transform
+    inputs: Sequence[Any] | Tensor
+    targets: Tensor | Sequence[Tensor]
+    transform: Callable[[Any], Any] | None = None
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -266,7 +264,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
     def _keep(self, rows: list[int]) -> None:
         """Leave some samples in the training split; files that are decoded when they are taken stay undecoded."""
         train = self.splits["train"]
-        both: list[Any] = [train.inputs, train.targets]
+        both: tuple[Any, Any] = (train.inputs, train.targets)
         kept: list[Any] = [values[rows] if isinstance(values, Tensor) else Subset(values, rows) for values in both]
         self.splits["train"] = LabelledDataset(kept[0], kept[1], train.transform)
         if "train" in self.texts:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -19,11 +20,11 @@ CONSTANT = 1e-9  # variance below which values count as all equal
 
 
 def value_sums(values: Tensor) -> Tensor:
-    """Number, sum and sum of squares ``(3, C)`` of each channel's values ``(C, H, W)``; ``(N)`` is one channel's.
+    """Number, sum and sum of squares ``(3, C)`` of each channel's values ``(..., C, H, W)``; ``(N)`` is one channel's.
 
     They are ``float64``, and so exact for bytes.
     """
-    channels = (values if values.ndim > 2 else values[None]).flatten(1).double()
+    channels = (values.movedim(-3, 0) if values.ndim > 2 else values[None]).flatten(1).double()
     count = torch.full((len(channels),), channels.shape[1], dtype=torch.float64)
     return torch.stack([count, channels.sum(1), channels.square().sum(1)])
 
@@ -37,12 +38,13 @@ def mean_and_std(sums: Tensor, scale: float = 1.0) -> tuple[list[float], list[fl
     return (mean / scale).tolist(), (std / scale).tolist()
 
 
+@dataclass(eq=False)
 class DecodedFiles(Sequence[Tensor]):
     """Files of one split, each decoded when it is taken; a ValueError names the place of one that cannot be used."""
 
-    def __init__(self, files: Sequence[LabelledFile], decode: Callable[[Any], Tensor]) -> None:
-        self.files, self.decode = files, decode
-        self.shape: tuple[int, ...] | None = None  # that all have to have
+    files: Sequence[LabelledFile]
+    decode: Callable[[Any], Tensor]
+    shape: tuple[int, ...] | None = None  # that all have to have
 
     def __len__(self) -> int:
         return len(self.files)
@@ -74,6 +76,7 @@ class DecodedDataModule(BenchmarkDataModule):
     """
 
     kind: ClassVar[str]  # what the files are, in the plural, for messages
+    decode: Callable[[Any], Tensor]  # makes an input of what a sample is read as; loader processes pickle it
 
     def __init__(self, *, cache: Cache = "auto", **loader: Any) -> None:
         super().__init__(**loader)
@@ -84,11 +87,6 @@ class DecodedDataModule(BenchmarkDataModule):
     @abstractmethod
     def index(self) -> dict[str, list[LabelledFile]]:
         """The samples of the splits ``train``, ``validation`` and ``test``."""
-
-    @property
-    @abstractmethod
-    def decode(self) -> Callable[[Any], Tensor]:
-        """What makes an input of what a sample is read as; without the data module, so that it can be pickled."""
 
     @abstractmethod
     def transforms(self, sums: Tensor, shape: torch.Size) -> tuple[Transform, Transform]:
@@ -133,7 +131,12 @@ class DecodedDataModule(BenchmarkDataModule):
             raise ValueError(
                 f"{len(unusable)} of {len(places)} {self.kind} cannot be used: {shortened(sorted(unusable))}"
             )
-        assert first is not None
-        training, other = self.transforms(functools.reduce(torch.add, sums), first.shape)
-        by_split = {split: training if split == "train" else other for split in files}
-        return {split: LabelledDataset(inputs[split], targets[split], by_split[split]) for split in files}
+        return self.transformed(inputs, targets, functools.reduce(torch.add, sums))
+
+    def transformed(
+        self, inputs: Mapping[str, Tensor | DecodedFiles], targets: Mapping[str, Tensor], sums: Tensor
+    ) -> dict[str, LabelledDataset]:
+        """The splits with their `transforms`."""
+        training, other = self.transforms(sums, inputs["train"][0].shape)
+        by_split = {split: training if split == "train" else other for split in inputs}
+        return {split: LabelledDataset(inputs[split], targets[split], by_split[split]) for split in inputs}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Mapping
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
@@ -23,7 +22,15 @@ ClassFiles = dict[str, list[str]]  # the files of each class
 
 
 class ClassFolder(DecodedDataModule):
-    """A user's own files in a folder for each class; comes before `ImageDataModule` or `AudioDataModule`."""
+    """A user's own files in a folder for each class; comes before `ImageDataModule` or `AudioDataModule`.
+
+    The layout is ``train/<class>/...``, ``test/<class>/...`` and perhaps ``validation/<class>/...`` (or ``val``), or
+    ``<class>/...`` alone. Files may lie deeper, and folders around all that make no difference, nor does the case of a
+    split's name. A split that is missing takes of a class's ``n`` training files ``max(1, round(n * share))``, in an
+    order that ``split_seed`` decides; the ``share`` is ``validation_share``, or a tenth for test.
+
+    A ValueError says what is not as described, and names classes with too few files to split.
+    """
 
     suffixes: ClassVar[tuple[str, ...]]
 
@@ -37,96 +44,81 @@ class ClassFolder(DecodedDataModule):
 
     def index(self) -> dict[str, list[LabelledFile]]:
         tree = FileTree(*self.user_paths)
-        found = find_classes(tree, self.suffixes, self.kind)
+        found = self.find_classes(tree)
         self.splits_by_seed = "all" in found
+        if tree.hidden:
+            say(f"{tree.root}: hidden folders are left out: {shortened(sorted(tree.hidden))}")
         return {
             split: [
                 tree.labelled(name, label)
                 for label, names in classes.items()
                 for name in names[: self.max_per_class[split]]
             ]
-            for split, classes in split_classes(tree, found, self.kind, self.validation_share, self.split_seed).items()
+            for split, classes in self.split_classes(found).items()
         }
 
-
-def split_classes(
-    tree: FileTree, found: Mapping[str, ClassFiles], kind: str, validation_share: float, split_seed: int
-) -> dict[str, ClassFiles]:
-    """The three splits of what `find_classes` has found; a ValueError names classes with too few files to split.
-
-    A split that is missing takes of a class's ``n`` training files ``max(1, round(n * share))``, in an order that
-    ``split_seed`` decides; the ``share`` is ``validation_share``, or a tenth for test.
-    """
-    if tree.hidden:
-        say(f"{tree.root}: hidden folders are left out: {shortened(sorted(tree.hidden))}")
-    # a seed for each class: what one of them loses or gains does not reorder the others
-    splits = {
-        split: {
-            label: random.Random(f"{split_seed}/{label}").sample(names, len(names))
-            for label, names in sorted(classes.items())
+    def split_classes(self, found: dict[str, ClassFiles]) -> dict[str, ClassFiles]:
+        """The three splits of what `find_classes` has found."""
+        # a seed for each class: what one of them loses or gains does not reorder the others
+        splits = {
+            split: {
+                label: random.Random(f"{self.split_seed}/{label}").sample(names, len(names))
+                for label, names in sorted(classes.items())
+            }
+            for split, classes in found.items()
         }
-        for split, classes in found.items()
-    }
-    train = splits.pop("all") if "all" in splits else splits["train"]
-    shares = {"validation": validation_share, "test": TEST_SHARE}
-    missing = [split for split in shares if split not in splits]
-    splits |= {"train": {}} | {split: {} for split in missing}
-    for label, names in train.items():
-        rest = names
-        for split in missing:
-            count = max(1, round(shares[split] * len(names)))
-            splits[split][label], rest = rest[:count], rest[count:]
-        splits["train"][label] = rest
-    rests = splits["train"]
-    too_small = [f"class {label!r} has {len(names)} {kind}" for label, names in train.items() if not rests[label]]
-    if too_small:
-        raise ValueError(f"{shortened(too_small)}: too few for the splits {', '.join(['train', *missing])}")
-    labels = sorted(set().union(*splits.values()))
-    if len(labels) < 2:
-        raise ValueError(f"{tree.root}: expected a folder for each class, found one: {labels[0]!r}")
-    return {split: splits[split] for split in SPLITS}
+        train = splits.pop("all") if "all" in splits else splits["train"]
+        shares = {"validation": self.validation_share, "test": TEST_SHARE}
+        missing = [split for split in shares if split not in splits]
+        splits |= {split: {} for split in ("train", *missing)}
+        for label, names in train.items():
+            rest = names
+            for split in missing:
+                count = max(1, round(shares[split] * len(names)))
+                splits[split][label], rest = rest[:count], rest[count:]
+            splits["train"][label] = rest
+        lost = [label for label, names in splits["train"].items() if not names]
+        if lost:
+            small = shortened([f"class {label!r} has {len(train[label])} {self.kind}" for label in lost])
+            raise ValueError(f"{small}: too few for the splits {', '.join(['train', *missing])}")
+        return {split: splits[split] for split in SPLITS}
 
-
-def find_classes(tree: FileTree, suffixes: tuple[str, ...], kind: str) -> dict[str, ClassFiles]:
-    """The files by split and class, in alphabetical order.
-
-    The layout is ``train/<class>/...``, ``test/<class>/...`` and perhaps ``validation/<class>/...`` (or ``val``), or
-    ``<class>/...`` alone, whose files are all of the split ``"all"``. Files may lie deeper, and folders around all that
-    make no difference, nor does the case of a split's name. A ValueError says what is not as described.
-    """
-    files = {name: PurePosixPath(normal_form(name)).parts for name in tree.with_suffixes(suffixes)}
-    if others := Counter(PurePosixPath(name).suffix.lower() for name in tree.names if name not in files):
-        named = ", ".join(f"{number} {suffix or 'without a suffix'}" for suffix, number in others.most_common())
-        say(f"{tree.root}: files of other kinds are left out: {named}")
-    levels = zip(*(parts[:-2] for parts in files.values()), strict=False)
-    shared = takewhile(lambda folders: len({*folders}) == 1 and folders[0].lower() not in SPLIT_FOLDERS, levels)
-    depth = len(list(shared))  # of the folders that hold the split or class folders
-    tops = {parts[depth].lower() for parts in files.values() if len(parts) > depth + 1}
-    has_splits = bool(tops) and (tops <= SPLIT_FOLDERS.keys() or {"train", "test"} <= tops)
-    is_whole = {"train", "test"} <= tops <= SPLIT_FOLDERS.keys() and not {"validation", "val"} <= tops
-    if has_splits and not is_whole:
-        expected = f"folders train, test and perhaps validation (or val) with {kind}"
-        raise ValueError(f"{tree.root}: expected {expected}, found {', '.join(sorted(tops))}")
-    found: dict[str, ClassFiles] = {}
-    holders: dict[str, set[str]] = defaultdict(set)  # the classes that hold a folder of this name
-    for name, parts in files.items():
-        split, *rest = parts[depth:] if has_splits else ("all", *parts[depth:])
-        if len(rest) < 2:
-            raise ValueError(f"{tree.where(name)} lies in no class folder")
-        found.setdefault(SPLIT_FOLDERS.get(split.lower(), split), {}).setdefault(rest[0], []).append(name)
-        if len(rest) > 2:
-            holders[rest[1]].add(rest[0])
-    if repeated := sorted(name for name, labels in holders.items() if len(labels) > 1):
-        outer = sorted(set().union(*(holders[name] for name in repeated)))
-        rank_zero_warn(
-            f"{tree.root}: the classes are {shortened(outer)}, and these folders hold folders of the same names "
-            f"({shortened(repeated)}). If those are the classes, put the files of each into one folder"
-        )
-    around = next(iter(files.values()))[:depth]
-    for folder in sorted(tree.folders):
-        parts = PurePosixPath(normal_form(folder)).parts
-        above, label = [part.lower() for part in parts[depth:-1]], parts[-1]
-        of_class = parts[:depth] == around and len(parts) > depth and above == ["train"] * has_splits
-        if of_class and label not in found["train" if has_splits else "all"]:
-            raise ValueError(f"{tree.where(folder)}: the class folder holds no {kind} ({', '.join(suffixes)})")
-    return found
+    def find_classes(self, tree: FileTree) -> dict[str, ClassFiles]:
+        """The files by split and class, in alphabetical order; without split folders all are of the split ``"all"``."""
+        files = {name: PurePosixPath(normal_form(name)).parts for name in tree.with_suffixes(self.suffixes)}
+        if others := Counter(PurePosixPath(name).suffix.lower() for name in tree.names if name not in files):
+            named = ", ".join(f"{number} {suffix or 'without a suffix'}" for suffix, number in others.most_common())
+            say(f"{tree.root}: files of other kinds are left out: {named}")
+        levels = zip(*(parts[:-2] for parts in files.values()), strict=False)
+        shared = takewhile(lambda folders: len({*folders}) == 1 and folders[0].lower() not in SPLIT_FOLDERS, levels)
+        depth = len(list(shared))  # of the folders that hold the split or class folders
+        tops = {parts[depth].lower() for parts in files.values() if len(parts) > depth + 1}
+        has_splits = bool(tops) and (tops <= SPLIT_FOLDERS.keys() or {"train", "test"} <= tops)
+        is_whole = {"train", "test"} <= tops <= SPLIT_FOLDERS.keys() and not {"validation", "val"} <= tops
+        if has_splits and not is_whole:
+            expected = f"folders train, test and perhaps validation (or val) with {self.kind}"
+            raise ValueError(f"{tree.root}: expected {expected}, found {', '.join(sorted(tops))}")
+        found: dict[str, ClassFiles] = defaultdict(lambda: defaultdict(list))
+        holders: dict[str, set[str]] = defaultdict(set)  # the classes that hold a folder of this name
+        for name, parts in files.items():
+            split, *rest = parts[depth:] if has_splits else ("all", *parts[depth:])
+            if len(rest) < 2:
+                raise ValueError(f"{tree.where(name)} lies in no class folder")
+            found[SPLIT_FOLDERS.get(split.lower(), split)][rest[0]].append(name)
+            if len(rest) > 2:
+                holders[rest[1]].add(rest[0])
+        if repeated := sorted(name for name, labels in holders.items() if len(labels) > 1):
+            outer = sorted(set().union(*(holders[name] for name in repeated)))
+            rank_zero_warn(
+                f"{tree.root}: the classes are {shortened(outer)}, and these folders hold folders of the same names "
+                f"({shortened(repeated)}). If those are the classes, put the files of each into one folder"
+            )
+        around = next(iter(files.values()))[:depth]
+        for folder in sorted(tree.folders):
+            parts = PurePosixPath(normal_form(folder)).parts
+            above = [part.lower() for part in parts[depth:-1]]
+            of_class = parts[:depth] == around and len(parts) > depth and above == ["train"] * has_splits
+            if of_class and parts[-1] not in found["train" if has_splits else "all"]:
+                suffixes = ", ".join(self.suffixes)
+                raise ValueError(f"{tree.where(folder)}: the class folder holds no {self.kind} ({suffixes})")
+        return found

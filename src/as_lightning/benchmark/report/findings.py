@@ -118,14 +118,11 @@ def findings(record: ComparisonRecord) -> Findings:
     reference = record.reference
     if reference not in runs:
         failures = "".join(f"\n  {failure}" for failure in record.failures[:10])
-        raise ValueError(
-            f"no run of the baseline {reference.candidate!r} has finished: nothing to compare with{failures}"
-        )
+        missing = f"no run of the baseline {reference.candidate!r} has finished"
+        raise ValueError(f"{missing}: nothing to compare with{failures}")
     by_pair = {(verdict.arm, verdict.against): verdict for verdict in record.verdicts()}
     # a machine is not equally fast at all times: a run is compared with the baseline's that the same command has made
-    seconds = {
-        arm: {(run.seed, run.session or run.command): run.train_seconds for run in made} for arm, made in runs.items()
-    }
+    seconds = {arm: {(r.seed, r.session or r.command): r.train_seconds for r in made} for arm, made in runs.items()}
     rows, points = [], record.points
     for arm in sorted(runs, key=lambda arm: (arm != reference, record.candidates.index(arm.candidate), -arm.budget)):
         scores = pd.Series([points * run.metrics[run.score] for run in runs[arm]])

@@ -154,10 +154,7 @@ def cells(found: Findings, row: Row) -> dict[str, Cell]:
         score_name(found.record.score): Cell(f"{row.mean:.2f}{'' if math.isnan(row.std) else f' ± {row.std:.2f}'}"),
         "difference, points (95%)": Cell(difference, interval),
         "for new data (95%)": Cell(for_new or "–"),
-        "verdict": Cell(
-            word or (f"tuning chose {chosen}" if chosen else "baseline"),
-            "; ".join(filter(None, notes)),
-        ),
+        "verdict": Cell(word or (f"tuning chose {chosen}" if chosen else "baseline"), "; ".join(filter(None, notes))),
         "parameters": Cell("–" if len(sizes) == 1 or row.parameters is None else f"{row.parameters:,}"),
         "time ratio": Cell(ratio, f"{time.low:.2f} to {time.high:.2f}" if time.low < time.high else ""),
         f"{found.record.pairs}s": Cell(str(row.seeds), pairs),
@@ -235,15 +232,12 @@ def _section(found: Findings, number: int) -> dict[str, Any]:
     texts = pd.DataFrame(own).fillna("–").map(lambda value: value if isinstance(value, str) else f"{value:.4g}")
     measured = [{"": str(name).replace("_", " ")} | dict(row) for name, row in texts.iterrows()]
     changes = {
-        name: {key: pair for key, pair in of.items() if key != "method.name"} for name, of in record.changes.items()
+        name: [f"{key} {own} in place of {base}" for key, (base, own) in of.items() if key != "method.name"]
+        for name, of in record.changes.items()
     }
     return {
         "title": record.name,
-        "changes": [
-            f"{name}: {', '.join(f'{key} {own} in place of {base}' for key, (base, own) in of.items())}"
-            for name, of in changes.items()
-            if of
-        ],
+        "changes": [f"{name}: {', '.join(texts)}" for name, texts in changes.items() if texts],
         "untuned": bool(record.untuned),
         "first": first,
         "rows": deciding(found),

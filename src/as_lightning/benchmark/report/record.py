@@ -71,9 +71,7 @@ class ComparisonRecord:
     unit: Literal["auto", "share", "percent", "raw"] = "auto"  # of the score
     untuned: str = ""  # why there is no advice
     settings: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # the chosen ones of each candidate
-    same_as: dict[str, str] = field(
-        default_factory=dict
-    )  # candidates that these make another one, whose runs are theirs
+    same_as: dict[str, str] = field(default_factory=dict)  # candidates that these make another one, with its runs
     tuning: dict[str, list[Trial]] = field(default_factory=dict)
     results: list[Result] = field(default_factory=list)  # final runs
     # of each candidate what it changes: names of settings with the baseline's value and its own
@@ -203,9 +201,7 @@ class ComparisonRecord:
         """Write ``comparison.json``; the final runs have their own ``result.json`` below ``runs/``."""
         content = {name: value for name, value in vars(self).items() if name != "results"}
         content["design"] = self.design.stored()
-        content["tuning"] = {
-            candidate: [trial._asdict() for trial in tried] for candidate, tried in self.tuning.items()
-        }
+        content["tuning"] = {name: [trial._asdict() for trial in tried] for name, tried in self.tuning.items()}
         for name in ("disagreed", "spreads"):
             content[name] = [[*pair, *numbers] for pair, numbers in content[name].items()]
         content["runs"] = [[*arm_of(run), run.seed, run.metrics[run.score]] for run in self.results]

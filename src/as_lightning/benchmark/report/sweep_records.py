@@ -49,12 +49,8 @@ def sweep_records(
                 knobs = own[_varying(own.filter(regex=r"^method\."))]
                 labels = _titled(method, knobs.rename(columns=lambda key: key.rpartition(".")[2]))
                 for place, label in labels.items():
-                    about: dict[str, Any] = {
-                        "budget": 1.0,
-                        "epochs": len(runs[place].epoch_seconds) or None,
-                        "settings": {},
-                    }
-                    of_record.append(replace(runs[place], name=title, candidate=label, **about))
+                    about: dict[str, Any] = {"name": title, "candidate": label, "budget": 1.0, "settings": {}}
+                    of_record.append(replace(runs[place], epochs=len(runs[place].epoch_seconds) or None, **about))
             labels = [run.candidate for run in of_record]
             base = next((str(known) for known in (baseline, *BASELINES) if known in labels), labels[0])
             untuned = UNTUNED.format(_tuned(name, of_record[0].command, methods[alike.index].unique()))

@@ -249,10 +249,8 @@ def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, s
             notes.append(f"{LEFT_OUT} the cell is empty: {_rows(empty)}.")
     for role in ("method", "score"):
         if role not in roles:
-            known = ", ".join(map(str, own))
-            raise ValueError(
-                f"no column is known as the {role}: name it, as in --columns {role}=NAME; there are: {known}"
-            )
+            known = f"there are: {', '.join(map(str, own))}"
+            raise ValueError(f"no column is known as the {role}: name it, as in --columns {role}=NAME; {known}")
     if frame.empty:
         raise ValueError("the table has no run that has finished")
     texts = {column: _texts(frame, column) for role in ("method", "group", "seed") for column in roles.get(role, ())}
@@ -294,9 +292,8 @@ def _roles(frame: pd.DataFrame, plain: Mapping[Any, str], given: dict[str, str])
             found = [c for c in found if role != "method" or pd.to_numeric(frame[c], errors="coerce").isna().any()]
         if role not in given and found:
             if len(found) > 1:
-                raise ValueError(
-                    f"the {role} may be {' or '.join(map(str, found))}: say it, as in --columns {role}=NAME"
-                )
+                names = " or ".join(map(str, found))
+                raise ValueError(f"the {role} may be {names}: say it, as in --columns {role}=NAME")
             roles[role] = found
     return roles
 

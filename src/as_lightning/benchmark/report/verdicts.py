@@ -179,15 +179,12 @@ def verdicts(
 
 def still_open(found: Sequence[Verdict], design: Design, *, cheaper: Collection[Arm] = ()) -> list[Arm]:
     """The arms that need the seeds of the next look, as `goes_on` says; those that cannot be tested do not."""
-    going = [
-        verdict.arm
-        for verdict in found
-        if not verdict.reason
-        and goes_on(
-            WORDS.index(verdict.word), verdict.sure, verdict.in_reach, verdict.sure_in_reach, verdict.arm in cheaper
-        )
-    ]
-    return list(dict.fromkeys(going))
+
+    def going(found: Verdict) -> bool:
+        reach = found.in_reach, found.sure_in_reach
+        return not found.reason and goes_on(WORDS.index(found.word), found.sure, *reach, found.arm in cheaper)
+
+    return list(dict.fromkeys(verdict.arm for verdict in found if going(verdict)))
 
 
 def goes_on(word: Any, sure: Any, in_reach: Any, sure_in_reach: Any, cheaper: Any) -> Any:

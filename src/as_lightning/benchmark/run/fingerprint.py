@@ -30,20 +30,7 @@ EXAMPLES = 64  # of a split that is compared with another one
 # what holds nothing that a training could depend on
 WITHOUT_STATE = (type(Lock()), type(RLock()), types.ModuleType)
 OF_CLASSES = ("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__", "__annotations__")
-PLAIN = (
-    bool,
-    int,
-    float,
-    complex,
-    bytes,
-    type(None),
-    type(Ellipsis),
-    range,
-    slice,
-    torch.dtype,
-    torch.device,
-    np.dtype,
-)
+PLAIN = (bool, int, float, complex, bytes, type(None), type(...), range, slice, torch.dtype, torch.device, np.dtype)
 
 
 def digest(*texts: str) -> str:
@@ -154,9 +141,8 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, np.random.Generator):
         yield "state", value.bit_generator.state
     elif hasattr(value, "__dict__") or hasattr(type(value), "__slots__"):
-        state = (
-            value.__getstate__() if hasattr(value, "__getstate__") else vars(value)
-        )  # first: it names what is shared
+        # first: it names what is shared
+        state = value.__getstate__() if hasattr(value, "__getstate__") else vars(value)
         yield "state", vars(value) if isinstance(value, torch.nn.Module) else state
         yield "class", type(value)
     else:

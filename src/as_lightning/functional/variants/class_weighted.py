@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_class_weight, check_number
-from as_lightning.functional.calling_convention import loss_of_rows
+from as_lightning.functional.calling_convention import cross_entropy_of
 from as_lightning.functional.variants.class_counts import checked_counts
 
 
@@ -51,8 +50,6 @@ def class_weighted_loss(
     of_classes = effective**-power
     of_classes = of_classes / of_classes.mean()
     weight = of_classes if weight is None else of_classes * weight
-
-    def row_loss(rows: Tensor, row_target: Tensor) -> Tensor:
-        return F.cross_entropy(rows, row_target, reduction="none")
-
-    return loss_of_rows(row_loss, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
+    return cross_entropy_of(
+        lambda rows, _: rows, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction
+    )

@@ -2,11 +2,10 @@ r"""Logit adjustment for a long tail (Menon et al.: arXiv 2007.07314)."""
 
 from __future__ import annotations
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_number
-from as_lightning.functional.calling_convention import loss_of_rows
+from as_lightning.functional.calling_convention import cross_entropy_of
 from as_lightning.functional.variants.class_counts import checked_counts
 
 
@@ -43,8 +42,7 @@ def logit_adjusted_loss(
     counts = checked_counts(class_counts, logits)
     adjustment = tau * (counts / counts.sum()).log()
 
-    def row_loss(rows: Tensor, row_target: Tensor) -> Tensor:
-        rows = rows - rows.detach().amax(-1, keepdim=True)  # a sum with a logit of 1e4 would round the adjustment
-        return F.cross_entropy(rows + adjustment, row_target, reduction="none")
+    def adjusted(rows: Tensor, _: Tensor) -> Tensor:
+        return rows - rows.detach().amax(-1, keepdim=True) + adjustment  # which a sum with a logit of 1e4 would round
 
-    return loss_of_rows(row_loss, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
+    return cross_entropy_of(adjusted, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)

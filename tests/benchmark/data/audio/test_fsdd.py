@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import tarfile
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-import torch.nn.functional as F
 from harness.data_settings import AUDIO
 from harness.made_files import tone, write_clip
 
-from as_lightning.benchmark.data.audio.data_module import LogMel, decode_clip
+from as_lightning.benchmark.data.audio.data_module import clip_features, decode_clip
 from as_lightning.benchmark.data.audio.published import FSDD
-
-
-def sizes(splits) -> list[int]:
-    return [len(splits[split]) for split in ("train", "validation", "test")]
 
 
 @pytest.fixture(scope="module")
 def fsdd(real_data) -> FSDD:
-    data = partial(FSDD, **AUDIO)(data_dir=real_data, seconds=0.8, n_fft=256, hop_length=200)
-    data.prepare_data()
-    data.setup("fit")
+    data = FSDD(data_dir=real_data, **(AUDIO | {"seconds": 0.8, "hop_length": 200}))
+    data.setup()
     return data
 
 
 def test_fsdd_has_its_published_split(fsdd):
-    assert sizes(fsdd.splits) == [2400, 300, 300]
+    assert {split: len(rows) for split, rows in fsdd.splits.items()} == {"train": 2400, "validation": 300, "test": 300}
     assert fsdd.class_names == list("0123456789")
     for split in fsdd.splits.values():
         assert split.targets.bincount().tolist() == [len(split) // 10] * 10
@@ -43,7 +36,7 @@ def test_an_fsdd_input_is_that_of_its_recording(fsdd):
     row = fsdd.index()["test"][123]
     waveform, rate = decode_clip(row.read())
     assert rate == 8000
-    log_mel = LogMel(8000, 24, 256, 200)(F.pad(waveform, (0, 6400 - len(waveform))))
+    log_mel = clip_features((waveform, rate), 8000, 6400, fsdd.mel)
     features, target = fsdd.splits["test"][123]
     assert fsdd.class_names[target] == row.label == Path(row.place).name[0]
     centred = (log_mel - log_mel.mean()) / log_mel.std()
@@ -57,10 +50,9 @@ def test_a_missing_fsdd_is_downloaded_whatever_its_root_folder_is_called(server,
             member.name = f"free-spoken-digit-dataset-1.0.10/{member.name}"
             archive.addfile(member, content)
     monkeypatch.setitem(FSDD.FILES, "all", FSDD.FILES["all"]._replace(url=f"{server.url}/v1.0.10.tar.gz"))
-    data = partial(FSDD, **AUDIO)(data_dir=tmp_path / "data")
-    data.prepare_data()
+    data = FSDD(data_dir=tmp_path / "data", **AUDIO)
+    assert [len(rows) for rows in data.index().values()] == [2400, 300, 300]
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["fsdd.tar.gz"]
-    assert sizes(data.index()) == [2400, 300, 300]
 
 
 def test_a_downloaded_fsdd_that_is_another_is_refused(server, tmp_path, monkeypatch):
@@ -69,4 +61,4 @@ def test_a_downloaded_fsdd_that_is_another_is_refused(server, tmp_path, monkeypa
         archive.add(file, arcname="root/recordings/0_theo_0.wav")
     monkeypatch.setitem(FSDD.FILES, "all", FSDD.FILES["all"]._replace(url=f"{server.url}/other.tar.gz"))
     with pytest.raises(ValueError, match=r"are not those of release 1\.0\.10.* of 1\. .*delete them"):
-        partial(FSDD, **AUDIO)(data_dir=tmp_path / "data").setup()
+        FSDD(data_dir=tmp_path / "data", **AUDIO).setup()

@@ -44,10 +44,12 @@ def small_cifar(module: type[CIFAR10], server, below: str = "") -> type[CIFAR10]
 
 
 @pytest.mark.parametrize(("module", "train_files"), [(CIFAR10, 5), (CIFAR100, 1)])
-def test_cifar_is_downloaded_once_and_split_by_class(server, tmp_path, module, train_files):
+def test_cifar_is_downloaded_once_split_by_class_and_its_images_are_the_bytes_of_its_files(
+    server, tmp_path, module, train_files
+):
     small = small_cifar(module, server)
     for _ in range(2):
-        data = small(**IMAGES, data_dir=tmp_path / "data", validation_size=6)
+        data = small(**IMAGES, data_dir=tmp_path / "data", validation_size=6, **UNCHANGED)
         data.prepare_data()
         data.setup()
     assert server.requests.count(f"/{module.published.filename}") == len(server.requests) <= 2  # HEAD and GET
@@ -56,12 +58,7 @@ def test_cifar_is_downloaded_once_and_split_by_class(server, tmp_path, module, t
     assert data.class_names == ["cat", "dog"]
     images = torch.cat([split.inputs.flatten(1) for split in data.splits.values()])
     assert len(images.unique(dim=0)) == 20 * train_files + 20
-
-
-def test_cifar_images_are_the_bytes_of_its_files_in_order(server, tmp_path):
-    data = small_cifar(CIFAR10, server)(**IMAGES, data_dir=tmp_path / "data", validation_size=6, **UNCHANGED)
-    data.setup()
-    rows = np.random.default_rng(5).integers(0, 256, (20, 3072), dtype=np.uint8)  # the sixth file is the test's
+    rows = np.random.default_rng(train_files).integers(0, 256, (20, 3072), dtype=np.uint8)  # the last file
     batch, targets = next(iter(data.test_dataloader()))
     torch.testing.assert_close(batch.flatten(1), torch.from_numpy(rows).float(), atol=1e-3, rtol=0)
     assert targets.tolist() == [index % 2 for index in range(20)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import partial
 from typing import Any, Literal
@@ -18,36 +18,13 @@ from as_lightning.benchmark.data.decoded_files import DecodedDataModule, Transfo
 from as_lightning.benchmark.packages import loading
 from as_lightning.functional.argument_checks import check_choice, check_number
 
+with loading("torchaudio"):
+    import torchaudio
+    from torchaudio.transforms import FrequencyMasking, MelSpectrogram, TimeMasking
+
 LOG_FLOOR = 1e-6  # power below which log-mel takes all for silence: about that of 16-bit rounding noise
 
 REACH = 50  # samples of either rate from which the filters of a resampling take a sample
-
-
-def load_torchaudio() -> Any:
-    """torchaudio, which refuses to load beside a torch that was built for another CUDA: only audio data may fail."""
-    with loading("torchaudio"):
-        import torchaudio
-    return torchaudio
-
-
-class LogMel(nn.Module):
-    r"""The logarithm of the mel-scaled power spectrum (`torchaudio.transforms.MelSpectrogram`).
-
-    $$
-    \log \max\Big(\epsilon, \sum_f M_{mf} \, |\mathrm{STFT}(x)_{ft}|^2\Big), \quad \epsilon = 10^{-6}
-    $$
-
-    Shape:
-        - input: ``(samples,)``, more than ``n_fft // 2``; output: ``(1, n_mels, samples // hop_length + 1)``.
-    """
-
-    def __init__(self, sample_rate: int, n_mels: int, n_fft: int, hop_length: int) -> None:
-        super().__init__()
-        spectrogram = load_torchaudio().transforms.MelSpectrogram
-        self.mel = spectrogram(sample_rate, n_fft=n_fft, hop_length=hop_length, n_mels=n_mels)
-
-    def forward(self, waveform: Tensor) -> Tensor:
-        return self.mel(waveform).clamp(min=LOG_FLOOR).log().unsqueeze(0)
 
 
 def decode_clip(content: bytes) -> tuple[Tensor, int]:
@@ -66,10 +43,15 @@ def decode_clip(content: bytes) -> tuple[Tensor, int]:
     return waveform, rate
 
 
-def clip_features(clip: bytes | tuple[Tensor, int], sample_rate: int, samples: int, log_mel: LogMel | None) -> Tensor:
-    """A clip as a waveform of this rate and length, cut off or padded with zeros, or the log-mel spectrogram of it.
+Clip = bytes | tuple[Tensor, int]  # an audio file, or the samples ``(samples,)`` in [-1, 1] and their rate in Hz
 
-    ``clip`` is an audio file, or the samples ``(samples,)`` in [-1, 1] and their rate in Hz.
+
+def clip_features(clip: Clip, sample_rate: int, samples: int, mel: MelSpectrogram | None) -> Tensor:
+    r"""A clip as a waveform of this rate and length, cut off or padded with zeros, or the log-mel spectrogram of it.
+
+    $$
+    \log \max\Big(\epsilon, \sum_f M_{mf} \, |\mathrm{STFT}(x)_{ft}|^2\Big), \quad \epsilon = 10^{-6}
+    $$
     """
     waveform, rate = decode_clip(clip) if isinstance(clip, bytes) else clip
     # between two rates without a common factor the filters would take gigabytes; the nearest ratio of small numbers is
@@ -78,9 +60,9 @@ def clip_features(clip: bytes | tuple[Tensor, int], sample_rate: int, samples: i
     if not ratio:
         raise ValueError(f"a rate of {rate} Hz, from which no {sample_rate} Hz can be made")
     waveform = waveform[: (samples + REACH) * rate // sample_rate + REACH]
-    waveform = load_torchaudio().functional.resample(waveform, ratio.denominator, ratio.numerator)[:samples]
+    waveform = torchaudio.functional.resample(waveform, ratio.denominator, ratio.numerator)[:samples]
     waveform = F.pad(waveform, (0, samples - len(waveform)))
-    return waveform if log_mel is None else log_mel(waveform)
+    return waveform if mel is None else mel(waveform).clamp(min=LOG_FLOOR).log().unsqueeze(0)
 
 
 def standardised(features: Tensor, mean: float, std: float, masks: Sequence[nn.Module] = ()) -> Tensor:
@@ -137,25 +119,22 @@ class AudioDataModule(DecodedDataModule):
         for name, mask, size in (("freq_mask", freq_mask, n_mels), ("time_mask", time_mask, frames)):
             if mask > size:  # it would leave nothing of some clips
                 raise ValueError(f"{name}={mask} is more than a clip's {size}: set it to that or less")
-        self.log_mel = None if is_waveform else LogMel(sample_rate, n_mels, n_fft, hop_length)
+        sizes = {"n_fft": n_fft, "hop_length": hop_length, "n_mels": n_mels}
+        self.mel = None if is_waveform else MelSpectrogram(sample_rate, **sizes)
+        self.decode = partial(clip_features, sample_rate=sample_rate, samples=self.samples, mel=self.mel)
 
     @property
     def input_spec(self) -> dict[str, Any]:
-        return {} if self.log_mel is None else {"in_channels": 1}
+        return {} if self.mel is None else {"in_channels": 1}
 
     @property
     def random_inputs(self) -> bool:
         return bool(self.freq_mask or self.time_mask)
 
-    @property
-    def decode(self) -> Callable[[bytes | tuple[Tensor, int]], Tensor]:
-        return partial(clip_features, sample_rate=self.sample_rate, samples=self.samples, log_mel=self.log_mel)
-
     def transforms(self, sums: Tensor, shape: torch.Size) -> tuple[Transform, Transform]:
-        if self.log_mel is None:
+        if self.mel is None:
             return None, None
         (mean,), (std,) = mean_and_std(sums)
-        masking = load_torchaudio().transforms
-        masks = [masking.FrequencyMasking(self.freq_mask), masking.TimeMasking(self.time_mask)]
+        masks = [FrequencyMasking(self.freq_mask), TimeMasking(self.time_mask)]
         plain = partial(standardised, mean=mean, std=std)
         return partial(plain, masks=masks), plain

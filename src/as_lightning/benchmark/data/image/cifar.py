@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +9,9 @@ import torch
 from sklearn.model_selection import train_test_split
 from torch import Tensor
 
-from as_lightning.benchmark.data.files import HINT, LabelledFile
+from as_lightning.benchmark.data.base import LabelledDataset
+from as_lightning.benchmark.data.decoded_files import value_sums
+from as_lightning.benchmark.data.files import HINT
 from as_lightning.benchmark.data.image.data_module import ImageDataModule
 from as_lightning.benchmark.packages import loading
 
@@ -45,26 +45,19 @@ class CIFAR10(ImageDataModule):
             name = self.published.filename
             raise RuntimeError(f"{name} could not be downloaded to {self.data_dir}: {error}. {HINT}") from error
 
-    @property
-    def decode(self) -> Callable[[np.ndarray], Tensor]:
-        return _channels_first
-
-    def index(self) -> dict[str, list[LabelledFile]]:
+    def load_splits(self) -> dict[str, LabelledDataset]:
         self.prepare_data()
         train, test = (self.published(self.data_dir, train=is_train) for is_train in (True, False))
+        self.class_names = list(train.classes)
+        images, targets = _channels_first(train.data), torch.tensor(train.targets)
         kept, held_out = train_test_split(
-            range(len(train)), test_size=self.validation_size, stratify=train.targets, random_state=self.split_seed
+            range(len(targets)), test_size=self.validation_size, stratify=targets, random_state=self.split_seed
         )
-        rows = {"train": (train, kept), "validation": (train, held_out), "test": (test, range(len(test)))}
-        return {
-            split: [
-                LabelledFile(
-                    data.classes[data.targets[row]], f"{split} example {number}", partial(data.data.take, row, 0)
-                )
-                for number, row in enumerate(of_split)
-            ]
-            for split, (data, of_split) in rows.items()
-        }
+        inputs = {"train": images[kept], "validation": images[held_out], "test": _channels_first(test.data)}
+        labels = {"train": targets[kept], "validation": targets[held_out], "test": torch.tensor(test.targets)}
+        # in pieces, as the sums take eight bytes per value
+        sums = torch.stack([value_sums(piece) for piece in inputs["train"].split(64)]).sum(0)
+        return self.transformed(inputs, labels, sums)
 
 
 class CIFAR100(CIFAR10):
@@ -73,5 +66,5 @@ class CIFAR100(CIFAR10):
     published: ClassVar[type[datasets.CIFAR10]] = datasets.CIFAR100
 
 
-def _channels_first(image: np.ndarray) -> Tensor:
-    return torch.from_numpy(image).permute(2, 0, 1).contiguous()
+def _channels_first(images: np.ndarray) -> Tensor:
+    return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import random
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,7 +45,7 @@ def decode_image(content: bytes, image_size: int | None = None) -> Tensor:
 
 
 class ImageFolder(ClassFolder, ImageDataModule):
-    """A user's own images in a folder for each class; layouts as of `split_classes`.
+    """A user's own images in a folder for each class; layouts as of `ClassFolder`.
 
     The settings are described in ``conf/data/image_folder.yaml``. A damaged image stops the run before it starts.
 
@@ -60,11 +59,7 @@ class ImageFolder(ClassFolder, ImageDataModule):
     def __init__(self, path: str | Path, image_size: int | None = None, **images: Any) -> None:
         super().__init__(path, **images)
         check_least(1, image_size=1 if image_size is None else image_size)
-        self.image_size = image_size
-
-    @property
-    def decode(self) -> Callable[[bytes], Tensor]:
-        return partial(decode_image, image_size=self.image_size)
+        self.decode = partial(decode_image, image_size=image_size)
 
     def index(self) -> dict[str, list[LabelledFile]]:
         files = super().index()

@@ -1,8 +1,12 @@
-"""Score against learning rate: the share of the gradient is what autograd says, and the pages are of the records."""
+"""The pages of results are what the scripts in ``results/`` write from the committed runs, and count what they say."""
 
 from __future__ import annotations
 
 import importlib
+import json
+import re
+import shlex
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -17,12 +21,15 @@ from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.run.settings import checked_settings
 
 ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results"
+COMMITTED = [path for folder in ("performance", "accumulation") for path in sorted(RESULTS.glob(f"{folder}/*.json"))]
+PEERS = "linear_cross_entropy_peers"
 
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(ROOT / "results"))
-    monkeypatch.syspath_prepend(str(ROOT / "results/learning_rate"))
+    for folder in ("speed", "results", "results/learning_rate", "results/where_it_pays"):
+        monkeypatch.syspath_prepend(str(ROOT / folder))
 
     def load(name: str) -> ModuleType:
         sys.modules.pop(name, None)
@@ -192,3 +199,50 @@ def test_live_rows_are_compared_with_softmax_interpolated_to_their_time(script):
     ]
     row = experiment._live_rows(experiment.grouped(lines)).splitlines()[-1]
     assert row.endswith("epochs | 91.00 | 93.00 | 1.33 | 85.00 (1) | 0.67 | +2.00 ± 0.00 | 3 |")
+
+
+def test_the_summary_is_that_of_the_committed_reports(script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for pattern in ("report.md", "comparison.json", "runs.jsonl"):
+        for file in RESULTS.rglob(pattern):
+            copy = tmp_path / file.relative_to(ROOT)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, copy)
+    shutil.copy(ROOT / "README.md", tmp_path)
+    shutil.copy(RESULTS / "README.md", tmp_path / "results")
+    summary = script("summary")
+    monkeypatch.setattr(summary, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(summary, "README", tmp_path / "README.md")
+    summary.main()
+    for page in ("README.md", "results/README.md"):
+        assert (tmp_path / page).read_text(encoding="utf-8") == (ROOT / page).read_text(encoding="utf-8")
+
+
+def test_the_table_of_wide_heads_is_that_of_its_runs(script) -> None:
+    page = script("wide_heads").page(RESULTS / "python_code" / "heads")
+    assert page == (RESULTS / "python_code" / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_map_of_losses_and_its_pages_are_those_of_its_cells(script) -> None:
+    written = script("map").pages() | script("margin").pages()
+    for path, text in written.items():
+        # another version of matplotlib places a figure's texts otherwise
+        shown = [
+            re.findall(r">([^<>]+)</text>", page) if path.suffix == ".svg" else page
+            for page in (text, path.read_text(encoding="utf-8"))
+        ]
+        assert shown[0], path
+        assert shown[0] == shown[1], path
+
+
+@pytest.mark.parametrize("numbers", COMMITTED, ids=lambda path: path.stem)
+def test_a_committed_table_is_what_its_script_writes_of_its_numbers(script, numbers: Path) -> None:
+    report = json.loads(numbers.read_text(encoding="utf-8"))
+    written = script(Path(shlex.split(report["command"])[1]).stem).table(report)
+    assert numbers.with_suffix(".md").read_text(encoding="utf-8") == written
+
+
+def test_each_measured_case_of_the_peers_is_counted_once_in_their_summary(script) -> None:
+    peers = script(PEERS)
+    cases = json.loads((ROOT / f"results/performance/{PEERS}.json").read_text(encoding="utf-8"))["cases"]
+    lines = peers.in_short(cases, [peers.CHUNKED])
+    assert sum(int(line.partition(" cases)")[0].rpartition("(")[2]) for line in lines) == len(cases)
