@@ -90,9 +90,9 @@ def answer() -> str:
     seen = re.search(r"better at \+0.5.*?\| ([\d.]+)%", SIMULATION.read_text(encoding="utf-8"))
     share = f"{float(seen[1]):.0f}" if seen else "?"
     text = (
-        f"With both losses tuned, AS-Softmax is *better* than softmax {told[True]}. Where training is cut short (half "
-        f"the epochs cost more than a point), it is better {told[False]}. A true gain of half a point would be found "
-        f"in {share}% of such comparisons or more."
+        f"In networks trained from scratch or fine-tuned, AS-Softmax is *better* than softmax {told[True]}. Where "
+        f"training is cut short (half the epochs cost more than a point), it is better {told[False]}. Both losses are "
+        f"tuned alike. A true gain of half a point would be found in {share}% of such comparisons or more."
     )
     return textwrap.fill(text, 120, break_on_hyphens=False, break_long_words=False)
 
@@ -144,7 +144,7 @@ def all_words() -> str:
         count = ", ".join(f"{number} {word}" for word, number in Counter(verdict.word for verdict in of).most_common())
         said.append(f"at {budget} budget {count}")
     none = "" if any(verdict.word == "undecided" for verdict, _ in own) else "None is undecided."
-    same = f"in {len(judged) - len(own)} validation chose the baseline's own setting, which makes them equal"
+    same = f"in {len(judged) - len(own)} tuning chose the baseline's own setting, which makes them equal"
     return (
         f"{len(judged)} verdicts in {len(found)} comparisons: {same}; of the others {'; '.join(said)}. {none}".rstrip()
     )
@@ -172,9 +172,10 @@ def main() -> None:
     lines += ["", f"Mean difference to `as_speed_none` of the runs of `lr_scale`: {'; '.join(scaled)}.", "", *UNTUNED]
     for folder, title in SWEEPS.items():
         lines.append(f"* {title}: {', '.join(f'[{name}]({address})' for name, address in reports(folder).items())}")
-    for page, part in ((RESULTS / "README.md", lines), (README, [answer()])):
-        text = written(page, "results/summary.py", "\n".join(["", *part, ""]))
-        page.write_text(text, encoding="utf-8")
+    found = f"\n{answer()}\n"
+    of_results = found.replace("](results/", "]("), "\n".join(["", *lines, ""])
+    for page, parts in ((RESULTS / "README.md", of_results), (README, (found,))):
+        page.write_text(written(page, "results/summary.py", *parts), encoding="utf-8")
 
 
 if __name__ == "__main__":

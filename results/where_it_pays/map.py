@@ -1,4 +1,4 @@
-"""Write which loss pays where: the tables of README.md and of docs/which_loss.md, and ``map.svg``.
+"""Write which loss pays where: the tables of README.md, docs/which_loss.md and the first page, and ``map.svg``.
 
     python results/where_it_pays/map.py                # from what is committed
     python results/where_it_pays/map.py COMPARISON ... # first take over these folders of `as-lightning-compare`
@@ -14,6 +14,7 @@ import json
 import re
 import shutil
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ from written import written  # noqa: E402
 
 SCRIPT = "results/where_it_pays/map.py"
 README, PAGE, MAP = FOLDER / "README.md", FOLDER.parents[1] / "docs" / "which_loss.md", FOLDER / "map.svg"
+FIRST_PAGE = FOLDER.parents[1] / "README.md"
 DATA = {
     "clinc150": "CLINC150",
     "cifar10": "CIFAR-10",
@@ -352,12 +354,33 @@ def short(found: Sequence[Cell]) -> str:
     return table(["your data have", "try", "its difference to softmax", "AS-Softmax's", "measured on"], rows)
 
 
+def first_page(found: Sequence[Cell]) -> str:
+    """Which method is better than softmax in the most cells, and what happens in the others."""
+    text = ""
+    for said, kinds in (("a long tail", {"tail"}), ("wrong labels", {"uniform", "pairs"})):
+        group = [cell for cell in found if cell.place[2] in kinds and not cell.several]
+        better = {cell.name: [m for m, verdict in cell.verdicts.items() if verdict.word == "better"] for cell in group}
+        method, count = Counter(method for methods in better.values() for method in methods).most_common(1)[0]
+        others = []
+        for cell in (cell for cell in group if method not in better[cell.name]):
+            best = max(better[cell.name], key=lambda name: cell.verdicts[name].difference, default=None)
+            beside = f"; `{best}` is {cell.verdicts[best].difference:+.1f} better" if best else ""
+            word = "tuning chose softmax" if cell.is_softmax(method) else cell.shown(method)
+            others.append(f"on {cell.group}, {cell.condition}: {word}{beside}")
+        text += f"With {said} [`{method}`](docs/methods/{method}.md) is better in {count} of {len(group)} comparisons"
+        text += f" ({'; '.join(others)}). " if others else ". "
+    own = sum(cell.verdicts[name].word == "better" for cell in found for name in cell.verdicts if "as_softmax" in name)
+    text += f"AS-Softmax is better in {own} of {len(found)}."
+    return textwrap.fill(text, 120, break_on_hyphens=False, break_long_words=False)
+
+
 def pages() -> dict[Path, str]:
     """What the committed cells make of the pages and the figure."""
     found = cells()
     return {
         README: written(README, SCRIPT, all_cells(found), by_frequency(found), controlled(found)),
         PAGE: written(PAGE, SCRIPT, short(found)),
+        FIRST_PAGE: written(FIRST_PAGE, SCRIPT, first_page(found)),
         MAP: drawn([cell for cell in found if not cell.several]),
     }
 

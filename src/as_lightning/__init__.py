@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from as_lightning.mixin import ASSoftmaxMixin
     from as_lightning.schedules import DeltaWarmup
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 __all__ = [
     "ASSoftmaxLoss",

@@ -48,8 +48,8 @@ class DeltaWarmup:
 
     Examples:
         >>> warmup = DeltaWarmup(ratio=0.1, shape="linear")
-        >>> [round(warmup.delta_at(batch, total_batches=100, delta=0.1), 2) for batch in (0, 5, 10, 99)]
-        [1.0, 0.55, 0.1, 0.1]
+        >>> [round(warmup.delta_at(batch, total_batches=100, delta=0.5), 2) for batch in (0, 5, 10, 99)]
+        [1.0, 0.75, 0.5, 0.5]
     """
 
     ratio: float | None = None

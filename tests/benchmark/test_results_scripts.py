@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from as_lightning.benchmark.report.page import write_report
+from as_lightning.benchmark.report.record import ComparisonRecord
 from as_lightning.benchmark.run.result import find_results, read_runs
 
 ROOT = Path(__file__).parents[2]
@@ -50,3 +52,10 @@ def test_a_page_with_other_places_than_a_script_writes_is_refused(tmp_path: Path
     assert written(page, "one.py", r"new \1").splitlines()[2] == r"new \1"
     with pytest.raises(ValueError, match=r"has 1 places that one\.py writes, and 2 are written"):
         written(page, "one.py", "new", "more")
+
+
+@pytest.mark.slow
+def test_each_committed_report_is_that_of_its_record(tmp_path: Path) -> None:
+    for record in RESULTS.glob("*/*/comparison.json"):
+        page = write_report([ComparisonRecord.read(record.parent)], tmp_path).markdown
+        assert page.read_text("utf-8") == (record.parent / "report" / "report.md").read_text("utf-8"), record.parent

@@ -69,7 +69,7 @@ def masking_counter(pl_module: LightningModule, callback: Callback) -> MaskingCo
             f"{type(callback).__name__} needs a module that reports masking counts, but {type(pl_module).__name__}."
             f"masking_counter is {getattr(pl_module, 'masking_counter', None)!r}. Mix in as_lightning.ASSoftmaxMixin "
             "before the module's class, compute the loss with a submodule such as `self.criterion = "
-            "ASSoftmaxLoss(delta=0.1)`, or update a `self.masking_counter = MaskingCounter()` in training_step."
+            "ASSoftmaxLoss(delta=0.5)`, or update a `self.masking_counter = MaskingCounter()` in training_step."
         )
     return counter
 

@@ -54,7 +54,7 @@ def live_samples(logits: Tensor, target: Tensor, delta: float = DEFAULT_DELTA, i
     Examples:
         >>> import torch
         >>> logits = torch.tensor([[4.0, 0.0, 0.0], [1.0, 0.9, -2.0], [1.0, 0.9, -2.0]])
-        >>> live_samples(logits, torch.tensor([0, 0, -100]), delta=0.1)
+        >>> live_samples(logits, torch.tensor([0, 0, -100]), delta=0.5)
         tensor([False,  True, False])
     """
     delta = check_delta(delta)

@@ -69,6 +69,8 @@ def as_softmax_mask(logits: Tensor, target: Tensor, delta: float, ignore_index: 
     Source: paper, section III; authors' code for the tie.
 
     Examples:
+        That of the authors' code, at the paper's margin.
+
         >>> import torch
         >>> logits = torch.tensor([[1.2, 1.5, 1.0, -0.35], [2.5, 3.5, 0.4, 0.3]])
         >>> as_softmax_mask(logits, torch.tensor([1, 2]), delta=0.10)

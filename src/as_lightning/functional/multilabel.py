@@ -77,6 +77,8 @@ def multilabel_as_cross_entropy(
     Source: paper, section III; authors' code for the masks.
 
     Examples:
+        That of the authors' code, at the paper's margin.
+
         >>> import torch
         >>> logits = torch.tensor([[1.2, 1.5, 1.0, -0.35], [2.5, 3.5, 0.4, 0.3], [2.5, 3.5, 0.4, 0.3]])
         >>> target = torch.tensor([[1, 1, 0, 0], [0, 1, 1, 0], [1, 1, 0, 1]])

@@ -46,7 +46,8 @@ def advice(findings: Findings) -> list[str]:
     record, reference = findings.record, findings.reference
     rows = [findings.full(candidate) for candidate in findings.candidates[1:]]
     sentences = [record.untuned or _recommendation(findings)]
-    sentences += [f"{row.arm.candidate}: {in_words(row.verdict, row.time)}." for row in rows if row.verdict is not None]
+    own = [(row, row.verdict) for row in rows if row.verdict and row.arm.candidate not in record.same_as]
+    sentences += [f"{row.arm.candidate}: {in_words(verdict, row.time)}." for row, verdict in own]
     sentences += [_calibration(row, reference) for row in rows]
     sentences += [_lost_on_validation(record, candidate) for candidate in record.same_as]
     sentences += _reservations(findings)
@@ -107,8 +108,8 @@ def _lost_on_validation(record: ComparisonRecord, candidate: str) -> str:
     at_baseline, other = (fmean(trial.by_seed[:both] or [trial.score]) for trial in best)
     lost = record.points * sign * (at_baseline - other)
     shown = settings(_knobs(best[1].settings))
-    chose = f"{candidate}: validation chose {record.same_as[candidate]}"
-    return f"{chose}; the best other setting ({shown}) lost {lost:.2f} points."
+    chose = f"{candidate}: tuning chose {record.same_as[candidate]}"
+    return f"{chose}; the best other setting ({shown}) lost {lost:.2f} points in validation."
 
 
 def _knobs(chosen: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,10 +26,10 @@ from as_lightning.benchmark.run.result import whole_file
 
 POINTS = {"share": "a point is 0.01", "percent": "in percent", "raw": "a point is 1"}
 LEGEND = (
-    "{} in points ({}; {} is better): mean ± standard deviation of each candidate's own runs. Differences are to "
-    "{}, paired by {}, positive where the candidate is better. With probability 95% all intervals at the full budget "
-    "hold, whenever a candidate stops, and so do all at smaller ones; the verdicts are read off them. Equal, not worse "
-    "and no gain mean by {:g} points.{}"
+    "{} in points ({}; {} is better): mean ± standard deviation of each candidate's own runs. Differences are to {}, "
+    "paired by {}, positive where the candidate is better. In 95 of 100 comparisons all intervals at the full budget "
+    "hold the true differences, whenever a candidate stops; so do all at smaller budgets. The verdicts are read off "
+    "the intervals. Equal, not worse and no gain mean by {:g} points.{}"
 )
 NEW_DATA = (
     " The verdicts are about these test examples; the interval for new data is about others like them, one at a time."
@@ -37,6 +37,10 @@ NEW_DATA = (
 SHARED = "the baseline's"
 VALIDATED = "mean of the best validation scores"
 DIFFER = "{} and {} differ on {:.1f}% of {} test examples, mean over the seeds."
+CORRELATION = (
+    "The correlation of loss and score is Pearson's, over the evaluations of a run: -1 where the score rises as the "
+    "validation loss falls, 0 where they have nothing to do with one another."
+)
 HOW = (
     "Scores are at the weights of the best validation score. Training time leaves out validation; a ratio is the "
     "geometric mean over the seeds, of runs that the same command has made."
@@ -248,7 +252,9 @@ def _section(found: Findings, number: int) -> dict[str, Any]:
             Fold("More figures", figures=figures[1:]),
             Fold("Where predictions differ", texts=list(shares.values()), rows=examples),
             Fold("Trials", rows=trials),
-            Fold("Settings and metrics", rows=measured),
+            Fold(
+                "Settings and metrics", [CORRELATION] * ("correlation of loss and score" in texts.index), rows=measured
+            ),
         ],
     }
 
