@@ -63,9 +63,6 @@ def second_derivative(loss: Callable[[Tensor], Tensor]) -> Tensor:
     [(name, True) for name in LOSSES] + [(name, False) for name in LOSSES if name not in METHODS],
     ids=lambda value: value if isinstance(value, str) else ("few logits" if value else "many logits"),
 )
-@pytest.mark.bug_report(
-    "pytorch/pytorch#91469", "Second derivatives of a compiled function are wrong, without an error."
-)
 def test_the_first_derivative_is_right_and_the_second_right_or_refused(
     name: str, few_logits: bool, reduction: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
