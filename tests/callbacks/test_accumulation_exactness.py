@@ -74,6 +74,10 @@ def taken(callback: AdaptiveGradientAccumulation) -> list[tuple[int, int, int]]:
     optimizer_steps=st.just(-1) | st.integers(1, 60),
     data=st.data(),
 )
+@pytest.mark.bug_report(
+    "Lightning-AI/pytorch-lightning#19987",
+    "The short window at the end of an epoch is divided by the full number of batches.",
+)
 def test_any_training_equals_the_hand_written_loop(
     batches: int,
     epochs: int,

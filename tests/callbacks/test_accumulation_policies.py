@@ -73,6 +73,7 @@ def scheduled(schedule: dict[int, int]) -> Any:
 
 @pytest.mark.parametrize("schedule", [{0: 1}, {0: 4}, {0: 1, 5: 4, 9: 16}, {0: 8, 2: 3, 3: 1}])
 @pytest.mark.parametrize("batches", [1, 13, 24])
+@pytest.mark.bug_report("Lightning-AI/pytorch-lightning#21534", "Accumulation can be scheduled by epochs alone.")
 def test_a_schedule_by_step_trains_as_the_hand_written_loop(schedule: dict[int, int], batches: int) -> None:
     data, module = batches_of(batches), Plain(optimizer="adamw")
     speed = fit(AccumulationSchedule(schedule), module=module, loader=loader_of(data), epochs=3)
@@ -299,6 +300,9 @@ def test_lengths_may_be_integers_of_numpy() -> None:
     assert [window.length for window in fit(lambda window: np.int64(3), epochs=1).history] == [3] * 8
 
 
+@pytest.mark.bug_report(
+    "Lightning-AI/pytorch-lightning#21808", "Windows longer than the epoch are cut short in silence."
+)
 def test_windows_that_would_be_longer_than_the_epoch_are_warned_of_once() -> None:
     with pytest.warns(UserWarning, match="wants windows of 8 batches, and an epoch has 3") as warned:
         speed = fit(AccumulationSchedule({0: 8}), loader=loader_of(batches_of(3)))

@@ -175,6 +175,10 @@ def test_the_schedule_ends_with_training_too_where_max_steps_may_end_it(
     ],
     ids=["no known length", "validation inside an epoch"],
 )
+@pytest.mark.bug_report(
+    "Lightning-AI/pytorch-lightning#12894",
+    "With accumulation a learning-rate schedule no longer keeps the pace of the epochs.",
+)
 def test_the_schedule_counts_the_batches_of_training(build: Any, settings: dict[str, Any]) -> None:
     speed = AdaptiveGradientAccumulation(max_steps=4, monotone=False)
     assert fit(build, callbacks=[speed], **settings).last_step == 3 * 23

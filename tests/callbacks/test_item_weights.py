@@ -84,6 +84,12 @@ def distance(module: torch.nn.Module, other: torch.nn.Module) -> float:
     "policy", [AccumulationSchedule({0: 4}), AccumulationSchedule({0: 1, 3: 3, 5: 2}), lambda window: 5]
 )
 @pytest.mark.parametrize("length_known", [True, False], ids=["sized", "stream"])
+@pytest.mark.bug_report(
+    "ml-explore/mlx-lm#1413", "Accumulated means over batches of unequal length favour the short ones."
+)
+@pytest.mark.bug_report(
+    "karpathy/nanochat#59", "Gradients are divided by the number of batches, whatever number of tokens these have."
+)
 def test_a_window_steps_as_one_large_batch_of_its_items(
     optimizer: str, clip: float | None, policy: Any, length_known: bool
 ) -> None:
@@ -107,6 +113,7 @@ def test_a_window_steps_as_one_large_batch_of_its_items(
     ],
 )
 @pytest.mark.parametrize("clip", [None, 0.05])
+@pytest.mark.bug_report("pytorch/pytorch#70348", "Where all targets are ignored the mean loss is NaN.")
 def test_a_batch_without_items_adds_nothing_although_its_loss_is_not_a_number(
     counts: tuple[int, ...], step: int, clip: float | None
 ) -> None:
@@ -237,6 +244,14 @@ def test_16_mixed_with_its_scaler_is_near_one_large_batch_and_stays_in_range() -
     assert distance(module, reference) < 5e-3
 
 
+@pytest.mark.bug_report(
+    "Lightning-AI/pytorch-lightning#18464",
+    "Hooks see the loss divided by the accumulated batches: it seems to fall where the window grows.",
+)
+@pytest.mark.bug_report(
+    "Lightning-AI/pytorch-lightning#15315",
+    "The loss that callbacks get is not the one that `training_step` has returned.",
+)
 def test_logged_losses_are_those_of_training_step() -> None:
     class Logs(Tagger):
         def training_step(self, batch: Any, batch_idx: int) -> Tensor | None:
@@ -411,6 +426,9 @@ def test_a_budget_of_items_closes_windows_of_about_so_many() -> None:
         assert budget(AccumulationWindow(0, 0, length, 0, 0, items, wanted=7)) == wanted
 
 
+@pytest.mark.bug_report(
+    "unslothai/unsloth-zoo#1023", "The loss is divided twice, by the window's items and by its batches."
+)
 def test_a_hugging_face_model_that_divides_by_the_items_itself_is_refused() -> None:
     pytest.importorskip("transformers")
 

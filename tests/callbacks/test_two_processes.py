@@ -212,6 +212,10 @@ OF_ITEMS = ["items", "items_without_no_sync", "items_of_a_stream", "sums_of_item
 
 
 @pytest.mark.parametrize("scenario", [*OF_ITEMS, pytest.param("items_fully_sharded", marks=skipped_by(FSDP2_ON_A_CPU))])
+@pytest.mark.bug_report(
+    "huggingface/transformers#34242",
+    "Tokens are averaged in each process first: two processes train otherwise than one.",
+)
 def test_both_ranks_step_as_one_large_batch_of_the_items_of_both(scenario: str, seen: Seen) -> None:
     first, second = seen(scenario)
     module = MaskedTagger() if scenario == "items_of_the_mixin" else Tagger()

@@ -299,7 +299,7 @@ def check_cell(way: str, called: Callable[[Case], Any], function: Function, kind
     "pytorch/pytorch#180642",
     "`autograd.Function` in place: a wrong gradient under `torch.compile`.",
 )
-@pytest.mark.bug_report("pytorch/pytorch#141639", "A loss with an `autograd.Function` breaks under `torch.compile`.")
+@pytest.mark.bug_report("pytorch/pytorch#107824", "A call of an `autograd.Function` breaks under `torch.compile`.")
 @pytest.mark.bug_report(
     "pytorch/pytorch#135546",
     "A target out of range passes in silence under `torch.compile`.",

@@ -101,6 +101,13 @@ def test_the_example_has_rows_of_every_kind() -> None:
 @pytest.mark.usefixtures("workspace")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.bug_report("linkedin/Liger-Kernel#968", "Unreduced losses of a fused head: a wrong gradient, or one of 0.")
+@pytest.mark.bug_report(
+    "linkedin/Liger-Kernel#1298", "A fused head multiplies all rows by the first row's upstream gradient."
+)
+@pytest.mark.bug_report(
+    "NVIDIA-NeMo/Automodel#3804", "A loss computed in chunks is as many times too large as there are chunks."
+)
 def test_value_and_gradients_follow_the_dense_formula(reduction: str, dtype: torch.dtype) -> None:
     head = example(dtype=dtype)
     head.target[[3, 11]] = -1

@@ -95,6 +95,14 @@ def test_no_row_leaves_the_logits_unscaled() -> None:
 
 
 @pytest.mark.parametrize("target", [torch.arange(5) % 3, torch.ones(5, 3)], ids=["classes", "labels"])
+@pytest.mark.bug_report(
+    "gpleiss/temperature_scaling#31",
+    "Nothing keeps a fitted temperature positive: a negative one inverts the predictions.",
+)
+@pytest.mark.bug_report(
+    "gpleiss/temperature_scaling#23", "A fitted temperature grows without bound, into the millions."
+)
+@pytest.mark.bug_report("autogluon/autogluon#4397", "Logits worse than a constant get a temperature of 0 or less.")
 def test_logits_of_which_no_temperature_is_likelier_are_left_unscaled(target) -> None:
     assert fit_temperature(torch.zeros(5, 3), target) == 1.0
 
@@ -132,6 +140,9 @@ def test_the_calibration_error_is_torchmetrics() -> None:
     assert float(reliability(logits, labels).calibration_error) == pytest.approx(float(expected), abs=1e-5)
 
 
+@pytest.mark.bug_report(
+    "Lightning-AI/torchmetrics#1646", "A confidence of 0 has no bin: the calibration error ends in an index error."
+)
 def test_bins_add_up_over_batches_and_extreme_logits_have_theirs() -> None:
     logits, target = drawn(1.0, rows=200)
     halves = [reliability(logits[half], target[half]) for half in (slice(0, 70), slice(70, 200))]

@@ -42,6 +42,23 @@ def test_a_command_without_its_packages_names_the_extra(function, command):
     assert finished.stderr == f"{command} needs the package {package}: {INSTALL}\n"
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "ascii"])
+@pytest.mark.bug_report("tqdm/tqdm#1339", "A progress bar ends the program on a console of cp1252.")
+@pytest.mark.bug_report(
+    "Rockhopper-Technologies/enlighten#13", "A progress bar ends the program on a terminal of latin-1."
+)
+def test_characters_that_a_console_lacks_are_replaced(monkeypatch, encoding):
+    monkeypatch.setenv("PYTHONIOENCODING", encoding)
+    finished = python(
+        "import subprocess, sys; sys.argv = ['as-lightning', '--version']\n"
+        "from as_lightning.benchmark.commands.console import train\n"
+        "try: train()\nexcept SystemExit: print('\u258f ok')\n"
+        "subprocess.run([sys.executable, '-c', 'print(chr(0x258f))'], check=True)"  # as another process of a run
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert "? ok" in finished.stdout
+
+
 def test_every_package_that_is_named_is_one_of_the_extra_or_of_the_constraints():
     declared = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert [package for package in (*CORE.values(), *MODALITIES) if f'"{package}>=' not in declared] == []

@@ -361,3 +361,17 @@ def test_a_metric_in_percent_has_the_verdicts_of_the_same_metric_as_a_share(reco
     assert [row.verdict and row.verdict.word for row in found.rows] == [verdict and verdict.word for verdict in shares]
     assert found.rows[1].verdict.difference == pytest.approx(shares[1].difference)
     assert f"in points ({points}; more is better)" in write_report([scaled], tmp_path).markdown.read_text()
+
+
+def test_shares_beside_percents_are_said(record):
+    def scaled(times: dict[str, float]) -> str:
+        runs = [
+            replace(run, metrics={"accuracy": times.get(run.candidate, 1.0) * run.metrics["accuracy"]})
+            for run in record.results
+        ]
+        return replace(record, results=runs).mixed_units
+
+    everyone = dict.fromkeys((run.candidate for run in record.results), 100.0)
+    assert scaled({}) == scaled(everyone) == ""
+    assert "softmax has scores of 0." in scaled(everyone | {"softmax": 1.0})
+    assert "shares and percents are not compared" in scaled(everyone | {"softmax": 1.0})

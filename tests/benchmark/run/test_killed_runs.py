@@ -74,10 +74,25 @@ def test_a_killed_run_ends_with_the_results_of_an_undisturbed_one(tmp_path, undi
     assert result.resumed == (share > 0.5)
 
 
+@pytest.mark.bug_report(
+    "Lightning-AI/pytorch-lightning#5325", "A run resumed inside an epoch goes on with the next one."
+)
 def test_a_run_that_is_killed_inside_an_epoch_goes_on_with_the_batches_that_are_left(
     tmp_path, undisturbed_inside_epochs
 ):
     assert kill_and_resume(tmp_path, undisturbed_inside_epochs, 0.62, INSIDE_EPOCHS).resumed
+
+
+@pytest.mark.bug_report(
+    "Lightning-AI/pytorch-lightning#14443", "A run that goes on at another path forgets its best score."
+)
+def test_a_killed_run_that_has_moved_keeps_its_best_weights(composed, tmp_path):
+    settings = [*SETTINGS, "callbacks.model_checkpoint.mode=min"]  # so that the best are the first, which are kept
+    expected, calls = found_undisturbed(settings, tmp_path / "whole")
+    assert exit_status(run, settings, tmp_path / "run", int(0.8 * calls)) == -signal.SIGKILL
+    (tmp_path / "run").rename(tmp_path / "moved")
+    assert train(composed(*settings, output="moved")).resumed
+    assert found(tmp_path / "moved") == expected
 
 
 @pytest.mark.slow
@@ -127,6 +142,10 @@ def test_a_truncated_result_is_set_aside_and_the_run_made_again(composed, tmp_pa
     assert Result.read(tmp_path / "run" / "result.json") == result
 
 
+@pytest.mark.bug_report(
+    "Lightning-AI/pytorch-lightning#19970",
+    "An interrupted save leaves half a checkpoint in the place of the one before.",
+)
 def test_a_full_disk_leaves_the_checkpoint_before_as_it_was(tmp_path, full_disk):
     path = tmp_path / "last.ckpt"
     files = WholeFileCheckpointIO()

@@ -58,6 +58,11 @@ def test_metrics_of_one_class_a_sample_are_scikit_learns():
     assert found["accuracy"] == pytest.approx(f1_score(target, predicted, average="micro"))
 
 
+@pytest.mark.bug_report("Lightning-AI/torchmetrics#3510", "A confidence of exactly 1 is counted in a bin of its own.")
+@pytest.mark.bug_report(
+    "Lightning-AI/torchmetrics#1494",
+    "Macro F1 counts a class that never occurs as 0, also where all predictions are right.",
+)
 def test_metrics_of_several_labels_are_scikit_learns():
     target = (torch.rand(300, 5) < 0.3).long()
     logits = 3 * (target - 0.5) + 2 * torch.randn(300, 5)
@@ -185,6 +190,9 @@ def scikit_learns(pairs: list[tuple[int, int]]) -> float:
 
 
 @given(first=PAIRS, second=PAIRS)
+@pytest.mark.bug_report(
+    "Lightning-AI/torchmetrics#1664", "Macro F1 of the same predictions falls with the declared number of classes."
+)
 def test_the_score_is_scikit_learns_also_of_counts_that_two_ranks_add_up(first, second):
     assert float(updated(first).compute()) == pytest.approx(scikit_learns(first), abs=1e-6)
     score = updated(first)

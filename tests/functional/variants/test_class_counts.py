@@ -83,6 +83,9 @@ def test_a_loss_is_given_the_counts_that_it_asks_for_and_does_not_know() -> None
     assert torch.equal(given(logits, TARGET), known(logits, TARGET, tau=0.5))
 
 
+@pytest.mark.bug_report(
+    "jiawei-ren/BalancedMetaSoftmax-Classification#15", "A class without samples has the log frequency -inf."
+)
 def test_the_logit_of_an_unseen_class_stays_finite_which_is_said_once() -> None:
     counts, logits = torch.tensor([7, 0, 3, 0]), random_logits(5, 4).requires_grad_()
     with pytest.warns(UserWarning, match=r"class_counts is 0 for class 1, 3 \(2 in all\): .* stays finite"):

@@ -19,7 +19,7 @@ def _run(command: str, module: str) -> None:
         if isinstance(stream, io.TextIOWrapper):
             with suppress(OSError):  # a stream that cannot tell its place
                 stream.reconfigure(errors="replace")
-    os.environ.setdefault("PYTHONIOENCODING", f"{getattr(sys.stdout, 'encoding', None) or 'utf-8'}:replace")
+    os.environ["PYTHONIOENCODING"] = f"{getattr(sys.stdout, 'encoding', None) or 'utf-8'}:replace"
     if "--version" in sys.argv[1:]:
         print(f"as-lightning {__version__}")
         sys.exit()

@@ -121,6 +121,23 @@ class ComparisonRecord:
         return self.unit if self.unit != "auto" else "share" if highest <= 1 else "percent" if highest <= 100 else "raw"
 
     @property
+    def mixed_units(self) -> str:
+        """What is to be said where candidates may log scores of different units; else empty."""
+        scores: dict[str, list[float]] = {}
+        for run in self.results:
+            if 0 < (score := run.metrics[self.score]) < math.inf:
+                scores.setdefault(run.candidate, []).append(score)
+        shares = [name for name, own in scores.items() if max(own) <= 1]
+        percents = [name for name in scores if name not in shares]
+        if self.mode == "min" or self.unit != "auto" or not shares or not percents:
+            return ""
+        large = f"{percents[0]} of {min(scores[percents[0]]):g} to {max(scores[percents[0]]):g}"
+        small = f"{shares[0]} has scores of {min(scores[shares[0]]):g} to {max(scores[shares[0]]):g}"
+        return (
+            f"{small}, {large}: shares and percents are not compared; let all candidates log {self.score} in one unit."
+        )
+
+    @property
     def points(self) -> float:
         """The points of 1 of the score: 100 of a share."""
         return 100.0 if self.known_unit == "share" else 1.0
