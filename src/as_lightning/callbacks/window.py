@@ -131,7 +131,7 @@ class WindowCallback(Callback):
     sets_length = False
 
     def __init__(self) -> None:
-        self._fitting = True
+        self._fitting, self._drives = True, False
         self._sizes = MaskingCounter()  # of a module without a masking counter
         self._saved_sums: Tensor | None = None  # of the open window of a checkpoint, until training goes on
         self._unwritten: tuple[Any, ...] | None = None  # the latest step and what it was, unless it is written
@@ -164,10 +164,6 @@ class WindowCallback(Callback):
     def counter(self, pl_module: LightningModule) -> MaskingCounter:
         return find_counter(pl_module) or self._sizes
 
-    def _drives(self, trainer: Trainer) -> bool:
-        callbacks = window_callbacks(trainer)
-        return self is next((callback for callback in callbacks if callback.sets_length), callbacks[0])
-
     def close_window(self, trainer: Trainer, pl_module: LightningModule) -> WindowSums:
         """The sums of the window that ends with this batch, on their device: the first call adds up the ranks'."""
 
@@ -194,7 +190,9 @@ class WindowCallback(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         saved, self._saved_sums = self._saved_sums, None
-        if self._drives(trainer):
+        callbacks = window_callbacks(trainer)
+        self._drives = self is next((callback for callback in callbacks if callback.sets_length), callbacks[0])
+        if self._drives:
             taken = None
             if saved is not None and ranks_with_own_batches(trainer)[-1]:  # one of the ranks goes on with those of all
                 taken = WindowSums.unpacked(saved)
@@ -202,7 +200,7 @@ class WindowCallback(Callback):
             self.counter(pl_module).start(trainer, taken)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        if not self._drives(trainer):
+        if not self._drives:
             return
         counter = self.counter(pl_module)
         # No window lies over the start of an epoch, where a search of the learning rate may lie. (A training_step that
@@ -212,17 +210,17 @@ class WindowCallback(Callback):
         counter.begin_batch()
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
-        if self._drives(trainer):  # backward may compute the loss again, and so may the optimizer's step
+        if self._drives:  # backward may compute the loss again, and so may the optimizer's step
             self.counter(pl_module).end_batch()
 
     def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if not pl_module.automatic_optimization and self._drives(trainer):  # another loss may follow
+        if not pl_module.automatic_optimization and self._drives:  # another loss may follow
             self.counter(pl_module).begin_batch()
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if not self._drives(trainer):
+        if not self._drives:
             return
         counter = self.counter(pl_module)
         counter.end_batch()
@@ -237,7 +235,7 @@ class WindowCallback(Callback):
         return trainer.accumulate_grad_batches
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        if self._drives(trainer) and can_save_open_window(trainer, self._open_length(trainer)):
+        if self._drives and can_save_open_window(trainer, self._open_length(trainer)):
             checkpoint[COUNTS] = sum_over_ranks(trainer, self.counter(pl_module).open_sums.packed()).cpu()
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:

@@ -288,9 +288,19 @@ class LabelRows(NamedTuple):
     ignored: Tensor | None
 
 
-def unknown_samples(labels: LabelRows) -> Tensor | None:
-    """The samples without a known label, shape ``(...)``; None if there certainly is none."""
-    return None if labels.ignored is None else labels.ignored.all(-1)
+def reduce_samples(loss: Tensor, labels: LabelRows, logits: Tensor, reduction: str) -> Tensor:
+    """`reduce_rows` of the losses of samples with several labels, in the dtype of the loss of ``logits``."""
+    unknown = None if labels.ignored is None else labels.ignored.all(-1)  # samples without a known label
+    return reduce_rows(loss, unknown, None, reduction).to(loss_dtype(logits.dtype, logits.device))
+
+
+def reduce_labels(loss: Tensor, known: Tensor, logits: Tensor, reduction: str) -> Tensor:
+    """The losses of single labels, 0 where they are not known, reduced over all of them; or their sum as it is."""
+    if reduction == "none":
+        loss = loss.movedim(-1, class_dimension(logits))
+    else:
+        loss = loss.sum() if reduction == "sum" else loss.sum() / known.sum()
+    return loss.to(loss_dtype(logits.dtype, logits.device))
 
 
 def label_rows(logits: Tensor, target: Tensor, ignore_index: int | None) -> LabelRows:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_reduction
-from as_lightning.functional.calling_convention import label_rows, loss_dtype, reduce_rows, unknown_samples
+from as_lightning.functional.calling_convention import label_rows, reduce_samples
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.leads import live_labels, multilabel_keep
 from as_lightning.functional.masking import DEFAULT_DELTA, check_delta
@@ -94,8 +94,7 @@ def multilabel_as_cross_entropy(
     keep_as_negative, keep_as_positive = multilabel_keep(labels, delta)
     kept_negative, kept_positive = negative & keep_as_negative, positive & keep_as_positive
     loss = log_one_plus_sum_exp(scores, kept_negative) + log_one_plus_sum_exp(-scores, kept_positive)
-    loss = reduce_rows(loss, unknown_samples(labels), None, reduction)
-    loss = loss.to(loss_dtype(logits.dtype, logits.device))
+    loss = reduce_samples(loss, labels, logits, reduction)
     if not return_counts:
         return loss
     live, known = live_labels(labels, keep_as_negative, keep_as_positive), positive | negative

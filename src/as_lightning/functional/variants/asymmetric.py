@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_number, check_reduction
-from as_lightning.functional.calling_convention import class_dimension, label_rows, loss_dtype
+from as_lightning.functional.calling_convention import label_rows, reduce_labels
 
 
 def asymmetric_loss(
@@ -52,8 +52,4 @@ def asymmetric_loss(
     # a power below 1 has no derivative at 0
     shifted = (scores.sigmoid() - clips).clamp(min=torch.finfo(scores.dtype).tiny)
     loss = (0.0 - shifted**gammas * log_missing).masked_fill(~known, 0.0)
-    if reduction == "none":
-        loss = loss.movedim(-1, class_dimension(logits))
-    else:
-        loss = loss.sum() if reduction == "sum" else loss.sum() / known.sum()
-    return loss.to(loss_dtype(logits.dtype, logits.device))
+    return reduce_labels(loss, known, logits, reduction)

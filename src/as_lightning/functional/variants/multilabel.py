@@ -11,13 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_reduction
-from as_lightning.functional.calling_convention import (
-    class_dimension,
-    label_rows,
-    loss_dtype,
-    reduce_rows,
-    unknown_samples,
-)
+from as_lightning.functional.calling_convention import label_rows, reduce_labels, reduce_samples
 from as_lightning.functional.multilabel import log_one_plus_sum_exp
 from as_lightning.functional.variants.sparse_softmax import check_k
 
@@ -32,8 +26,7 @@ def _loss_of_samples(logits: Tensor, target: Tensor, k: int | None, ignore_index
         scores = scores.masked_fill(~kept, -torch.inf).topk(k, dim=-1).values
         kept = scores != -torch.inf  # NaN must reach the loss
     loss = log_one_plus_sum_exp(scores, kept) + log_one_plus_sum_exp(-labels.scores, labels.positive)
-    loss = reduce_rows(loss, unknown_samples(labels), None, reduction)
-    return loss.to(loss_dtype(logits.dtype, logits.device))
+    return reduce_samples(loss, labels, logits, reduction)
 
 
 def multilabel_softmax_loss(
@@ -86,8 +79,4 @@ def bce_loss(logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduct
     # the sum is fused with the loss, which makes it several times as fast as reducing the losses of all the labels
     fused = "none" if reduction == "none" else "sum"
     loss = F.binary_cross_entropy_with_logits(scores, positive, weight=known.to(scores.dtype), reduction=fused)
-    if reduction == "none":
-        loss = loss.movedim(-1, class_dimension(logits))
-    elif reduction == "mean":
-        loss = loss / known.sum()
-    return loss.to(loss_dtype(logits.dtype, logits.device))
+    return reduce_labels(loss, known, logits, reduction)
