@@ -214,14 +214,12 @@ def table_records(
 
 
 def _results(runs: pd.DataFrame, name: str, score: str) -> list[Result]:
-    unknown: dict[str, Any] = {"evaluations": [], "loss_accuracy_correlation": None, "masking": [], "accumulation": []}
-    unknown |= {"epoch_seconds": [], "optimizer_steps": None, "versions": {}, "machine": {}, "session": ""}
+    unknown: dict[str, Any] = {"versions": {}, "machine": {}, "session": ""}
     made = []
-    for run in runs.to_dict("records"):
-        about = {"budget": run["budget"], "epochs": None if math.isnan(run["epochs"]) else run["epochs"]}
-        seconds = 0.0 if math.isnan(run["seconds"]) else run["seconds"]
-        found: dict[str, Any] = {"seed": int(run["seed"]), "metrics": {score: run["score"]}, "train_seconds": seconds}
-        made.append(Result(name, run["method"], score, **found, config={}, **about, **unknown))
+    for run in runs.fillna({"seconds": 0.0}).to_dict("records"):
+        about = unknown | {"budget": run["budget"], "epochs": None if math.isnan(run["epochs"]) else run["epochs"]}
+        metrics, seconds = {score: run["score"]}, run["seconds"]
+        made.append(Result(name, run["method"], score, int(run["seed"]), metrics, seconds, **about))
     return made
 
 

@@ -55,13 +55,15 @@ class Result:
     seed: int  # what the runs of different candidates are paired by
     metrics: dict[str, float]  # of the test split, at the weights of the best validation score
     train_seconds: float  # training time, validation excluded
-    epoch_seconds: list[float]  # the same, per epoch
-    evaluations: list[dict[str, float]]  # see `RunRecorder`
-    loss_accuracy_correlation: float | None  # Pearson's, over the evaluations; None where it is not defined
-    masking: list[dict[str, int]]  # per epoch the counts `epoch, masked_samples, samples, masked_classes, classes`
-    accumulation: list[list[int]]  # per adaptive window `[epoch, batch, length, masked_samples, samples]`
-    optimizer_steps: int
-    config: dict[str, Any]
+    epoch_seconds: list[float] = field(default_factory=list)  # the same, per epoch
+    evaluations: list[dict[str, float]] = field(default_factory=list)  # see `RunRecorder`
+    loss_accuracy_correlation: float | None = None  # Pearson's, over the evaluations; None where it is not defined
+    # per epoch the counts `epoch, masked_samples, samples, masked_classes, classes`
+    masking: list[dict[str, int]] = field(default_factory=list)
+    # per adaptive window `[epoch, batch, length, masked_samples, samples]`
+    accumulation: list[list[int]] = field(default_factory=list)
+    optimizer_steps: int | None = None
+    config: dict[str, Any] = field(default_factory=dict)
     phase: Literal["", "tuning", "final"] = ""  # of a comparison; empty for a run that is in none
     budget: float = 1.0  # the share of the full training
     epochs: float | None = None  # that the run was given; None where only steps or hours end it
