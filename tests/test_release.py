@@ -63,6 +63,13 @@ def test_the_versions_of_package_readme_and_page_are_those_that_the_tests_run_wi
     assert re.findall(r"^\* (torch .*)\.$", page, re.MULTILINE) == [str(limit) for limit in LIMITS]
 
 
+def test_the_build_for_cpus_that_the_page_of_questions_names_is_of_the_pinned_versions():
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    named = re.findall(r"torch\w*==[\d.]+\d", (ROOT / "docs" / "faq.md").read_text(encoding="utf-8"))
+    assert {name.partition("==")[0] for name in named} == {"torch", "torchvision", "torchaudio"}
+    assert set(named) <= set(pins)
+
+
 def built():
     """What a package index is told."""
     pytest.importorskip("hatchling", reason="it builds the package: the extra dev has it")
