@@ -116,6 +116,7 @@ def wav(samples: np.ndarray) -> bytes:
         (wav(np.zeros(0)), "no samples"),
         (wav(np.full(9, np.nan)), "samples that are not finite"),
     ],
+    ids=["empty", "text", "cut", "no samples", "NaN"],  # bytes of a float file hold the time: an id of their own each
 )
 def test_what_is_no_audio_is_refused(content, message):
     with pytest.raises(ValueError, match=message):
