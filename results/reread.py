@@ -35,7 +35,7 @@ from as_lightning.benchmark.compare.plan import ComparisonPlan, Run
 from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.report.page import write_report
 from as_lightning.benchmark.report.record import ComparisonRecord, Trial
-from as_lightning.benchmark.run.result import Result, read_runs
+from as_lightning.benchmark.run.result import Result, new_session, read_runs
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -92,6 +92,7 @@ def main() -> None:
     parser.add_argument("--hours", type=float, default=0.0)
     parser.add_argument("folders", nargs="+", type=Path)
     asked = parser.parse_args()
+    new_session()
     for folder in asked.folders:
         if not (folder / "comparison.json").exists():
             continue
