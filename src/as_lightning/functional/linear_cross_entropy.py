@@ -98,8 +98,11 @@ def as_linear_cross_entropy(
         head_weight: the head, shape ``(C, d)``, of the dtype of ``hidden``.
         target: class indices, shape ``(...)``.
         bias: shape ``(C)``.
-        delta, weight, ignore_index, reduction, return_counts: as in `as_cross_entropy`. With ``"none"`` backward
-            computes live rows again.
+        delta: as the arguments that follow, that of `as_cross_entropy`.
+        weight: of the classes, shape ``(C)``.
+        ignore_index: the target of rows that do not count.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``, with which backward computes live rows again.
+        return_counts: whether to return the counts too.
 
     Returns:
         As `as_cross_entropy` of logits of the dtype of ``hidden``.
