@@ -13,6 +13,7 @@ from torch import nn
 from as_lightning.functional import as_cross_entropy, live_samples
 
 PAGE = (Path(__file__).parents[1] / "docs" / "skipping.md").read_text(encoding="utf-8")
+DELTA = float(re.findall(r"delta=([\d.]+)", PAGE)[0])
 
 
 @pytest.fixture
@@ -31,12 +32,12 @@ def test_the_loss_and_the_gradients_of_the_live_rows_are_those_of_as_softmax(mod
     inputs = torch.randn(40, 6, dtype=torch.float64)
     module.net[2].weight.data *= scale
     target = module.net(inputs).argmax(1)
-    live = live_samples(module.net(inputs), target, delta=0.1).sum()
+    live = live_samples(module.net(inputs), target, delta=DELTA).sum()
     assert live <= 1 if scale == 1000.0 else 0 < live < 40
     parameters = list(module.net.parameters())
     loss = module.training_step((inputs, target), 0)
     gradients = torch.autograd.grad(loss, parameters)
-    expected = as_cross_entropy(module.net(inputs), target, delta=0.1)
+    expected = as_cross_entropy(module.net(inputs), target, delta=DELTA)
     torch.testing.assert_close(loss, expected, rtol=0, atol=1e-12)
     for gradient, wanted in zip(gradients, torch.autograd.grad(expected, parameters), strict=True):
         torch.testing.assert_close(gradient, wanted, rtol=0, atol=1e-12)
