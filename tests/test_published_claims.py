@@ -117,8 +117,8 @@ CLAIMS: list[tuple[Callable[[], bool], dict[str, str]]] = [
     (
         lambda: time_with_a_step_for_4_batches() == "0.55",
         {
-            "README.md": "a *fixed* number of 4 batches took 0.55 of the time per batch on [two processes]",
-            "docs/accumulation.md": "Stepping every 4 batches took 0.55 of the time per batch on [two processes]",
+            "README.md": "Stepping every 4 batches, a *fixed* number, cut the time per batch by 45% on [two processes]",
+            "docs/accumulation.md": "Stepping every 4 batches cut the time per batch by 45% on [two processes]",
         },
     ),
     (
