@@ -20,8 +20,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from io import StringIO
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -50,7 +51,7 @@ DATA = {
     "fsdd": "spoken digits",
     "goemotions": "GoEmotions",
 }
-HEADS = {"linear": "linear head", "hidden": "one hidden layer"}
+HEADS = {"linear": "linear head", "hidden": "one hidden layer", "layers": "the last two layers"}
 # of a condition: in a row of the map, and as a reader has it
 KINDS = {
     "clean": ("clean", "as many examples of each class, and right labels"),
@@ -205,48 +206,67 @@ def saved(figure: Figure, name: str) -> str:
     return "\n".join(line.rstrip() for line in lines if line.strip()) + "\n"
 
 
+class Square(NamedTuple):
+    """What the figure shows of a method under a condition: the mean difference in points, and words."""
+
+    difference: float
+    number: str
+    words: str
+
+    @classmethod
+    def of(cls, found: Sequence[Cell], method: str) -> Square:
+        """The comparisons of one condition on several data sets; where softmax was chosen, the difference is 0."""
+        if all(cell.is_softmax(method) for cell in found):
+            return cls(0.0, "=", "softmax")
+        measured = {cell.name: cell.verdicts[method] for cell in found if not cell.is_softmax(method)}
+        difference = sum(verdict.difference for verdict in measured.values()) / len(found)
+        words = Counter(verdict.word for verdict in measured.values())
+        decided = [f"{words[word]} {word}" for word in ("better", "worse") if words[word]]
+        if len(found) == 1 or not decided:
+            said = words.most_common(1)[0][0]
+        else:
+            said = "\n".join(decided) if len(decided) == 2 else decided[0].replace(" ", f" of {len(found)}\n")
+        return cls(difference, f"{round(difference, 1) + 0.0:+.1f}", LINES.get(said, said))
+
+
 def drawn(found: Sequence[Cell]) -> str:
-    """The map: conditions by methods, the colour is the difference to softmax in points, the word is in the cell."""
+    """The map: conditions by methods, the colour is the mean difference to softmax over the data sets, in points."""
     methods = methods_of(found)
-    rows: list[Cell | str] = []
-    for number, cell in enumerate(found):
-        rows += [cell.group] if number == 0 or found[number - 1].group != cell.group else []
-        rows.append(cell)
+    rows: list[str | list[Cell]] = []
+    for head, of_head in HEADS.items():
+        own = sorted((cell for cell in found if cell.place[1] == head), key=lambda cell: cell.order[2:])
+        alike = [[*group] for _, group in groupby(own, key=lambda cell: cell.place[2:])]
+        rows += [of_head, *alike] if alike else []
     heights = [0.45 if isinstance(row, str) else 1.0 for row in rows]
-    head, width, row_height = 2.1, 4.05, 0.36  # rows, inches, inches
+    head_height, width, row_height = 2.1, 4.05, 0.36  # rows, inches, inches
     with rc_context(STYLE | {"font.size": 7.5}):
-        figure = Figure(figsize=(width, row_height * (head + sum(heights)) + 0.05))
+        figure = Figure(figsize=(width, row_height * (head_height + sum(heights)) + 0.05))
         axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
-        axes.set(xlim=(-1.72, len(methods) + 0.04), ylim=(sum(heights) + 0.1, -head))
+        axes.set(xlim=(-1.72, len(methods) + 0.04), ylim=(sum(heights) + 0.1, -head_height))
         axes.axis("off")
         for column, method in enumerate(methods):
-            name = SHORT.get(method, method.removeprefix("multilabel_").replace("_", "\n"))
+            name = SHORT.get(method, method.replace("_", "\n"))
             axes.text(column + 0.5, -0.12, name, rotation=90, ha="center", va="bottom", linespacing=0.95)
         top = 0.0
         for row, height in zip(rows, heights, strict=True):
             if isinstance(row, str):
                 axes.text(-1.7, top + 0.27, row, va="center", weight="bold")
             else:
-                axes.text(-1.7, top + 0.5, row.condition.replace(", ", ",\n"), va="center")
+                axes.text(-1.7, top + 0.5, row[0].condition.replace(", ", ",\n"), va="center")
                 for column, method in enumerate(methods):
-                    draw_cell(axes, column, top, row, method)
+                    draw_square(axes, column, top, Square.of(row, method))
             top += height
     return saved(figure, "map")
 
 
-def draw_cell(axes: Any, left: float, top: float, cell: Cell, method: str) -> None:
-    """One comparison: the difference, and the word below it."""
-    verdict = cell.verdicts.get(method)
-    if verdict is None:
-        return
-    chosen = cell.is_softmax(method)
-    face = shade(0.0 if chosen else verdict.difference)
+def draw_square(axes: Any, left: float, top: float, square: Square) -> None:
+    """A method under a condition: the difference, and the words below it."""
+    face = shade(square.difference)
     axes.add_patch(Rectangle((left + 0.03, top + 0.04), 0.94, 0.92, facecolor=face, linewidth=0))
-    number, word = ("=", "softmax") if chosen else (f"{round(verdict.difference, 1) + 0.0:+.1f}", verdict.word)
+    two = "\n" in square.words
     look = {"ha": "center", "va": "center", "color": CELL_INK}
-    axes.text(left + 0.5, top + (0.24 if "\n" in LINES.get(word, word) else 0.32), number, weight="bold", **look)
-    place = 0.64 if word in LINES else 0.68
-    axes.text(left + 0.5, top + place, LINES.get(word, word), fontsize=6.6, linespacing=0.9, **look)
+    axes.text(left + 0.5, top + (0.24 if two else 0.32), square.number, weight="bold", **look)
+    axes.text(left + 0.5, top + (0.64 if two else 0.68), square.words, fontsize=6.6, linespacing=0.9, **look)
 
 
 # --- the tables
@@ -348,29 +368,25 @@ def short(found: Sequence[Cell]) -> str:
         method = advised(group)
         of_paper = "multilabel_as_softmax" if group[0].several else "as_softmax"
         card = f"[{method}](methods/{method}.md)" if method else "softmax: nothing is clearly better"
-        conditions = ", ".join(dict.fromkeys(f"{DATA[cell.place[0]]} {cell.condition}" for cell in group))
+        conditions = ", ".join(dict.fromkeys(DATA[cell.place[0]] for cell in group))
         numbers = spread_of(group, method) if method else "–"
         rows.append([said, card, numbers, spread_of(group, of_paper), conditions])
     return table(["your data have", "try", "its difference to softmax", "AS-Softmax's", "measured on"], rows)
 
 
 def first_page(found: Sequence[Cell]) -> str:
-    """Which method is better than softmax in the most cells, and what happens in the others."""
+    """Which method is better than softmax in the most cells."""
     text = ""
-    for said, kinds in (("a long tail", {"tail"}), ("wrong labels", {"uniform", "pairs"})):
+    for have, kinds in (("a long tail", {"tail"}), ("wrong labels", {"uniform", "pairs"})):
         group = [cell for cell in found if cell.place[2] in kinds and not cell.several]
-        better = {cell.name: [m for m, verdict in cell.verdicts.items() if verdict.word == "better"] for cell in group}
-        method, count = Counter(method for methods in better.values() for method in methods).most_common(1)[0]
-        others = []
-        for cell in (cell for cell in group if method not in better[cell.name]):
-            best = max(better[cell.name], key=lambda name: cell.verdicts[name].difference, default=None)
-            beside = f"; `{best}` is {cell.verdicts[best].difference:+.1f} better" if best else ""
-            word = "tuning chose softmax" if cell.is_softmax(method) else cell.shown(method)
-            others.append(f"on {cell.group}, {cell.condition}: {word}{beside}")
-        text += f"With {said} [`{method}`](docs/methods/{method}.md) is better in {count} of {len(group)} comparisons"
-        text += f" ({'; '.join(others)}). " if others else ". "
-    own = sum(cell.verdicts[name].word == "better" for cell in found for name in cell.verdicts if "as_softmax" in name)
-    text += f"AS-Softmax is better in {own} of {len(found)}."
+        words = Counter((name, verdict.word) for cell in group for name, verdict in cell.verdicts.items())
+        method = max(methods_of(group), key=lambda name: words[name, "better"])
+        text += f"With {have} [`{method}`](docs/methods/{method}.md) is better in {words[method, 'better']} of "
+        text += f"{len(group)} comparisons and worse in {words[method, 'worse'] or 'none'}. "
+    own = [(cell, name) for cell in found for name in cell.verdicts if name.endswith("as_softmax")]
+    said = Counter("softmax" if cell.is_softmax(name) else cell.verdicts[name].word for cell, name in own)
+    text += f"AS-Softmax is better in {said['better']} of {len(found)} and worse in {said['worse'] or 'none'}; in "
+    text += f"{said['softmax']} of them tuning chose softmax."
     return textwrap.fill(text, 120, break_on_hyphens=False, break_long_words=False)
 
 

@@ -25,7 +25,12 @@ def _run(command: str, module: str) -> None:
         sys.exit()
     if missing := missing_packages():
         sys.exit(f"{command} {how_to_install(missing)}")
-    import_module(f"as_lightning.benchmark.commands.{module}").main()
+    try:
+        import_module(f"as_lightning.benchmark.commands.{module}").main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # its reader, such as head, has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
 
 
 train = partial(_run, "as-lightning", "train")

@@ -410,6 +410,13 @@ class OwnModules:
                 f"monitor {self.monitor!r} is never logged: there is {logged}; "
                 "name one of these as monitor=... (on the command line module.monitor=...)"
             )
+        own = {id(parameter) for parameter in module.parameters()}
+        for optimizer in trainer.optimizers:
+            if own.isdisjoint(id(parameter) for group in optimizer.param_groups for parameter in group["params"]):
+                raise ValueError(
+                    f"the {type(optimizer).__name__} that configure_optimizers returned trains no parameter of this "
+                    f"{type(module).__name__}, but those of another run's: make it anew at each call"
+                )
         return made
 
 
