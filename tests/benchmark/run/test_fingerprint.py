@@ -41,6 +41,12 @@ def layer(seed: int) -> nn.Module:
     return nn.Sequential(nn.Linear(2, 3), nn.ReLU())
 
 
+def hooked(seed: int) -> nn.Module:
+    made = layer(seed)
+    made.handle = made.register_forward_hook(print)
+    return nn.utils.parametrizations.weight_norm(made[0]) and made
+
+
 def late(value: float) -> torch.Tensor:
     found = torch.zeros(5000)
     found[2500] = value
@@ -54,6 +60,7 @@ PAIRS: dict[str, tuple[Callable[[Any], Any], Any, Any]] = {
     "a number of a long tensor": (lambda value: Holds(late(value)), 0.0, 1.0),
     "an array": (lambda value: np.full(3, value), 0.0, 1.0),
     "weights": (layer, 0, 1),
+    "weights of a module with hooks, whose numbers are the process's": (hooked, 0, 1),
     "a function": (Holds, torch.relu, torch.sin),
     "a bound method": (lambda value: Holds(value).loss, 1.0, 2.0),
     "what a function encloses": (enclosing, 1, 2),

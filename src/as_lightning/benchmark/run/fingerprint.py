@@ -24,11 +24,12 @@ import torch
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
+from torch.utils.hooks import RemovableHandle
 
 INSTALLED = tuple(sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib"))
 EXAMPLES = 64  # of a split that is compared with another one
 # what holds nothing that a training could depend on
-WITHOUT_STATE = (type(Lock()), type(RLock()), types.ModuleType)
+WITHOUT_STATE = (type(Lock()), type(RLock()), types.ModuleType, RemovableHandle)
 OF_CLASSES = ("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__", "__annotations__")
 PLAIN = (bool, int, float, complex, bytes, type(None), type(...), range, slice, torch.dtype, torch.device, np.dtype)
 
@@ -142,11 +143,17 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
         yield "state", value.bit_generator.state
     elif hasattr(value, "__dict__") or hasattr(type(value), "__slots__"):
         # first: it names what is shared
-        state = value.__getstate__() if hasattr(value, "__getstate__") else vars(value)
-        yield "state", vars(value) if isinstance(value, torch.nn.Module) else state
+        yield "state", _state(value)
         yield "class", type(value)
     else:
         yield "pickled", pickle.dumps(value)
+
+
+def _state(value: Any) -> Any:
+    if isinstance(value, torch.nn.Module):  # its hooks are numbered in the order of the process
+        hooks = {name: [*part.values()] for name, part in vars(value).items() if "_hooks" in name and part}
+        return vars(value) | hooks
+    return value.__getstate__() if hasattr(value, "__getstate__") else vars(value)
 
 
 def _items(value: Mapping[Any, Any]) -> Iterator[tuple[int, tuple[Any, Any]]]:
