@@ -3,10 +3,10 @@
     python results/accumulation/as_speed.py processes   # two processes (gloo): softmax, windows of 4, AS-Speed
     python results/accumulation/as_speed.py half_life   # one process: AS-Speed with beta2 and with beta2 ** k
 
-A small CNN on scikit-learn's digits. Each keeps its runs, comparison.json and the report in the folder of its name;
-started again, it goes on.
+A small CNN on scikit-learn's digits. Each writes comparison.json, its runs and the report into the folder of its name.
 """
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -111,8 +111,16 @@ def digits() -> pl.LightningDataModule:
     return pl.LightningDataModule.from_datasets(train, validation, test, batch_size=16)
 
 
+def keep(folder: Path) -> None:
+    """Keep of a finished comparison one file of all runs, the record and the report."""
+    gather(folder)
+    for part in ("runs", "tuning"):
+        shutil.rmtree(folder / part)
+    (folder / "inputs.json").unlink()
+
+
 def main(what: str) -> None:
-    """Make one of the two comparisons."""
+    """Make one of the two comparisons; started again before its end, it goes on."""
     trainer: dict[str, Any] = {"max_epochs": 12, "accelerator": "cpu", "check_val_every_n_epoch": 4}
     candidates: dict[str, Any] = {"as_speed": (as_speed, None, DELTA), "half_life": (as_speed_half_life, None, DELTA)}
     budgets: Any = 1
@@ -122,7 +130,7 @@ def main(what: str) -> None:
         budgets = None
     folder = FOLDER / what
     compare(candidates, digits, monitor="val/acc", trainer=trainer, budgets=budgets, name=what, folder=folder)
-    rank_zero_only(gather)(folder)
+    rank_zero_only(keep)(folder)
 
 
 if __name__ == "__main__":
