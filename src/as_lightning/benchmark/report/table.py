@@ -364,7 +364,7 @@ def _checked_unit(scores: pd.Series, unit: str, mode: str) -> str:
             raise ValueError(f"{said}: say unit percent or, with equal_within in the score's own unit, raw")
         if len(small) and len(large):
             pair = f"row {small.index[0]} has the score {small.iloc[0]:g}, row {large.index[0]} {large.iloc[0]:g}"
-            raise ValueError(f"{pair}: write all as shares (0 to 1) or all as percents, or say the unit if they are")
+            raise ValueError(f"{pair}: write all as shares (0 to 1) or all as percents; if they are, say unit percent")
         return "percent" if len(large) else "share"
     most = {"share": 1.0, "percent": 100.0}.get(unit, math.inf)
     if most < math.inf and not scores.between(0, most).all():
