@@ -146,5 +146,9 @@ def test_a_table_that_cannot_be_judged_is_named_and_so_are_options_that_are_not_
     (tmp_path / "scores.csv").write_text(TABLE.replace("0.8008", "n/a"))
     said = refused(capsys, str(tmp_path / "scores.csv"), "--baseline", "wide")
     assert f"{tmp_path}/scores.csv: row 3: expected a number in the column test_acc, got 'n/a'" in said
+    said = refused(capsys, str(tmp_path / "score.csv"), "--baseline", "wide")
+    assert f"there is no file and no folder {tmp_path}/score.csv: did you mean {tmp_path}/scores.csv?" in said
+    said = refused(capsys, str(tmp_path / "scores.csv"), "--output", str(tmp_path / "scores.csv"))
+    assert f"--output {tmp_path}/scores.csv is a file: name a folder" in said
     said = refused(capsys, str(comparison), "--mode", "min")
     assert f"{comparison} is no table of runs, for which alone --mode can be given" in said

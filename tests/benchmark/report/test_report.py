@@ -300,7 +300,8 @@ def refused(capsys, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("folder", "message"), [("missing", "No such file or directory"), (".", "no result.json and no runs.jsonl below")]
+    ("folder", "message"),
+    [("missing", "there is no file and no folder"), (".", "no result.json and no runs.jsonl below")],
 )
 def test_a_folder_without_results_ends_with_a_message_that_is_not_about_the_output(tmp_path, capsys, folder, message):
     said = refused(capsys, str(tmp_path / folder))
@@ -322,7 +323,7 @@ def test_an_output_that_cannot_be_written_ends_with_a_message_and_the_old_report
     result("softmax", 0, 0.8).write(tmp_path / "run")
     (tmp_path / "file").write_text("")
     said = refused(capsys, str(tmp_path / "run"), "--output", str(tmp_path / "file"))
-    assert f"Not a directory: '{tmp_path}/file/figures'" in said
+    assert f"--output {tmp_path}/file is a file: name a folder" in said
     main([str(tmp_path / "run")])
     files = {path: path.read_bytes() for path in (tmp_path / "run" / "report").rglob("*.*")}
     result("softmax", 1, 0.8).write(tmp_path / "run")

@@ -173,6 +173,12 @@ BAD = {
     "no column of scores": (LONG.drop(columns="accuracy"), {}, "no column is known as the score: name it"),
     "two columns of scores": (LONG.assign(f1=LONG.accuracy - 1), {}, "the score may be accuracy or f1: say it"),
     "text": (changed(3, "accuracy", "n/a"), {}, "row 3: expected a number in the column accuracy, got 'n/a'"),
+    "a percent sign": (
+        changed(3, "accuracy", "90.1%"),
+        {},
+        "got '90.1%': write 90.1",
+    ),
+    "a decimal comma": (changed(3, "accuracy", "90,1"), {}, "got '90,1': write 90.1"),
     "a missing score": (changed(7, "accuracy", None), {}, "row 7: expected a number in the column accuracy"),
     "a missing method": (changed(2, "method", " "), {}, "row 2: nothing is in the column method"),
     "a seed twice": (changed(6, "seed", 0), {}, r"rows 5, 6 are of one run \(adamw, seed 0\), and differ in accuracy"),
@@ -185,7 +191,7 @@ BAD = {
     "a chart": (pd.DataFrame({"Step": [1], "a": [0.5], "a__MIN": [0.5]}), {}, "this is the export of a chart"),
     "one seed": (LONG[LONG.seed == 0], {}, "each candidate has one score, .* give at least 3 runs of each"),
     "one method": (LONG[:5], {}, "nothing is compared: there is one candidate alone; there are: sgd"),
-    "no baseline": (LONG, {"baseline": None}, "nothing is compared: name what the others are compared with"),
+    "no baseline": (LONG, {"baseline": None}, "compared with, as in --baseline sgd; there are: sgd"),
     "an unknown baseline": (LONG, {"baseline": "adam"}, "no run is of the candidate adam: did you mean adamw"),
     "shares and percents": (changed(4, "accuracy", 0.9), {}, "row 4 has the score 0.9, row 0 90.1: write all as"),
     "no share": (LONG, {"unit": "share"}, "row 0 has the score 90.1: a share is from 0 to 1"),
@@ -211,9 +217,10 @@ def test_what_cannot_be_judged_is_refused_in_one_sentence(frame, asked, said):
     ("name", "content", "said"),
     [
         ("a.csv", b"method,score\nsgd,1,2\n", "a.csv, line 2, is no table of runs: expected 2 cells"),
-        ("a.csv", b"\x89PNG\r\n\x1a\n\xff\xfe", "a.csv, line 1, is no table of runs"),
+        ("a.csv", b"\x89PNG\r\n\x1a\n\xff\xfe", "a.csv is no table of runs: expected CSV, TSV, JSON or JSON lines"),
         ("a.jsonl", b'{"method": "sgd"}\n{"method":', "a.jsonl, line 2, is no table of runs"),
-        ("a.csv", b"", "no column is known as the method"),
+        ("a.csv", b"", "a.csv, line 1, is no table of runs: the file is empty"),
+        ("a.csv", b"sgd,0,90.1\nsgd,1,90.4\n", "expected the names of the columns in the first line, got sgd, 0, 90.1"),
     ],
 )
 def test_a_file_that_is_no_table_is_named_with_its_line(tmp_path, name, content, said):

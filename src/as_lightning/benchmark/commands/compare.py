@@ -33,8 +33,9 @@ def as_hydra_reads(word: str) -> str:
     if key.lstrip("+").partition(".")[0] == "candidates" and value[:1] in "{[" and value:
         try:
             return f"++{key.lstrip('+')}={override_value(yaml.safe_load(value))}"
-        except yaml.YAMLError as error:
-            raise SettingError(f"expected candidates={{name: [setting=value, ...]}}, got {value}: {error}") from None
+        except yaml.YAMLError:
+            expected = "'candidates={name: [setting=value, ...]}', in quotes"
+            raise SettingError(f"expected {expected}, got candidates={value}") from None
     return f"++{word}" if word.startswith("method.") else word
 
 

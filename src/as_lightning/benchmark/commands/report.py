@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,14 @@ def _records(options: argparse.Namespace) -> tuple[list[ComparisonRecord], list[
 
     paths: list[Path] = options.paths
     asked = {name: value for name in OF_TABLES if (value := getattr(options, name)) is not None}
+    for path in paths:
+        if not path.exists():
+            beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+            near = get_close_matches(path.name, beside, n=1)
+            meant = f": did you mean {path.with_name(near[0])}?" if near else ""
+            raise SettingError(f"there is no file and no folder {path}{meant}")
+    if options.output and options.output.exists() and not options.output.is_dir():
+        raise SettingError(f"--output {options.output} is a file: name a folder, in which the page is written")
     design = {} if options.equal_within is None else {"equal_within": options.equal_within}
     comparisons = [path for path in paths if (path / COMPARISON_FILE).is_file()]
     if comparisons and (len(paths) > 1 or options.baseline or design):

@@ -68,6 +68,8 @@ def read_table(path: str | Path) -> pd.DataFrame:
     path, rows, line = Path(path), {}, 1
     try:
         text = path.read_text(encoding="utf-8-sig")
+        if not text.strip():
+            raise ValueError("the file is empty")
         if path.suffix.lower() not in JSON:
             delimiter = max(",;\t", key=text.partition("\n")[0].count)
             reader = csv.DictReader(text.splitlines(keepends=True), delimiter=delimiter)
@@ -83,6 +85,8 @@ def read_table(path: str | Path) -> pd.DataFrame:
             for line, content in enumerate(text.splitlines(), 1):
                 rows |= {line: json.loads(content)} if content.strip() else {}
         return pd.json_normalize(list(rows.values())).set_axis(list(rows), axis=0)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no table of runs: expected CSV, TSV, JSON or JSON lines in UTF-8") from error
     except (ValueError, csv.Error, AttributeError, NotImplementedError) as error:
         raise ValueError(f"{path}, line {line}, is no table of runs: {error}") from error
 
@@ -188,7 +192,8 @@ def table_records(
         raise ValueError(f"no run is of the candidate {baseline}: {nearest(baseline, methods)}")
     base = baseline or next((known for known in (*BASELINES, "baseline") if known in methods), None)
     if base is None or len(runs.groupby(["method", "budget"])) == 1:
-        lacks = "there is one candidate alone" if base else "name what the others are compared with, as baseline"
+        named = f"name what the others are compared with, as in --baseline {methods[0]}"
+        lacks = "there is one candidate alone" if base else named
         raise ValueError(f"nothing is compared: {lacks}; there are: {', '.join(methods)}")
     groups = [group for group, own in runs.groupby("group", sort=False) if base in set(own["method"])]
     if runs.groupby(["group", "method", "budget"]).size().max() == 1 and len(groups) < MIN_GROUPS:
@@ -305,6 +310,9 @@ def _melted(
     methods = [column for column in rest if pd.to_numeric(frame[column], errors="coerce").notna().any()]
     if any(str(column).endswith("__MIN") for column in methods):
         raise ValueError("this is the export of a chart, a row for each step: export the table of runs")
+    of_a_run = any(frame[column].eq(column).any() for column in rest if column not in methods)
+    if of_a_run and pd.to_numeric(pd.Series(methods), errors="coerce").notna().all():
+        raise ValueError(f"expected the names of the columns in the first line, got {', '.join(map(str, own))}")
     if len(methods) < 2:
         return frame, roles, frame.index[:0]
     long = frame.melt(used, methods, "method", "score", ignore_index=False)
@@ -322,8 +330,10 @@ def _texts(frame: pd.DataFrame, column: Any) -> pd.Series:
 def _numbers(frame: pd.DataFrame, column: Any) -> pd.Series:
     numbers = pd.to_numeric(frame[column], errors="coerce").astype(float)
     if (bad := ~numbers.abs().lt(math.inf)).any():
-        found = frame[column][bad].iloc[0]
-        raise ValueError(f"{_rows(frame.index[bad])}: expected a number in the column {column}, got {str(found)!r}")
+        found = str(frame[column][bad].iloc[0])
+        plain = found.replace(",", ".").strip(" %")  # as 90,1 and 90.1%
+        how = f": write {plain}" if re.fullmatch(r"\d+([.]\d+)?", plain) else ""
+        raise ValueError(f"{_rows(frame.index[bad])}: expected a number in the column {column}, got {found!r}{how}")
     return numbers
 
 
@@ -354,7 +364,7 @@ def _checked_unit(scores: pd.Series, unit: str, mode: str) -> str:
             raise ValueError(f"{said}: say unit percent or, with equal_within in the score's own unit, raw")
         if len(small) and len(large):
             pair = f"row {small.index[0]} has the score {small.iloc[0]:g}, row {large.index[0]} {large.iloc[0]:g}"
-            raise ValueError(f"{pair}: write all as shares (0 to 1) or all as percents, or say the unit if they are")
+            raise ValueError(f"{pair}: write all as shares (0 to 1) or all as percents; if they are, say unit percent")
         return "percent" if len(large) else "share"
     most = {"share": 1.0, "percent": 100.0}.get(unit, math.inf)
     if most < math.inf and not scores.between(0, most).all():

@@ -167,7 +167,7 @@ def find_results(paths: Iterable[str | Path]) -> list[Result]:
         else:
             results.append(Result.read(path))
     if not results:
-        raise FileNotFoundError(
-            f"no {RESULT_FILE} and no {RUNS_FILE} below {', '.join(map(str, paths))}: run `as-lightning -m ...` first"
-        )
+        below = ", ".join(map(str, paths))
+        first = "run `as-lightning -m ...` first, or name a file with a table of runs"
+        raise FileNotFoundError(f"no {RESULT_FILE} and no {RUNS_FILE} below {below}: {first}")
     return results
