@@ -6,13 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from as_lightning.functional.argument_checks import check_class_weight
-from as_lightning.functional.calling_convention import HeadOperands
 from as_lightning.functional.cross_entropy import as_cross_entropy
-from as_lightning.functional.linear_cross_entropy import (
-    check_label_smoothing,
-    cross_entropy_of_head,
-    why_not_linear,
-)
+from as_lightning.functional.linear_cross_entropy import as_linear_cross_entropy, check_label_smoothing, why_not_linear
 from as_lightning.functional.masking import DEFAULT_DELTA
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
 from as_lightning.masking_counter import MaskedLoss
@@ -143,9 +138,6 @@ class LinearCrossEntropyLoss(MaskedLoss):
                 f"LinearCrossEntropyLoss reads the weight and bias of its linear layer and does not call it, but "
                 f"{problem}: compute ASSoftmaxLoss({self.delta})(linear(hidden), target) with a layer of your own"
             )
-        operands = HeadOperands(input, self.linear.weight, self.linear.bias, target, self.weight)
-        settings, counter = (self.delta, self.ignore_index, self.reduction), self.masking_counter
-        loss, counts = cross_entropy_of_head(operands, *settings, counting=counter is not None)
-        if counter is not None and counts is not None:
-            counter.update(counts)
-        return loss
+        settings = {"weight": self.weight, "ignore_index": self.ignore_index, "reduction": self.reduction}
+        operands = input, self.linear.weight, target, self.delta
+        return self._counted(as_linear_cross_entropy, *operands, bias=self.linear.bias, **settings)

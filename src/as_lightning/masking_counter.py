@@ -70,7 +70,7 @@ class MaskingCounter:
 
     def __init__(self, losses: Sequence[MaskedLoss] = ()) -> None:
         self.losses = losses
-        self.counted = self.batch_counted = self.may_be_silent = False
+        self.counted = self.may_be_silent = False
         self._counting = True
         self._before: Tensor | None = None  # the open counts when the batch began
         self._samples: Tensor | None = None  # of the loss that was counted last
@@ -83,18 +83,18 @@ class MaskingCounter:
         """Add a batch's counts to the open window, without waiting for the device; no more after `end_batch`."""
         if not self._counting:
             return
-        if self.batch_counted and self._samples is not None:
+        if self._samples is not None:
             uneven = self._samples != counts.samples
             self._uneven = uneven if self._uneven is None else self._uneven | uneven
         stacked = counts.stacked().detach()
         self._open = stacked if self._open is None else self._open + stacked
-        self.counted = self.batch_counted = True
+        self.counted = True
         self._samples = counts.samples
 
     def begin_batch(self) -> None:
         """Count until `end_batch`, also what ``losses`` compute: training's batches, and nothing between them."""
-        self._counting, self.batch_counted = True, False
-        self._before, self._uneven = self._open, None
+        self._counting = True
+        self._before, self._samples, self._uneven = self._open, None, None
         for loss in self.losses:
             loss.masking_counter = self
 
@@ -103,6 +103,10 @@ class MaskingCounter:
         self._counting = False
         for loss in self.losses:
             loss.masking_counter = None
+
+    @property
+    def batch_counted(self) -> bool:
+        return self._samples is not None
 
     @property
     def batch_samples(self) -> Tensor:

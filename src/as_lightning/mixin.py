@@ -16,7 +16,7 @@ from as_lightning.fitted_temperature import FittedTemperature
 from as_lightning.functional.argument_checks import check_choice
 from as_lightning.functional.calibration import scaled_probabilities, weights_digest
 from as_lightning.functional.calling_convention import HeadOperands
-from as_lightning.functional.class_parallel import DTensor, is_placement_hook
+from as_lightning.functional.class_parallel import DTensor
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.linear_cross_entropy import cross_entropy_of_head, why_not_linear
@@ -221,10 +221,8 @@ class ASSoftmaxMixin(_Base):
         return trainer.evaluating or trainer.sanity_checking or trainer.predicting
 
     def on_fit_start(self) -> None:
-        """Forget the counts before this training, and the temperature of an earlier one's weights."""
+        """Forget the counts before this training."""
         super().on_fit_start()
-        if self.trainer.global_step == 0 and self.trainer.ckpt_path is None:
-            self._as_softmax_fitted.value = None
         self.masking_counter.start(self.trainer)
         if self._as_softmax_warmup is not None:
             self._as_softmax_warmup.start(self.trainer)
@@ -342,21 +340,18 @@ def _weights_are_loaded(module: nn.Module, incompatible_keys: Any) -> None:
     module._as_softmax_fitted.reloaded(module)  # type: ignore[union-attr, operator]
 
 
-def _is_of_profiler(hook: Any) -> bool:
-    """Whether a hook is one of those by which ``Trainer(profiler="pytorch")`` watches every module."""
-    return getattr(getattr(hook, "func", hook), "__module__", "").startswith("lightning.pytorch.profilers.")
-
-
 def _check_linear_head(head: nn.Linear) -> None:
     """Raise ``TypeError`` unless the logits of ``head`` are ``hidden @ weight.T + bias`` and nothing else."""
+    known: tuple[str, ...] = ("lightning.pytorch.profilers.",)  # watch every module
+    if isinstance(getattr(head, "weight", None), DTensor):
+        known += ("torch.distributed.tensor.",)  # place input and output, as parallelize_module has them do
     kinds = (head._forward_hooks, head._forward_pre_hooks, head._backward_hooks, head._backward_pre_hooks)
-    hooks = [hook for kind in kinds for hook in kind.values() if not _is_of_profiler(hook)]
+    homes = [getattr(getattr(hook, "func", hook), "__module__", "") for kind in kinds for hook in kind.values()]
     problem = why_not_linear(head)
-    if problem is None and hooks and not (isinstance(head.weight, DTensor) and all(map(is_placement_hook, hooks))):
+    if problem is None and not all(home.startswith(known) for home in homes):
         problem = "it has hooks, which would not be called"
-    if problem is None:
-        return
-    raise TypeError(
-        f"as_softmax_head_loss reads the weight and bias of an nn.Linear and does not call it, but {problem}: use "
-        "self.as_softmax_loss(head(hidden), target)"
-    )
+    if problem is not None:
+        raise TypeError(
+            f"as_softmax_head_loss reads the weight and bias of an nn.Linear and does not call it, but {problem}: use "
+            "self.as_softmax_loss(head(hidden), target)"
+        )

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from harness.scripted_masking import (
+    Plain,
     ScriptedMasking,
     batches_of,
     loader_of,
@@ -40,17 +41,6 @@ from as_lightning.callbacks.accumulation_policy import MaskingPolicy
 from as_lightning.functional import MaskingCounts, accumulation_steps
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-class Plain(ScriptedMasking):
-    """A module without the mixin and without a masking counter."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        del self.masking_counter
-
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        return self.loss_of(batch)
 
 
 def fit(policy: Any, *, module: Any = None, loader: Any = None, epochs: int = 2, **arguments: Any) -> Any:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from harness.scripted_masking import (
     OPTIMIZERS,
+    KeepsRows,
     SavesEveryBatch,
     ScriptedMasking,
     batches_of,
@@ -20,9 +21,12 @@ from harness.scripted_masking import (
     same_weights,
 )
 from harness.searches import FindsInTheSecondEpoch
+from harness.stateful_loader import StatefulLoader
+from harness.token_batches import MaskedTagger, Tagger, token_batches, tokens_in
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from oracles.accumulation_loop import WantedSteps, train_by_hand, windows_of_training
 
-from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingMonitor
+from as_lightning.callbacks import AccumulationSchedule, AdaptiveGradientAccumulation, MaskingMonitor
 
 
 class SavesInsideABatch(pl.Callback):
@@ -106,3 +110,45 @@ def test_state_is_plain_data_of_a_size_that_does_not_grow() -> None:
     other.load_state_dict(long)
     assert other.state_dict() == long
     assert len(json.dumps(long)) <= len(json.dumps(short)) + 4  # digits of a count
+
+
+# Saved by version 0.3.0 in the second window of four, after two of its batches, of two epochs of `ITEMS`.
+OF_0_3: dict[str, Any] = torch.load(Path(__file__).with_name("checkpoints_of_0_3.pt"), weights_only=True)
+ITEMS = token_batches((3, 0, 17, 1, 24, 8, 2, 24, 5))
+# its module, what today's callback is told, how the schedule counts, the other callbacks
+ROWS_OF_0_3: dict[str, tuple[Any, dict[str, Any], Any, Any]] = {
+    "items": (Tagger, {"items": tokens_in}, "samples", list),
+    "items of the counter, and the monitor": (MaskedTagger, {"items": "module"}, "step", lambda: [MaskingMonitor()]),
+    "batches": (Tagger, {}, "step", list),
+}
+
+
+def train_tokens(name: str, resume_from: Path | None = None, **others: Any) -> tuple[Any, Any, list[Any]]:
+    make, settings, by, beside = ROWS_OF_0_3[name]
+    speed = AdaptiveGradientAccumulation(AccumulationSchedule({0: 4}, by=by), **(settings | others))
+    module, logger = make(), KeepsRows()
+    trainer = quiet_trainer(max_epochs=2, callbacks=[speed, *beside()], logger=logger, log_every_n_steps=1)
+    batches = ITEMS if settings else [batch for batch in ITEMS if tokens_in(batch)]
+    trainer.fit(module, StatefulLoader(batches), ckpt_path=resume_from)
+    return module, speed, [row["accumulation/loss"] for row in logger.rows if "accumulation/loss" in row]
+
+
+@pytest.mark.parametrize("name", ROWS_OF_0_3)
+def test_a_checkpoint_of_0_3_from_inside_a_window_goes_on_with_the_same_bits(name: str, tmp_path: Path) -> None:
+    assert OF_0_3[name]["callbacks"]["AdaptiveGradientAccumulation"]["window"]["accumulated"] == 2
+    torch.save(OF_0_3[name], tmp_path / "0.3.ckpt")
+    whole, speed, losses = train_tokens(name)
+    resumed, speed_resumed, losses_resumed = train_tokens(name, tmp_path / "0.3.ckpt")
+    assert same_weights(resumed, whole)
+    without_items_seen = [[window[:-1] for window in callback.history] for callback in (speed, speed_resumed)]
+    assert without_items_seen[1] == without_items_seen[0][1:]  # those before were not counted, nor the losses summed
+    assert math.isnan(losses_resumed[0])
+    assert losses_resumed[1:] == losses[2:]
+
+
+def test_a_window_of_0_3_that_was_weighed_in_another_way_is_refused(tmp_path: Path) -> None:
+    torch.save(OF_0_3["items"], tmp_path / "0.3.ckpt")
+    with pytest.raises(
+        MisconfigurationException, match=r"inside a window of .* do not add to those of .*: resume with"
+    ):
+        train_tokens("items", tmp_path / "0.3.ckpt", items=None)

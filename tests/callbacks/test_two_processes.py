@@ -91,6 +91,16 @@ def test_both_ranks_take_the_windows_of_the_joint_counts_and_end_with_the_joint_
         assert_same_weights(rank["weights"], expected)
 
 
+def test_a_module_without_a_counter_that_a_schedule_of_steps_accumulates_ends_with_the_joint_weights(
+    seen: Seen,
+) -> None:
+    windows = windows_of_training([BATCHES] * EPOCHS, lambda: 4)
+    expected = trained_on_joint_batches(windows)
+    for rank in seen("without_a_counter"):
+        assert [window[:5] for window in rank["history"]] == [(e, b, n, 0, 0) for e, b, n, _ in windows]
+        assert_same_weights(rank["weights"], expected)
+
+
 def test_ranks_that_share_their_batches_are_counted_once(seen: Seen) -> None:
     windows = windows_of_training([BATCHES] * EPOCHS, WantedSteps((8,), 6))
     expected = trained_on_joint_batches(windows, ranks=(0,))

@@ -15,6 +15,7 @@ import pytest
 import torch
 from harness.scripted_masking import (
     KeepsRows,
+    Plain,
     SavesEveryBatch,
     ScriptedMasking,
     batches_of,
@@ -35,11 +36,9 @@ EPOCHS, BATCHES = 2, 9
 RESTLESS = (1, 3, 2, 8, 5, 2, 1, 4, 4, 3)
 
 
-def scripted() -> ScriptedMasking:
+def scripted(kind: type[ScriptedMasking] = ScriptedMasking) -> ScriptedMasking:
     length = BATCHES * EPOCHS
-    return ScriptedMasking(
-        RESTLESS, optimizer="adamw", dtype=torch.float64, scheduler=one_cycle, schedule_length=length
-    )
+    return kind(script=RESTLESS, optimizer="adamw", dtype=torch.float64, scheduler=one_cycle, schedule_length=length)
 
 
 TOKENS = token_batches((3, 0, 17, 1, 24, 8, 2, 24, 5))
@@ -71,8 +70,9 @@ ROWS = {
             AdaptiveGradientAccumulation(max_steps=5, monotone=False, update_every=2, warmup_windows=3),
         ],
     ),
-    "a schedule, the rate scaled": Row(
-        scripted, lambda: [AdaptiveGradientAccumulation(AccumulationSchedule({0: 1, 2: 3, 5: 4}), lr_scale="linear")]
+    "a schedule, the rate scaled, without a counter": Row(
+        lambda: scripted(Plain),
+        lambda: [AdaptiveGradientAccumulation(AccumulationSchedule({0: 1, 2: 3, 5: 4}), lr_scale="linear")],
     ),
     "a schedule of the estimated steps": Row(  # Lightning does not restore a loader that asking for them has loaded
         lambda: ScriptedMasking(RESTLESS, dtype=torch.float64, scheduler=one_cycle),

@@ -73,6 +73,17 @@ class ScriptedMasking(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": self.scheduler(optimizer, steps)}
 
 
+class Plain(ScriptedMasking):
+    """A module without the mixin and without a masking counter."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        del self.masking_counter
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        return self.loss_of(batch)
+
+
 def batches_of(
     count: int, *, size: int = 2, last_size: int | None = None, dtype: torch.dtype = torch.float32, seed: int = 1
 ) -> list[tuple[Tensor, Tensor]]:

@@ -24,6 +24,7 @@ import lightning.pytorch as pl
 import torch
 from harness.scripted_masking import (
     SAMPLES,
+    Plain,
     SavesEveryBatch,
     ScriptedMasking,
     batches_of,
@@ -354,6 +355,9 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "with_the_monitor": lambda folder: to_six(RankScripted(), MaskingMonitor()),
     "one_rank_all_ignored": lambda folder: to_six(RankScripted(asks=(3, 1), samples=(SAMPLES, 0))),
     "nothing_but_ignored": lambda folder: to_six(RankScripted(samples=(0, 0))),
+    "without_a_counter": lambda folder: train(
+        Plain(dtype=torch.float64), [AdaptiveGradientAccumulation(AccumulationSchedule({0: 4}), lr_scale="sqrt")]
+    ),
     "fully_sharded": lambda folder: to_six(Sharded(), strategy=on_a_mesh(2, 1)),
     "tensor_parallel": lambda folder: to_six(
         SharesBatches(asks=(8, 8)), strategy=on_a_mesh(1, 2), loader=loader_of(data_of(0))

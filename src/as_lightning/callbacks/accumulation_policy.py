@@ -47,8 +47,7 @@ class MaskingPolicy:
         check_number("scale", self.scale, lambda scale: scale > 0, "a positive number")
 
     def __call__(self, window: AccumulationWindow) -> int:
-        limits = {"scale": self.scale, "max_steps": self.max_steps, "monotone": self.monotone}
-        return accumulation_steps(window.samples, window.masked_samples, previous=window.wanted, **limits)  # type: ignore[arg-type]
+        return accumulation_steps(window.samples, window.masked_samples, previous=window.wanted, **vars(self))
 
 
 class AccumulationSchedule:

@@ -25,6 +25,7 @@ from as_lightning.callbacks import window as windows
 from as_lightning.callbacks.accumulation_policy import AccumulationWindow, MaskingPolicy, Policy
 from as_lightning.callbacks.item_weights import Items, ItemWeights, multiply_gradients
 from as_lightning.callbacks.learning_rate_scale import RATE_FACTORS, ScaledRates
+from as_lightning.callbacks.window import COUNTS
 from as_lightning.functional.argument_checks import check_choice, check_count
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.masking_counter import WindowSums
@@ -131,7 +132,6 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         self._weights, self._rates = ItemWeights(items, loss_is), ScaledRates(self._batches_in_step)
         self._ranks = 1
         self._training = False  # a search of the learning rate may load a checkpoint while it is
-        self._steps_before = 0  # optimizer steps before the window
         super().__init__()
 
     def _forget(self) -> None:
@@ -142,7 +142,6 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         self._seen: tuple[int, float] = (0, 0)  # samples and items since training began
         self.history: list[AccumulationWindow] = []
         self._window, self._next_length = OpenWindow(), None  # type: OpenWindow, int | None  # what the policy has said
-        self._saved: dict[str, Any] | None = None  # gradients of a checkpoint's open window, until training goes on
         self._batch_items: Any = None  # None if they come later
         self._computed = False  # whether the batch's loss has been: an optimizer may compute it several times in a step
 
@@ -160,17 +159,18 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
         if self._fitting:
-            self._window, self._saved, self._warned = OpenWindow(), None, False  # unless a checkpoint has others
+            self._window, self._warned = OpenWindow(), False  # unless a checkpoint has another
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_fit_start(trainer, pl_module)
         self._weights.start(pl_module)
+        self.needs_counts = self._by == "samples" or self._weights.source == "masking_counter"
         refuse(trainer, pl_module, self, self._weights.source)
         self._ranks = windows.ranks_with_own_batches(trainer)[1]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_train_start(trainer, pl_module)
-        self._training, self._steps_before = True, trainer.global_step
+        self._training = True
         self._rates.follow(trainer.optimizers[0])
         # A resumed epoch loop looks at it to tell whether the checkpoint's batch had stepped. Not earlier than here:
         # trainer.estimated_stepping_batches divides by it, and configure_optimizers asks for that.
@@ -181,7 +181,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
     def _resume_inside(self, pl_module: LightningModule) -> None:
         """Go on with what the open window of a checkpoint had gathered."""
         window, counter = self._window, self.counter(pl_module)
-        saved, self._saved = self._saved, None
+        saved = self._saved.pop(GRADIENTS, None)
         if saved is None:
             rank_zero_warn(
                 f"The checkpoint lies inside a window, after {window.accumulated} of its {window.length} batches, and "
@@ -245,13 +245,12 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
             return 0
 
     def _open_window(self, trainer: Trainer, batch_idx: int) -> None:
-        remaining, steps = trainer.num_training_batches - batch_idx, trainer.global_step
+        remaining = trainer.num_training_batches - batch_idx
         if remaining == math.inf and trainer.is_last_batch:  # a stream shows its end only with its last batch
             remaining = 1
         if self._next_length is None:
-            self._next_length = self._ask(
-                AccumulationWindow(trainer.current_epoch, 0, 0, 0, 0, 0, steps, 1, *self._seen)
-            )
+            empty = AccumulationWindow(trainer.current_epoch, 0, 0, 0, 0, 0, trainer.global_step, 1, *self._seen)
+            self._next_length = self._ask(empty)
         if self._next_length > trainer.num_training_batches and not self._warned:
             self._warned = True
             rank_zero_warn(
@@ -260,7 +259,6 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
             )
         length = windows.aligned_window(batch_idx, self._next_length, remaining)
         self._window = OpenWindow(first_batch=batch_idx, length=length, is_open=True)
-        self._steps_before = steps
         trainer.accumulate_grad_batches = length
         self._rates.follow(trainer.optimizers[0])  # it may be another one by now
 
@@ -304,42 +302,35 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
     ) -> None:
         self._refuse_other_assignments(trainer)
         alone = not self._window.is_open  # a batch of None, for which Lightning calls no on_train_batch_start
+        self._window.accumulated += not alone
         super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
         if alone:
             self._follow_batches(trainer, pl_module, batch_idx, 1, stepped=windows.window_ends(trainer))
-        elif self._window.is_open:
-            self._window.accumulated += 1
 
-    def on_window_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, sums: WindowSums) -> None:
-        window, steps, weights = self._window, trainer.global_step, self._weights
+    def on_window_end(self, trainer: Trainer, pl_module: LightningModule, sums: WindowSums, stepped: bool) -> None:
+        window, weights = self._window, self._weights
         if not window.is_open:
             return
         window.is_open = False
-        window.accumulated += 1
-        masking = windows.find_counter(pl_module)
-        if masking is not None and (self._by == "samples" or weights.source == "masking_counter"):
-            masking.refuse_silence(pl_module, outputs)
-        counts, items, loss = sums  # type: Tensor, Any, Any
-        batches, numbers = self._ranks * window.accumulated, counts
-        if isinstance(items, Tensor):
-            numbers = torch.cat([counts.to(items), items.reshape(1)])
-        counted = masking is not None or self._by == "samples" or weights.source is not None
+        batches = self._ranks * window.accumulated
+        counts, items, loss = sums if weights.source is not None else sums._replace(items=float(batches))
+        numbers = torch.cat([counts.to(items), items.reshape(1)]) if isinstance(items, Tensor) else counts
+        counted = self.needs_counts or weights.source is not None or windows.find_counter(pl_module) is not None
         read: list[Any] = numbers.tolist() if counted else [0, 0]  # the window's one host read
         masked, samples, items = int(read[0]), int(read[1]), read[4] if isinstance(items, Tensor) else items
         length = trainer.fit_loop.batch_idx + 1 - window.first_batch  # more than has gradients, where those were lost
-        factor = weights.factor(float(batches) if weights.source is None else items, 1, window.length)
+        factor = weights.factor(items, 1, window.length)
         if weights.source is None:
             items = samples
         else:
             weights.see(items, batches)
         self._seen = self._seen[0] + samples, self._seen[1] + items
-        place = trainer.current_epoch, window.first_batch, length
-        self.history.append(
-            AccumulationWindow(*place, masked, samples, items, steps, self._next_length or 1, *self._seen)
-        )
+        place, steps = (trainer.current_epoch, window.first_batch, length), trainer.global_step
+        wanted = self._next_length or 1
+        self.history.append(AccumulationWindow(*place, masked, samples, items, steps, wanted, *self._seen))
         self._next_length = self._decide(self.history[-1])
         self._follow_batches(trainer, pl_module, window.first_batch + length - 1, length, stepped=True)
-        if steps == self._steps_before:  # the loader gave None
+        if not stepped:  # the loader gave None
             if length > 1:
                 rank_zero_warn(
                     f"The loader gave None for batch {trainer.fit_loop.batch_idx}, the last of an accumulation window. "
@@ -353,13 +344,13 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         """The length wanted after ``window``."""
         if window.step <= self.warmup_windows - self.update_every:
             return window.wanted
-        counts: Any = 1, window.masked_samples, window.samples, window.items
+        counts = 1, window.masked_samples, window.samples, window.items
         self._undecided = [before + now for before, now in zip(self._undecided, counts, strict=True)]
-        windows_seen, *counts = self._undecided
+        windows_seen, masked, samples, items = self._undecided
         if windows_seen < self.update_every:
             return window.wanted
         self._undecided = [0, 0, 0, 0]
-        return self._ask(window._replace(**dict(zip(("masked_samples", "samples", "items"), counts, strict=True))))
+        return self._ask(window._replace(masked_samples=masked, samples=samples, items=items))
 
     def _ask(self, window: AccumulationWindow) -> int:
         length = self.policy(window)
@@ -455,20 +446,18 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         """Save what an open window has gathered so far, so that a run resumed inside it goes on exactly."""
         super().on_save_checkpoint(trainer, pl_module, checkpoint)
         self._rates.restore_in(checkpoint)
-        if not windows.can_save_open_window(trainer, self._open_length(trainer)):
-            return
-        if isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy)):  # each rank holds whole gradients
+        whole = isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy))  # on each rank
+        if COUNTS in checkpoint and whole:
             gradients = mean_gradients(trainer, pl_module)
             checkpoint[GRADIENTS] = {"meaning": self._meaning, "gradients": gradients, "ranks": self._ranks}
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         super().on_load_checkpoint(trainer, pl_module, checkpoint)
-        if not self._fitting:
-            return
-        self._saved = checkpoint.get(GRADIENTS)
-        if self._saved is not None and "items" in self._saved:  # version 0.3 had them here
-            items = torch.tensor([self._saved["items"], 0.0], dtype=torch.float64)
-            self._saved_sums = torch.cat([checkpoint[windows.COUNTS][:4].double(), items])
+        if self._fitting and GRADIENTS in checkpoint:
+            saved = self._saved[GRADIENTS] = checkpoint[GRADIENTS]
+            if "items" in saved:  # version 0.3 had them here, and did not sum the losses
+                items = torch.tensor([saved["items"], math.nan], dtype=torch.float64)
+                self._saved[COUNTS] = torch.cat([self._saved[COUNTS][:4].double(), items])
 
 
 def mean_gradients(trainer: Trainer, pl_module: LightningModule) -> dict[str, Tensor]:

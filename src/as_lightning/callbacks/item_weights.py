@@ -162,11 +162,6 @@ def _refuse_items(model: nn.Module, arguments: tuple[Any, ...], named: dict[str,
         )
 
 
-def on_device(items: Items) -> Tensor:
-    """The number as a tensor of shape ``(1,)``, where it is known."""
-    return items.reshape(1) if isinstance(items, Tensor) else torch.tensor([items], dtype=torch.float64)
-
-
 def multiply_gradients(optimizer: Optimizer, factor: Items) -> None:
     """Multiply the gradients of all parameter groups, in place."""
     if isinstance(factor, float) and factor == 1.0:

@@ -83,7 +83,6 @@ class MaskingMonitor(windows.WindowCallback):
         self._samples_before = 0
         self._open_epoch: int | None = None  # the epoch that the counts below belong to; None before its first window
         self._epoch = torch.zeros(4, dtype=torch.int64)  # the counts of its windows
-        self._steps = 0  # optimizer steps at the end of the latest window
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_fit_start(trainer, pl_module)
@@ -95,7 +94,6 @@ class MaskingMonitor(windows.WindowCallback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_train_start(trainer, pl_module)
-        self._steps = trainer.global_step
         # Lightning does not end an epoch whose last batch has saved the checkpoint that this training resumes
         if self._open_epoch not in (None, trainer.current_epoch):
             self._end_epoch()
@@ -105,13 +103,11 @@ class MaskingMonitor(windows.WindowCallback):
             self._samples_before += int(self._epoch[1])
             self._start_epoch()
 
-    def on_window_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, sums: WindowSums) -> None:
+    def on_window_end(self, trainer: Trainer, pl_module: LightningModule, sums: WindowSums, stepped: bool) -> None:
         counter, counts = self.counter(pl_module), sums.counts
         self._open_epoch = trainer.current_epoch
-        counter.refuse_silence(pl_module, outputs)
         self._epoch = self._epoch.to(counts.device) + counts
-        stepped, self._steps = trainer.global_step > self._steps, trainer.global_step
-        if pl_module.automatic_optimization and not stepped:  # the loader gave None
+        if pl_module.automatic_optimization and not stepped:
             return
         # Lightning's own metrics carry the number of batches that stepped, not of steps: with manual optimization
         # these are all batches, however many optimizers have stepped in each (and so raised global_step).

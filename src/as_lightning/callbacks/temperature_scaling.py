@@ -125,9 +125,7 @@ class TemperatureScaling(ValidationCallback):
         # Its on_train_end comes after those that change the weights, and before a checkpoint is saved. A new list:
         # Lightning is going through the old one.
         others = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
-        changing = [callback for callback in others if not isinstance(callback, Checkpoint)]
-        saving = [callback for callback in others if isinstance(callback, Checkpoint)]
-        trainer.callbacks = [*changing, self, *saving]  # type: ignore[attr-defined]
+        trainer.callbacks = sorted([*others, self], key=lambda callback: isinstance(callback, Checkpoint))  # type: ignore[attr-defined]
 
     def _start(self, pl_module: LightningModule, loaders: int) -> None:
         self._gathered.clear()

@@ -129,19 +129,21 @@ class WindowCallback(Callback):
     """
 
     sets_length = False
+    needs_counts = True  # whether a module that has a masking counter must count
 
     def __init__(self) -> None:
         self._fitting, self._drives = True, False
+        self._steps = 0  # optimizer steps before the open window
         self._sizes = MaskingCounter()  # of a module without a masking counter
-        self._saved_sums: Tensor | None = None  # of the open window of a checkpoint, until training goes on
+        self._saved: dict[str, Any] = {}  # of the open window of a checkpoint, until training goes on
         self._unwritten: tuple[Any, ...] | None = None  # the latest step and what it was, unless it is written
         self._forget()
 
     def _forget(self) -> None:
         """The state before training."""
 
-    def on_window_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, sums: WindowSums) -> None:
-        """Lightning steps on this batch, with these ``outputs``; ``sums`` are those of all batches and ranks."""
+    def on_window_end(self, trainer: Trainer, pl_module: LightningModule, sums: WindowSums, stepped: bool) -> None:
+        """A window ends; ``sums`` are those of its batches and all ranks. Not ``stepped`` if the loader gave None."""
 
     def write_step(self, trainer: Trainer, step: int, *what: Any) -> None:
         """Publish an optimizer step of which `log_step` was told ``what``."""
@@ -177,7 +179,7 @@ class WindowCallback(Callback):
         self._fitting = stage == "fit"
         if not self._fitting:
             return
-        self._saved_sums = None
+        self._saved = {}
         if trainer.global_step == 0:  # not the continuation of an earlier fit
             self._unwritten = None
             self._forget()
@@ -189,7 +191,7 @@ class WindowCallback(Callback):
         find_losses(pl_module)  # not in setup: the module's own setup comes after it
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        saved, self._saved_sums = self._saved_sums, None
+        saved = self._saved.pop(COUNTS, None)
         callbacks = window_callbacks(trainer)
         self._drives = self is next((callback for callback in callbacks if callback.sets_length), callbacks[0])
         if self._drives:
@@ -198,6 +200,7 @@ class WindowCallback(Callback):
                 taken = WindowSums.unpacked(saved)
                 taken = taken._replace(counts=taken.counts.to(trainer.strategy.root_device))
             self.counter(pl_module).start(trainer, taken)
+            self._steps = trainer.global_step
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         if not self._drives:
@@ -228,8 +231,12 @@ class WindowCallback(Callback):
             counter.drop_window()
         if window_ends(trainer):
             sums = self.close_window(trainer, pl_module)
-            for callback in window_callbacks(trainer):
-                callback.on_window_end(trainer, pl_module, outputs, sums)
+            stepped, self._steps = trainer.global_step > self._steps, trainer.global_step
+            callbacks = window_callbacks(trainer)
+            if find_counter(pl_module) and any(callback.needs_counts for callback in callbacks):
+                counter.refuse_silence(pl_module, outputs)
+            for callback in callbacks:
+                callback.on_window_end(trainer, pl_module, sums, stepped)
 
     def _open_length(self, trainer: Trainer) -> int:
         return trainer.accumulate_grad_batches
@@ -240,7 +247,7 @@ class WindowCallback(Callback):
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         if self._fitting:
-            self._saved_sums = checkpoint.get(COUNTS)
+            self._saved = {COUNTS: checkpoint[COUNTS]} if COUNTS in checkpoint else {}
 
 
 def window_callbacks(trainer: Trainer) -> list[WindowCallback]:

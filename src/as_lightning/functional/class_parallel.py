@@ -11,7 +11,7 @@ process waits for another one in a different place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -50,11 +50,6 @@ def refuse_transforms(**operands: Tensor | None) -> None:
                 f"torch.func transforms and forward-mode differentiation do not take DTensors, and {name} is one: use "
                 f"{name}.full_tensor() there, for the loss of one process"
             )
-
-
-def is_placement_hook(hook: Callable[..., Any]) -> bool:
-    """Whether PyTorch's ``parallelize_module`` has registered a module's hook, to place input or output."""
-    return getattr(hook, "__module__", "").startswith("torch.distributed.tensor.")
 
 
 def local_head(operands: HeadOperands) -> tuple[HeadOperands, ClassShard | None]:
