@@ -15,12 +15,6 @@ FREEZING = ("trainable_layers", "feature_cache", "allow_pickle")
 TEXT = ("clinc150", "conll", "docstrings", "goemotions", "sst5", "text_file", "wnut17")
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory) -> str:
-    """A tiny BERT of random weights, with a tokeniser."""
-    return save_encoder(tmp_path_factory.mktemp("bert"), ["a good film", "a bad film"])
-
-
 @pytest.mark.parametrize(
     ("experiment", "method"),
     [*((experiment, "as_speed") for experiment in TEXT), ("sst5", "softmax"), ("clinc150", "as_softmax")],
@@ -71,20 +65,12 @@ def test_paper_sst5_is_the_authors_run_number_by_number(composed):
     assert {path: OmegaConf.select(config, path) for path in AUTHORS_RUN} == AUTHORS_RUN
 
 
-def test_the_authors_run_works_with_a_local_encoder_of_any_size(composed, checkpoint, real_data):
-    config = composed(
-        "paper=sst5",
-        "method=as_speed",
-        f"model.name={checkpoint}",
-        f"data_dir={real_data}",
-        "trainer.precision=32-true",
-        "trainer.max_epochs=1",
-        "trainer.val_check_interval=10",
-        "trainer.limit_train_batches=25",
-        "trainer.limit_val_batches=3",
-        "trainer.limit_test_batches=3",
-    )
-    result = train(config)
+def test_the_authors_run_works_with_a_local_encoder_of_any_size(composed, tmp_path, real_data):
+    encoder = save_encoder(tmp_path / "bert", ["a good film", "a bad film"])
+    few = "precision=32-true max_epochs=1 val_check_interval=10 limit_train_batches=25 limit_val_batches=3"
+    trainer = [f"trainer.{setting}" for setting in (*few.split(), "limit_test_batches=3")]
+    model = (f"model.name={encoder}", f"data_dir={real_data}")
+    result = train(composed("paper=sst5", "method=as_speed", *model, *trainer))
     assert len(result.evaluations) == 3  # after 10 and 20 batches, and at the end
     assert 0 <= result.metrics["accuracy"] <= 1
 

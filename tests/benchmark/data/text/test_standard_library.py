@@ -1,11 +1,13 @@
-"""The embedded source code: its tokens, its blocks, and what they depend on."""
+"""The embedded texts: the docstrings of the standard library, and the tokens and blocks of its source code."""
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 
 import pytest
 import torch
+from harness.data_settings import TEXT
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,12 +15,40 @@ from as_lightning.benchmark.data.text.standard_library import (
     END_OF_FILE,
     TOKEN,
     UNKNOWN,
+    Docstrings,
     PythonCode,
+    docstring_paragraphs,
     library_folder,
+    source_files,
     token_blocks,
 )
 
 LENGTH = 32
+
+
+def test_docstrings_are_split_80_10_10_and_classes_are_public_modules_large_enough_and_in_every_split():
+    docstrings = Docstrings(**TEXT).read_splits()
+    sizes = Counter(sentence.label for rows in docstrings.values() for sentence in rows)
+    assert len(sizes) > 50
+    assert min(sizes.values()) >= 30
+    assert all(module in sys.stdlib_module_names and not module.startswith("_") for module in sizes)
+    assert all({sentence.label for sentence in rows} == set(sizes) for rows in docstrings.values())
+    total = len({sentence for rows in docstrings.values() for sentence in rows})
+    assert total == sizes.total()
+    assert [round(len(docstrings[name]) / total, 2) for name in ("train", "validation", "test")] == [0.8, 0.1, 0.1]
+
+
+def test_paragraphs_are_read_without_importing_and_leave_out_tests_and_other_grammars(tmp_path):
+    (tmp_path / "pack" / "tests").mkdir(parents=True)
+    for name, source in {
+        "__init__.py": '"""One\nparagraph.\n\nAnother."""\nraise SystemExit\n',
+        "old.py": "print 'python 2'\n",
+        "tests/test_it.py": '"""Not this."""\n',
+        "code.py": 'class A:\n    """Of a class."""\n    async def f(self):\n        """Of a method."""\n',
+    }.items():
+        (tmp_path / "pack" / name).write_text(source)
+    paragraphs = [text for file in source_files(tmp_path) for text in docstring_paragraphs(file) if text]
+    assert sorted(paragraphs) == ["Another.", "Of a class.", "Of a method.", "One paragraph."]
 
 
 def code_of(**arguments) -> PythonCode:
@@ -36,8 +66,7 @@ def code() -> PythonCode:
 
 @given(source=st.text(max_size=60))
 def test_tokens_are_all_of_a_source_but_white_space(source):
-    tokens = TOKEN.findall(source)
-    assert "".join(tokens) == "".join(source.split())
+    assert "".join(TOKEN.findall(source)) == "".join(source.split())
 
 
 @pytest.mark.parametrize(
@@ -83,36 +112,27 @@ def test_no_file_is_in_two_splits_and_the_split_depends_on_its_own_seed_alone(co
     assert len(set(everything)) == len(everything)
     assert len(files["validation"]) == len(files["test"]) == round(0.05 * len(everything)) > 0
     torch.manual_seed(5)
-    assert code_of(block_length=8).split_files() == files
-    assert code_of(split_seed=1).split_files() != files
+    assert code_of(block_length=8).split_files() == files != code_of(split_seed=1).split_files()
 
 
-@pytest.mark.parametrize(
-    ("files", "lines", "message"),
-    [(1, 20, "expected at least 10 files that end in .py, found 1"), (20, 7, "is left for validation and test")],
-)
-def test_too_few_files_and_files_that_fill_no_block_of_a_split_are_refused(tmp_path, files, lines, message):
-    for number in range(files):
-        (tmp_path / f"{number}.py").write_text("a = 1\n" * lines)
-    with pytest.raises(ValueError, match=message):
-        code_of(root=tmp_path)
+def test_too_few_files_or_too_little_for_a_block_are_refused_and_what_cannot_be_decoded_is_left_out(tmp_path):
+    def written(files: int, lines: int) -> PythonCode:
+        for number in range(files):
+            (tmp_path / f"{number}.py").write_text("a = 1\n" * lines)
+        return code_of(root=tmp_path)
 
-
-def test_a_file_that_cannot_be_decoded_is_left_out(tmp_path):
-    for number in range(20):
-        (tmp_path / f"{number}.py").write_text("a = 1\n" * 20)
+    with pytest.raises(ValueError, match=r"expected at least 10 files that end in .py, found 1"):
+        written(1, 20)
+    with pytest.raises(ValueError, match="is left for validation and test"):
+        written(20, 7)
     (tmp_path / "bad.py").write_bytes(b"b = '\xff'\n" * 20)
-    assert code_of(root=tmp_path).class_names == [UNKNOWN, END_OF_FILE, "1", "=", "a"]
+    assert written(20, 20).class_names == [UNKNOWN, END_OF_FILE, "1", "=", "a"]
 
 
 def test_validation_and_test_take_batches_of_at_most_1024_tokens(code):
     data = code_of(batch_tokens=64 * LENGTH)
-    training, *evaluations = (
-        next(iter(loader))[0]
-        for loader in (data.train_dataloader(), data.val_dataloader(), data.test_dataloader(), code.val_dataloader())
-    )
-    assert training.numel() == 64 * LENGTH
-    assert [inputs.numel() for inputs in evaluations] == [1024, 1024, 4 * LENGTH]
+    loaders = (data.train_dataloader(), data.val_dataloader(), data.test_dataloader(), code.val_dataloader())
+    assert [next(iter(loader))[0].numel() for loader in loaders] == [64 * LENGTH, 1024, 1024, 4 * LENGTH]
 
 
 def test_max_tokens_limits_the_splits_and_leaves_the_classes(code):
