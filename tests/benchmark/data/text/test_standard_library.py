@@ -8,8 +8,6 @@ from collections import Counter
 import pytest
 import torch
 from harness.data_settings import TEXT
-from hypothesis import given
-from hypothesis import strategies as st
 
 from as_lightning.benchmark.data.text.standard_library import (
     END_OF_FILE,
@@ -20,7 +18,6 @@ from as_lightning.benchmark.data.text.standard_library import (
     docstring_paragraphs,
     library_folder,
     source_files,
-    token_blocks,
 )
 
 LENGTH = 32
@@ -64,11 +61,6 @@ def code() -> PythonCode:
     return code_of()
 
 
-@given(source=st.text(max_size=60))
-def test_tokens_are_all_of_a_source_but_white_space(source):
-    assert "".join(TOKEN.findall(source)) == "".join(source.split())
-
-
 @pytest.mark.parametrize(
     ("source", "tokens"),
     [
@@ -79,15 +71,6 @@ def test_tokens_are_all_of_a_source_but_white_space(source):
 )
 def test_a_token_is_a_word_a_number_or_a_sign(source, tokens):
     assert TOKEN.findall(source) == tokens
-
-
-@given(tokens=st.lists(st.integers(0, 9), max_size=40), length=st.integers(1, 9))
-def test_each_target_is_the_token_after_its_input(tokens, length):
-    inputs, targets = token_blocks(tokens, length)
-    assert inputs.shape == targets.shape == (max(len(tokens) - 1, 0) // length, length)
-    count = inputs.numel()
-    assert inputs.flatten().tolist() == tokens[:count]
-    assert targets.flatten().tolist() == tokens[1 : count + 1]
 
 
 def test_the_classes_are_the_tokens_that_the_training_files_have_twice_and_the_splits_are_their_files(code):
@@ -101,8 +84,9 @@ def test_the_classes_are_the_tokens_that_the_training_files_have_twice_and_the_s
     assert names == [UNKNOWN, END_OF_FILE, *(token for _, token in ranked)]
     for split, of_split in files.items():
         tokens = [token if token in set(names) else UNKNOWN for file in of_split for token in file]
-        found = [names[number] for number in code.splits[split].inputs.flatten().tolist()]
+        found, targets = ([names[number] for number in part.flatten()] for part in code.splits[split][:])
         assert found == tokens[: len(found)]
+        assert targets == tokens[1 : len(found) + 1]  # the token after each
         assert len(tokens) - LENGTH <= len(found) < len(tokens)
 
 
