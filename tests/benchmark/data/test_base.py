@@ -1,7 +1,5 @@
 """What every data module does: it refuses arguments, splits by its own seed, counts classes and takes the first."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

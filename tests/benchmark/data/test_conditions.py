@@ -1,7 +1,5 @@
 """A long tail, few samples and wrong labels: as asked for, in the training split alone, and what a run then reports."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Feature vectors from a file: what is read, and what the head sees of it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Every reader takes files as other systems write them, and names the file and the line of what it cannot read."""
 
-from __future__ import annotations
-
 import io
 import shutil
 import unicodedata

@@ -1,7 +1,5 @@
 """The order of the samples, batches of similar length, loaders that go on inside an epoch, and two processes (gloo)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

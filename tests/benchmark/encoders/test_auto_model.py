@@ -1,7 +1,5 @@
 """Encoders of Hugging Face, tiny ones of random weights in folders: their tokens, and what of them is frozen."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The encoders that are trained from scratch: the CNN for spectrograms and the transformer for text."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from harness.configured_encoder import configured_encoder

@@ -1,7 +1,5 @@
 """torchvision's classifiers as encoders: what is left of them, their stems, and pretrained weights."""
 
-from __future__ import annotations
-
 import urllib.request
 from pathlib import Path
 

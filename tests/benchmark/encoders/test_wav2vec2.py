@@ -1,7 +1,5 @@
 """The pretrained encoders of waveforms, with random weights: nothing is downloaded."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Outputs of frozen layers that are kept: the same bits as computed anew, and made again where they are not theirs."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

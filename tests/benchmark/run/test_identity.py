@@ -1,7 +1,5 @@
 """What tells two runs and two objects apart: a finished run is taken for what it read, other data make it anew."""
 
-from __future__ import annotations
-
 import platform
 import random
 from collections.abc import Callable

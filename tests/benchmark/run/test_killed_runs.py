@@ -1,7 +1,5 @@
 """A run that was killed, at whatever moment, ends as it would have without; what a full disk left does not stop it."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import signal

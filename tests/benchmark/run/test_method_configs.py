@@ -1,7 +1,5 @@
 """Every file in ``conf/method`` is a complete method: it trains, and its knobs reach the loss."""
 
-from __future__ import annotations
-
 import functools
 import math
 

@@ -1,7 +1,5 @@
 """``paper=table``: the paper's settings, on every experiment of text and with every method, in a real run."""
 
-from __future__ import annotations
-
 import pytest
 from harness.tiny_encoder import save_encoder
 from omegaconf import OmegaConf

@@ -1,7 +1,5 @@
 """The predictions of a run: for each example what was said of it, the same example by the same id."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import lightning.pytorch as pl

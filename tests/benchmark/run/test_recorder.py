@@ -1,7 +1,5 @@
 """The time of a run: what counts as training, on a clock that only the run itself moves."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

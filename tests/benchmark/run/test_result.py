@@ -1,7 +1,5 @@
 """A run's result on disk: read as it was written, whole or not there."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import asdict

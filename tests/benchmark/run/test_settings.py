@@ -1,7 +1,5 @@
 """A setting that nothing reads is an error, and a default has one place."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Iterator

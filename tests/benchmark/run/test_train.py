@@ -1,7 +1,5 @@
 """One run of the app, for real: its result, its logs, the options of its trainer, and runs from a checkpoint."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -1,7 +1,5 @@
 """What is measured of each task, how its loss is called, and the head of cosines."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

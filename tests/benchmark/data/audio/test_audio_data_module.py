@@ -1,7 +1,5 @@
 """Clips: what is decoded, the features that are made of them, and what the data modules refuse."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

@@ -1,7 +1,5 @@
 """The synthetic chords."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from harness.data_settings import AUDIO

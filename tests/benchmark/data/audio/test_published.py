@@ -1,7 +1,5 @@
 """The published recordings: their splits, downloaded, packed and unpacked, and others that are refused."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import tarfile

@@ -1,7 +1,5 @@
 """A user's own images: which are found, how they are decoded, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The embedded texts: the docstrings of the standard library, and the tokens and blocks of its source code."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Token-level data: WNUT-17's real files, words against pieces, and CoNLL's columns."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from harness.data_settings import TEXT

@@ -1,7 +1,5 @@
 """A user's own texts in a table: what is read, how it is split, and what is left out and said."""
 
-from __future__ import annotations
-
 import csv
 import json
 import sys

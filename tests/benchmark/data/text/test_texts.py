@@ -1,7 +1,5 @@
 """Texts, published ones read from their real files: sizes, classes, tokens and batches."""
 
-from __future__ import annotations
-
 import csv
 import json
 from itertools import islice
