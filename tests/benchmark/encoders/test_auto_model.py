@@ -1,5 +1,6 @@
 """Encoders of Hugging Face, tiny ones of random weights in folders: their tokens, and what of them is frozen."""
 
+import string
 from pathlib import Path
 
 import pytest
@@ -11,19 +12,21 @@ from tokenizers.processors import TemplateProcessing
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
 
 from as_lightning.benchmark.data.text.data_module import fit_tokenizer, pretrained_tokenizer
-from as_lightning.benchmark.data.text.published import WNUT17, Clinc150
+from as_lightning.benchmark.data.text.published import WNUT17
 from as_lightning.benchmark.encoders.auto_model import AutoModelEncoder
 
 VOCAB, POSITIONS = 1000, 40
 SIZES = WIDE | {"num_hidden_layers": 1, "max_position_embeddings": POSITIONS}
 
 
+TEXTS = ["a good film", "a bad film", "no film at all"]
+
+
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory, real_data) -> str:
+def checkpoint(tmp_path_factory) -> str:
     """A checkpoint with a tokeniser that, as BERT's, begins and ends a text with tokens of its own and pads with 3."""
     folder = str(tmp_path_factory.mktemp("checkpoint"))
-    texts = [row.text for row in Clinc150(data_dir=real_data, **TEXT).read_splits()["train"]]
-    tokenizer = fit_tokenizer(texts, VOCAB - 3)
+    tokenizer = fit_tokenizer([*TEXTS, string.printable], VOCAB - 3)
     tokenizer.add_special_tokens(["[CLS]", "[SEP]", "[FILL]"])
     first, last = tokenizer.token_to_id("[CLS]"), tokenizer.token_to_id("[SEP]")
     tokenizer.post_processor = TemplateProcessing(
@@ -35,21 +38,18 @@ def checkpoint(tmp_path_factory, real_data) -> str:
     return folder
 
 
-def test_the_data_have_the_vocabulary_and_the_padding_of_the_tokeniser(checkpoint, real_data):
-    data = Clinc150(data_dir=real_data, tokenizer=checkpoint, **(TEXT | {"max_length": 32}))
+def test_the_data_have_the_vocabulary_and_the_padding_of_the_tokeniser_and_a_target_for_each_word(
+    checkpoint, real_data
+):
+    data = WNUT17(data_dir=real_data, tokenizer=checkpoint, **(TEXT | {"max_length": 1024}))
     data.setup()
-    fill = data.tokenizer.token_to_id("[FILL]")
+    fill, size = data.tokenizer.token_to_id("[FILL]"), data.tokenizer.get_vocab_size()
     assert fill != 0
-    assert data.input_spec == {"vocab_size": data.tokenizer.get_vocab_size(), "max_length": 32, "padding_id": fill}
+    assert data.input_spec == {"vocab_size": size, "max_length": 1024, "padding_id": fill}
     token_ids, _ = data.collate([data.splits["train"][index] for index in range(16)])
     assert (token_ids[:, 0] == data.tokenizer.token_to_id("[CLS]")).all()
     assert (token_ids == fill).any()
     assert (token_ids == data.tokenizer.token_to_id("[SEP]")).sum() == 16
-
-
-def test_every_word_that_is_not_cut_has_a_target_also_with_a_pretrained_tokeniser(checkpoint, real_data):
-    data = WNUT17(data_dir=real_data, tokenizer=checkpoint, **(TEXT | {"max_length": 512}))
-    data.setup()
     for split, rows in data.read_splits().items():
         for row, targets in zip(rows, data.splits[split].targets, strict=True):
             assert tuple(data.class_names[tag] for tag in targets.tolist() if tag >= 0) == row.tags
@@ -111,7 +111,6 @@ def test_folders_without_a_tokeniser_or_with_one_that_pads_with_nothing_are_refu
 
 
 KINDS = ("bert", "roberta", "distilbert", "modernbert")
-TEXTS = ["a good film", "a bad film", "no film at all"]
 
 
 @pytest.fixture(scope="module")

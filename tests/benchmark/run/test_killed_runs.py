@@ -50,27 +50,28 @@ def undisturbed(tmp_path_factory) -> Callable[..., tuple[dict[str, Any], int]]:
 
 
 @pytest.fixture
-def killed(tmp_path, undisturbed) -> Callable[..., None]:
-    """Kill a run in ``tmp_path / "run"`` after this share of its Python calls."""
+def killed(tmp_path, undisturbed) -> Callable[..., dict[str, Any]]:
+    """Kill a run in ``tmp_path / "run"`` after this share of its Python calls; gives what it should have found."""
 
-    def kill(share: float, *settings: str) -> None:
-        calls = int(share * undisturbed(*settings)[1])
+    def kill(share: float, *settings: str) -> dict[str, Any]:
+        expected, calls = undisturbed(*settings)
         (tmp_path / "run").mkdir()
-        assert exit_status(run, settings, tmp_path / "run", calls) == -signal.SIGKILL
+        assert exit_status(run, settings, tmp_path / "run", int(share * calls)) == -signal.SIGKILL
         assert not (tmp_path / "run" / "result.json").exists()
+        return expected
 
     return kill
 
 
 @pytest.fixture
-def killed_and_resumed(tmp_path, undisturbed, killed) -> Callable[..., Result]:
+def killed_and_resumed(tmp_path, killed) -> Callable[..., Result]:
     """Kill a run and start it again, which ends as an undisturbed one."""
 
     def kill_and_resume(share: float, *settings: str) -> Result:
         start = time.perf_counter()
-        killed(share, *settings)
+        expected = killed(share, *settings)
         assert exit_status(run, settings, tmp_path / "run") == 0
-        assert found(tmp_path / "run") == undisturbed(*settings)[0]
+        assert found(tmp_path / "run") == expected
         result = Result.read(tmp_path / "run" / "result.json")
         assert len(result.epoch_seconds) == 3
         assert 0 < sum(result.epoch_seconds) <= result.train_seconds < time.perf_counter() - start
@@ -94,12 +95,12 @@ def test_a_run_that_is_killed_inside_an_epoch_goes_on_with_the_batches_that_are_
 @pytest.mark.bug_report(
     "Lightning-AI/pytorch-lightning#14443", "A run that goes on at another path forgets its best score."
 )
-def test_a_killed_run_that_has_moved_keeps_its_best_weights(composed, tmp_path, undisturbed, killed):
+def test_a_killed_run_that_has_moved_keeps_its_best_weights(composed, tmp_path, killed):
     settings = [*SETTINGS, "callbacks.model_checkpoint.mode=min"]  # so that the best are the first, which are kept
-    killed(0.8, *settings)
+    expected = killed(0.8, *settings)
     (tmp_path / "run").rename(tmp_path / "moved")
     assert train(composed(*settings, output="moved")).resumed
-    assert found(tmp_path / "moved") == undisturbed(*settings)[0]
+    assert found(tmp_path / "moved") == expected
 
 
 @pytest.mark.slow
@@ -110,10 +111,10 @@ def test_twenty_kills_at_random_moments_change_nothing(killed_and_resumed, numbe
 
 
 def test_unreadable_checkpoints_are_named_and_set_aside_and_the_one_before_is_taken_or_none(
-    composed, tmp_path, undisturbed, killed, caplog
+    composed, tmp_path, killed, caplog
 ):
     folder = tmp_path / "run"
-    killed(0.8, *SETTINGS)
+    expected = killed(0.8, *SETTINGS)
     shutil.copytree(folder, tmp_path / "copy")
     last = folder / "checkpoints" / "last.ckpt"
     last.write_bytes(last.read_bytes()[:5000])
@@ -124,11 +125,11 @@ def test_unreadable_checkpoints_are_named_and_set_aside_and_the_one_before_is_ta
     assert last.with_name("last.ckpt.unreadable").exists()
     assert not half.exists()
     assert result.resumed
-    assert found(folder) == undisturbed(*SETTINGS)[0]
+    assert found(folder) == expected
     for file in [path for path in (tmp_path / "copy").rglob("*") if path.is_file()]:
         file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     assert not train(composed(*SETTINGS, output="copy")).resumed
-    assert found(tmp_path / "copy") == undisturbed(*SETTINGS)[0]
+    assert found(tmp_path / "copy") == expected
 
 
 def test_a_truncated_result_is_set_aside_and_the_run_made_again(composed, tmp_path, caplog, monkeypatch):

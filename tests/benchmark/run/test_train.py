@@ -41,7 +41,7 @@ def losses(result: Result) -> list[float]:
 
 def test_a_result_holds_every_epoch_also_where_the_tested_weights_are_early_ones(composed):
     # the worst checkpoint in place of the best: that of an early epoch, whose callback states the test puts back
-    settings = ("method=as_speed", "trainer.max_epochs=5", "trainer.limit_train_batches=10")
+    settings = ("method=as_speed", "trainer.max_epochs=5", "trainer.limit_train_batches=10", "logger=none")
     result = train(composed("experiment=digits", *settings, "callbacks.model_checkpoint.mode=min"))
     assert min(result.evaluations, key=lambda evaluation: evaluation["score"])["epoch"] < 4
     assert [evaluation["epoch"] for evaluation in result.evaluations] == [0, 1, 2, 3, 4]
@@ -239,7 +239,7 @@ def test_mixed_precision_trains_as_full_precision_does_up_to_rounding(composed, 
 
 
 def test_a_compiled_encoder_trains_as_the_same_one_does_uncompiled(composed, tmp_path):
-    whole_batches = ("experiment=digits", "data.first=1024", "trainer.max_epochs=1")  # else compiled anew
+    whole_batches = (*BRIEF, "trainer.max_epochs=1")  # of another size it would be compiled anew
     plain = train(composed(*whole_batches, output="plain"))
     counters.clear()
     compiled = train(composed(*whole_batches, "compile={backend: aot_eager}", output="compiled"))
@@ -262,9 +262,10 @@ def test_a_run_writes_the_logs_that_it_is_asked_for_and_no_others_and_goes_witho
     assert "nll_scaled" not in result.metrics
 
 
-@pytest.mark.parametrize(("debug", "batches"), [("fast_dev_run", 1), ("overfit", 60)])
+@pytest.mark.parametrize(("debug", "batches"), [("fast_dev_run", 1), ("overfit", 6)])
 def test_a_debug_setting_runs_the_batches_that_it_says(composed, debug, batches):
-    assert train(composed("experiment=digits", f"debug={debug}", "logger=none")).optimizer_steps == batches
+    settings = (f"debug={debug}", "trainer.max_epochs=2", "logger=none")
+    assert train(composed("experiment=digits", *settings)).optimizer_steps == batches
 
 
 @pytest.mark.parametrize("logger", ["wandb", "mlflow"])

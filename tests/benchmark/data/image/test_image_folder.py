@@ -108,18 +108,6 @@ def test_max_per_class_limits_every_split_and_takes_part_of_what_a_larger_one_ta
         assert labelled(small, split).keys() <= labelled(large, split).keys() <= labelled(whole, split).keys()
 
 
-def test_damaged_files_are_counted_and_the_first_five_named_before_training(folder):
-    whole = (folder / "train/cat/001.png").read_bytes()
-    (folder / "test/dog/000.png").write_bytes(whole[: len(whole) // 2])
-    for index in range(2, 8):
-        (folder / f"train/cat/{index:03d}.png").write_bytes(b"no image")
-    with pytest.raises(ValueError, match=r"^7 of 37 images cannot be used: .*; and 2 more$") as raised:
-        ready(folder)
-    assert f"{folder}/test/dog/000.png: image file is truncated" in str(raised.value)
-    assert f"{folder}/train/cat/005.png: not an image" in str(raised.value)
-    assert str(raised.value).count(".png") == 5
-
-
 @pytest.mark.parametrize(
     ("others", "size", "message"),
     [
