@@ -79,7 +79,7 @@ class Small(TextDataModule):
 
     def read_splits(self):
         train = [Sentence("turn the light on", "on"), Sentence("turn the light off please", "off")]
-        others = [Sentence(text, "on") for text in ("zzz", "[PAD]", "light [PAD] on")]
+        others = [Sentence(text, "on") for text in ("zzz", "\u200d", "[PAD]", "light [PAD] on")]
         return {"train": train, "validation": others, "test": others}
 
 
@@ -90,8 +90,8 @@ def test_the_tokenizer_sees_the_training_split_alone_no_text_becomes_padding_and
     data = Small(**(TEXT | {"max_length": max_length}))
     data.setup()
     assert "z" not in data.tokenizer.get_vocab()
-    unknown, *others = (data.splits["validation"][index][0].tolist() for index in range(3))
-    assert {*unknown} == {1}  # unknown, and not the padding
+    unknown, nothing, *others = (data.splits["validation"][index][0].tolist() for index in range(4))
+    assert {*unknown, *nothing} == {1}  # unknown, and not the padding; the tokeniser leaves nothing of the second
     assert all(0 not in row for row in others)
     token_ids, _ = data.collate([data.splits["train"][0], data.splits["train"][1]])
     assert (token_ids != 0).sum(1).tolist() == lengths
