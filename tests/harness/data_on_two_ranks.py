@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from as_lightning.benchmark.data.text.data_module import Sentence, TextDataModule
 
-TRAIN, VALIDATION, BATCH, EPOCHS = 1_000, 101, 8, 2
-RESUMED_FROM = 90  # steps, of 63 per epoch
+TRAIN, VALIDATION, BATCH, EPOCHS = 480, 101, 8, 2
+RESUMED_FROM = 43  # steps, of 30 per epoch
 
 
 class Numbered(TextDataModule):

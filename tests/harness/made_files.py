@@ -1,4 +1,4 @@
-"""Images and clips that tests write, and read again."""
+"""Images, clips and tables that tests write, and read again."""
 
 from __future__ import annotations
 
@@ -42,3 +42,10 @@ def write_images(root: Path, counts: dict[str, int], size: int = 6, seed: int = 
             (root / name).write_bytes(encoded(pixels))
             written[name] = pixels
     return written
+
+
+def write_table(path: Path, sizes: dict[str, int]) -> Path:
+    """Write a CSV table with so many different texts of each label, in turns."""
+    rows = sorted((index, label) for label, size in sizes.items() for index in range(size))
+    path.write_text("text,label\n" + "".join(f"text {index} of {label},{label}\n" for index, label in rows))
+    return path

@@ -1,7 +1,5 @@
 """What the tests of data share."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A long tail, few samples and wrong labels: as asked for, in the training split alone, and what a run then reports."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 
@@ -16,22 +14,14 @@ from as_lightning.benchmark.data.digits import Digits
 from as_lightning.benchmark.run.train import train
 
 
-def digits(seed: int = 0, **arguments: Any) -> Digits:
-    seed_everything(seed, verbose=False)
-    data = Digits(**arguments)
-    data.setup()
-    return data
-
-
 @pytest.mark.parametrize("kind", ["uniform", "pairs"])
 @given(labels=st.lists(st.integers(0, 4), max_size=60), rate=st.floats(0, 1), seed=st.integers(0, 1000))
 def test_exactly_the_share_asked_for_gets_another_class(kind, labels, rate, seed):
     targets = torch.tensor(labels, dtype=torch.int64)
-    before = targets.clone()
     noisy = corrupt_labels(targets, 5, rate, seed, kind)
     changed = noisy != targets
     assert int(changed.sum()) == round(rate * len(labels))
-    assert torch.equal(targets, before)
+    assert targets.tolist() == labels
     assert bool(((noisy >= 0) & (noisy < 5)).all())
     assert kind == "uniform" or torch.equal(noisy[changed], (targets[changed] + 1) % 5)
 
@@ -40,6 +30,13 @@ def test_every_other_class_is_equally_likely():
     counts = corrupt_labels(torch.full((100_000,), 2), 5, 1.0, seed=0).bincount(minlength=5)
     assert counts[2] == 0
     assert (counts[[0, 1, 3, 4]] - 25_000).abs().max() < 600  # their standard deviation is 137
+
+
+def digits(seed: int = 0, **arguments: Any) -> Digits:
+    seed_everything(seed, verbose=False)
+    data = Digits(**arguments)
+    data.setup()
+    return data
 
 
 def labelled(data: Digits) -> list[tuple[bytes, int]]:
@@ -76,10 +73,10 @@ def test_a_condition_changes_the_training_split_alone_and_is_the_same_for_each_r
     assert "shots" not in condition or data.class_counts.unique().tolist() == [condition["shots"]]
     if data.true_targets is not None:
         assert data.true_targets.tolist() == [labels[image] for image in kept]
-        targets = data.splits["train"].targets
-        images, pairs = (torch.cat(part) for part in zip(*data.corrupted_dataloader(), strict=True))
-        assert torch.equal(images, data.splits["train"].inputs[targets != data.true_targets])
-        assert torch.equal(pairs, torch.stack([targets, data.true_targets], dim=-1)[targets != data.true_targets])
+        pairs = torch.stack([data.splits["train"].targets, data.true_targets], dim=-1)
+        images, taken = (torch.cat(part) for part in zip(*data.corrupted_dataloader(), strict=True))
+        assert torch.equal(images, data.splits["train"].inputs[wrong])
+        assert torch.equal(taken, pairs[wrong])
 
 
 def test_a_long_tail_of_balanced_classes_has_the_sizes_of_its_source():
@@ -91,11 +88,7 @@ def test_a_long_tail_of_balanced_classes_has_the_sizes_of_its_source():
     assert len({int(sizes.argmin()) for sizes in found}) > 1  # which class is rare follows the seed
 
 
-@given(
-    counts=st.lists(st.integers(1, 500), min_size=2, max_size=12),
-    imbalance=st.floats(1, 1000),
-    seed=st.integers(0, 100),
-)
+@given(st.lists(st.integers(1, 500), min_size=2, max_size=12), st.floats(1, 1000), st.integers(0, 100))
 def test_no_class_has_more_samples_than_before_and_than_its_place_in_the_profile(counts, imbalance, seed):
     sizes = long_tail_sizes(torch.tensor(counts), imbalance, torch.Generator().manual_seed(seed)).tolist()
     assert all(size <= count for size, count in zip(sizes, counts, strict=True))
@@ -105,27 +98,13 @@ def test_no_class_has_more_samples_than_before_and_than_its_place_in_the_profile
 
 @pytest.mark.parametrize("classes", [2, 3, 4, 10, 151])
 def test_classes_are_parted_in_thirds_by_their_number_of_samples(classes):
-    counts = torch.randint(1, 1000, (classes,), generator=torch.Generator().manual_seed(classes))
+    counts = torch.randint(1, 1000, (classes,))
     thirds = thirds_by_count(counts)
     assert sorted(label for group in thirds.values() for label in group) == list(range(classes))
     assert list(thirds) == (["many", "few"] if classes == 2 else ["many", "medium", "few"])
     sizes = [len(group) for group in thirds.values()]
     assert max(sizes) - min(sizes) <= 1
-    groups = [counts[group] for group in thirds.values()]
-    assert all(more.min() >= fewer.max() for more, fewer in pairwise(groups))
-
-
-@pytest.mark.parametrize(
-    ("condition", "message"),
-    [
-        ({"shots": 200}, r"data.shots is 200, but class '8' has \d+ training samples: set data.shots to that or less"),
-        ({"imbalance": 200}, r"without .* sample; the largest class has 128: set data.imbalance to that or less"),
-        ({"imbalance": 2, "first": 5}, r"without .* sample; class '\d' has 0 training samples: leave it out"),
-    ],
-)
-def test_a_condition_that_the_data_are_too_few_for_is_refused(condition, message):
-    with pytest.raises(ValueError, match=message):
-        digits(**condition)
+    assert all(counts[more].min() >= counts[fewer].max() for more, fewer in pairwise(thirds.values()))
 
 
 def test_a_run_on_a_long_tail_is_scored_by_balanced_classes_and_shows_thirds_of_them_apart(composed):

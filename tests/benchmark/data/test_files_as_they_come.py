@@ -1,16 +1,22 @@
-"""Every reader takes files as other systems write them: encodings, marks, line ends, capitals, forms of Unicode."""
+"""Every reader takes files as other systems write them, and names the file and the line of what it cannot read."""
 
-from __future__ import annotations
-
+import io
 import shutil
 import unicodedata
+import zipfile
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import soundfile
 from harness.data_settings import IMAGES, PLAIN, TEXT
-from harness.made_files import write_images
+from harness.made_files import encoded, write_images
 
-from as_lightning.benchmark.data.image.image_folder import ImageFolder
+from as_lightning.benchmark.data.audio.data_module import decode_clip
+from as_lightning.benchmark.data.features import Features
+from as_lightning.benchmark.data.files import FileTree
+from as_lightning.benchmark.data.image.image_folder import ImageFolder, decode_image
 from as_lightning.benchmark.data.text.tagging import Conll, read_conll
 from as_lightning.benchmark.data.text.text_file import TextFile, read_table
 
@@ -28,7 +34,7 @@ NFC, NFD = "Café", unicodedata.normalize("NFD", "Café")
 def rows(path: Path, encoding: str | None) -> list[tuple[str, ...]]:
     if path.suffix == ".conll":
         return [
-            (*row.words, *(tag.removeprefix("B-") for tag in row.tags)) for row in read_conll(path, encoding=encoding)
+            (*row.words, *(tag.removeprefix("B-") for tag in row.tags)) for row in read_conll(path, 0, -1, encoding)
         ]
     return [tuple(row) for row in read_table(path, "text", "label", encoding=encoding)]
 
@@ -41,9 +47,7 @@ def test_a_text_file_is_read_in_any_encoding_with_and_without_a_mark_and_with_an
     tmp_path, ending, encoding, line_end
 ):
     path = tmp_path / f"set.{ending}"
-    for mark in ("", "\ufeff"):
-        if encoding == "latin-1" and mark:
-            continue  # has none
+    for mark in ("",) if encoding == "latin-1" else ("", "\ufeff"):
         path.write_bytes((mark + TABLES[ending]).replace("\n", line_end).encode(encoding or "utf-8"))
         assert rows(path, encoding) == ROWS
 
@@ -88,7 +92,116 @@ def test_a_folder_of_images_is_read_whatever_the_forms_and_capitals_of_its_names
     assert all(unicodedata.is_normalized("NFC", name) for name in data.example_names("test"))
 
 
-def test_quotation_marks_are_text_where_the_setting_says_so(tmp_path):
-    (tmp_path / "set.tsv").write_text('text\tlabel\n"quoted" twice"\t"a"\nsaid "b\tb\n')
-    found = read_table(tmp_path / "set.tsv", "text", "label", quotes=False)
-    assert found == [('"quoted" twice"', '"a"'), ('said "b', "b")]
+def encrypted() -> bytes:
+    """A zip archive of one entry whose flags say that it is encrypted, in the local header and in the directory."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("a.txt", b"secret")
+    content = bytearray(file.getvalue())
+    content[6] |= 1
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    return bytes(content)
+
+
+def wav(samples: Any) -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, np.array(samples), 8000, format="WAV", subtype="FLOAT")
+    return file.getvalue()
+
+
+def vectors(**replaced: Any) -> bytes:
+    """An ``.npz`` of feature vectors, with other arrays in the place of some."""
+    sizes, file = {"train": 12, "validation": 4, "test": 6}, io.BytesIO()
+    made = {f"{split}_inputs": np.ones((size, 5)) for split, size in sizes.items()}
+    made |= {f"{split}_labels": np.array(["dog", "cat"] * (size // 2)) for split, size in sizes.items()}
+    np.savez(file, **{name: values for name, values in (made | replaced).items() if values is not None})
+    return file.getvalue()
+
+
+READERS = {
+    "table": lambda path: read_table(path, "text", "label"),
+    "conll": lambda path: Conll(path, path, path, **TEXT).setup(),
+    "conll, column 2": lambda path: Conll(path, path, path, tag_column=2, **TEXT).setup(),
+    "archive": FileTree,
+    "clip": lambda path: decode_clip(path.read_bytes()),
+    "image": lambda path: decode_image(path.read_bytes()),
+    "vectors": lambda path: Features(path, batch_size=1).setup(),
+}
+CSV, TSV = "text,label\n", "text\tlabel\n"
+
+
+@pytest.mark.parametrize(
+    ("reader", "name", "content", "message"),
+    [
+        ("table", "a.csv", CSV + "a,b\n,b\n ,b\n", "a.csv:3: expected a text and a label; 2 of 3 rows lack one"),
+        ("table", "a.csv", CSV + "a\n", "a.csv:2: expected a text and a label; 1 of 1 rows lack one"),
+        ("table", "a.jsonl", '{"text": "a", "label": null}\n', "jsonl:1: expected a text and a label; 1 of 1 rows"),
+        ("table", "a.jsonl", '{"text": "a", "label": NaN}\n', "jsonl:1: expected a text and a label; 1 of 1 rows"),
+        ("table", "a.jsonl", '{"text": 3, "label": "a"}\n', "jsonl:1: expected a text in column 'text', got 3"),
+        ("table", "a.jsonl", '{"text": "a", "label": ["b"]}\n', "jsonl:1: expected one label in column 'label', got"),
+        ("table", "a.jsonl", '{"text": "a \\ud800", "label": 1}\n', "jsonl:1: half of a pair of surrogates is no char"),
+        ("table", "a.jsonl", '{"text": "a", "label": "\\udfff"}\n', "jsonl:1: half of a pair of surrogates is no char"),
+        ("table", "a.jsonl", '{"text": "a", "label": 1}\n{"text"\n', "jsonl:2: expected a JSON object, got .*"),
+        ("table", "a.jsonl", '["a", 1]\n', "jsonl:1: expected a JSON object, got"),
+        (
+            "table",
+            "a.csv",
+            "label,text,label\na,b,c\n",
+            "csv:1: several columns are called 'label': rename all but one",
+        ),
+        ("table", "a.csv", CSV + "a,b,c\n", "a.csv:2: more fields than the 2 of the first"),
+        ("table", "a.csv", CSV + '"a,b\n', "a.csv:2: unexpected end of data: a quotation mark at its start opens"),
+        ("table", "a.tsv", TSV + '"a\tb\nc"\tb\n', "tsv:3: a field holds tabs and line ends: a quotation mark"),
+        ("table", "a.csv", "sentence;label\na;b\n", "a.csv:2: no column 'text', there are .*: set data.text_column"),
+        ("table", "a.csv", CSV, "a.csv: expected rows of texts and labels, got none"),
+        ("table", "a.txt", "", "a.txt: expected a file that ends in .csv, .tsv, .jsonl, .parquet"),
+        ("conll, column 2", "a", "a NN O\nb O\n", "a:2: expected a word in column 0 and a tag in column 2, got 'b O'"),
+        ("conll", "a", "a\tO\nb\tX-loc\n", r"a:2: expected a tag O, B-... or I-..., got 'b\\tX-loc'"),
+        ("conll", "a", "a\tO\n\nO\n", "a:3: expected a tag O, B-... or I-..., got 'O'"),
+        ("conll", "a", "a O\nb B\n", "a:2: expected a tag O"),
+        ("conll", "a", "", "a: expected sentences in columns, found none"),
+        ("conll", "a", "\n-DOCSTART- -X- O\n\n", "a: expected sentences in columns, found none"),
+        ("conll", "a", "no O\nname O\n", "expected at least 2 classes, found O alone"),
+        ("archive", "a.zip", encrypted(), "a.zip: File 'a.txt' is encrypted.*: unpack the archive"),
+        ("archive", "a.rar", "", "a.rar: expected a folder or a .tar, .tar.gz"),
+        ("archive", "a.gz", "", "a.gz: expected a folder or a .tar, .tar.gz"),
+        ("archive", "a", "", "a: expected a folder or a .tar, .tar.gz"),
+        ("clip", "a", "", "no readable audio"),
+        ("clip", "a", "not audio at all" * 100, "no readable audio"),
+        ("clip", "a", wav([0.0] * 9)[:30], "no readable audio"),
+        ("clip", "a", wav([]), "no samples"),
+        ("clip", "a", wav([float("nan")] * 9), "samples that are not finite"),
+        (
+            "image",
+            "a",
+            encoded(np.ones((3, 3), dtype=np.float32), "tiff"),
+            "pixels of mode F, whose range is not known",
+        ),
+        ("vectors", "a", vectors(test_labels=None), "expected an .npz with the arrays train_inputs, .* test_labels"),
+        ("vectors", "a", vectors(train_labels=np.array([{}] * 12)), "expected an .npz with the arrays .*allow_pickle"),
+        ("vectors", "a", vectors(test_inputs=np.ones((6, 4))), r"test_inputs \(N, d\).* got \(6, 4\) and \(6,\)"),
+        ("vectors", "a", vectors(train_labels=np.ones(11)), r"train_inputs \(N, d\).* got \(12, 5\) and \(11,\)"),
+        ("vectors", "a", vectors(train_labels=np.ones((12, 2))), r"got \(12, 5\) and \(12, 2\)"),
+        ("vectors", "a", vectors(test_inputs=np.full((6, 5), np.nan)), "6 rows of test_inputs hold NaN or infinity"),
+        (
+            "vectors",
+            "a",
+            vectors(test_labels=np.array(["emu"] * 6)),
+            "test split has .* that the train split lacks: emu",
+        ),
+    ],
+    ids=lambda value: "binary" if isinstance(value, bytes) else None,  # some bytes are of the time
+)
+def test_what_cannot_be_read_is_refused_with_its_file_and_line(tmp_path, reader, name, content, message):
+    (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(ValueError, match=message):
+        READERS[reader](tmp_path / name)
+
+
+@pytest.mark.parametrize("ending", ["jpeg", "png", "bmp", "webp", "tiff"])
+def test_an_image_that_is_cut_short_is_refused(ending):
+    content = encoded(np.random.default_rng(0).integers(0, 256, (50, 50, 3), dtype=np.uint8), ending)
+    assert decode_image(content).shape == (3, 50, 50)
+    for share in (0.0, 0.01, 0.5, 0.9):
+        with pytest.raises(ValueError, match=r"\w"):
+            decode_image(content[: round(share * len(content))])

@@ -1,6 +1,4 @@
-"""The order of the samples, batches of similar length, and loaders that go on inside an epoch."""
-
-from __future__ import annotations
+"""The order of the samples, batches of similar length, loaders that go on inside an epoch, and two processes (gloo)."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +6,9 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
-from harness.data_on_two_ranks import Numbered, Watches
+from harness import data_on_two_ranks
+from harness.data_on_two_ranks import BATCH, EPOCHS, RESUMED_FROM, TRAIN, VALIDATION, Numbered, Watches
+from harness.rank_processes import Seen, run_two_ranks
 from harness.scripted_masking import quiet_trainer
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,24 +19,17 @@ from as_lightning.benchmark.data.digits import Digits
 from as_lightning.benchmark.data.loaders import EpochOrder, LengthBatchSampler, ResumableLoader
 
 
-@given(length=st.integers(1, 50), seed=st.integers(0, 2**64 - 1), epoch=st.integers(0, 1000))
-def test_every_index_comes_once_whatever_the_seed_and_the_epoch(length, seed, epoch):
-    order = EpochOrder(range(length), seed)
-    order.set_epoch(epoch)
-    assert sorted(order) == list(range(length))
-    assert len(order) == length
-
-
-def test_the_order_depends_on_the_runs_seed_and_the_epoch_and_neither_reads_nor_moves_the_random_state():
-    data = Digits()
+@pytest.mark.parametrize("module", [Digits, lambda: Numbered(train=600)], ids=["digits", "texts"])
+def test_the_order_depends_on_the_runs_seed_and_the_epoch_and_neither_reads_nor_moves_the_random_state(module):
+    data = module()
     data.setup()
 
     def order_of(seed: int, epoch: int) -> list[int]:
         torch.manual_seed(seed)
-        torch.rand(seed + epoch)
+        torch.rand((seed + epoch) % 7)
         before = torch.get_rng_state()
         loader = data.train_dataloader()
-        loader.sampler.set_epoch(epoch)
+        loader.batch_sampler.sampler.set_epoch(epoch)
         order = torch.cat([targets for _, targets in loader]).tolist()
         for other in (data.val_dataloader(), data.test_dataloader()):
             list(other)
@@ -44,21 +37,22 @@ def test_the_order_depends_on_the_runs_seed_and_the_epoch_and_neither_reads_nor_
         return order
 
     assert order_of(3, 1) == order_of(3, 1)
-    assert len({tuple(order_of(*of)) for of in ((3, 1), (3, 2), (4, 1))}) == 3
-
-
-LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=80)
+    orders = [order_of(*of) for of in ((3, 1), (3, 2), (4, 1), (2**64 - 1, 1))]
+    assert len({*map(tuple, orders)}) == 4
+    assert len({*map(tuple, map(sorted, orders))}) == 1  # every sample once
 
 
 @given(
-    lengths=LENGTHS,
-    batch_size=st.integers(1, 9),
-    drop_last=st.booleans(),
-    settings=st.fixed_dictionaries({"pool_batches": st.integers(1, 5), "shuffle": st.booleans()}),
+    st.lists(st.integers(1, 30), min_size=1, max_size=80),
+    st.integers(1, 9),
+    st.booleans(),
+    st.integers(1, 5),
+    st.booleans(),
 )
 def test_every_index_comes_once_an_epoch_and_short_batches_where_they_are_wanted(
-    lengths, batch_size, drop_last, settings
+    lengths, batch_size, drop_last, pool_batches, shuffle
 ):
+    settings = {"pool_batches": pool_batches, "shuffle": shuffle}
     sampler = LengthBatchSampler(RandomSampler(lengths), batch_size, drop_last, lengths=lengths, **settings)
     whole, rest = divmod(len(lengths), batch_size)
     sizes = [batch_size] * whole + ([rest] if rest and not drop_last else [])
@@ -69,32 +63,8 @@ def test_every_index_comes_once_an_epoch_and_short_batches_where_they_are_wanted
     assert len(sampler) == len(sizes)
 
 
-@given(lengths=LENGTHS, batch_size=st.integers(1, 9), pool_batches=st.integers(1, 5))
-def test_within_a_pool_the_lengths_are_sorted_and_the_pool_is_the_samplers(lengths, batch_size, pool_batches):
-    order = torch.randperm(len(lengths)).tolist()
-    batches = list(LengthBatchSampler(order, batch_size, False, lengths=lengths, pool_batches=pool_batches))
-    size = batch_size * pool_batches
-    taken = [index for batch in batches for index in batch]
-    for start in range(0, len(order), size):
-        pool = taken[start : start + size]
-        assert sorted(pool) == sorted(order[start : start + size])
-        assert [lengths[index] for index in pool] == sorted(lengths[index] for index in pool)
-
-
-def test_the_order_of_shuffled_batches_is_a_function_of_seed_and_epoch():
-    def batches(seed: int, epoch: int) -> list[list[int]]:
-        order = EpochOrder(range(64), seed)
-        order.set_epoch(epoch)
-        sampler = LengthBatchSampler(order, 4, False, lengths=[1] * 64, pool_batches=4, shuffle=True)
-        torch.rand(seed + epoch)  # the global random state makes no difference
-        return list(sampler)
-
-    assert batches(0, 0) == batches(0, 0)
-    assert len({str(batches(seed, epoch)) for seed in range(3) for epoch in range(3)}) == 9
-
-
-LENGTH, BATCH = 22, 4
-BATCHES = -(-LENGTH // BATCH)
+LENGTH, SIZE = 22, 4
+BATCHES = -(-LENGTH // SIZE)
 
 
 class Numbers(torch.utils.data.Dataset):
@@ -111,9 +81,9 @@ class Numbers(torch.utils.data.Dataset):
         return index
 
 
-def loader(seed: int = 0, **arguments: Any) -> ResumableLoader:
+def loader(**arguments: Any) -> ResumableLoader:
     numbers = Numbers()
-    return ResumableLoader(numbers, batch_size=BATCH, sampler=EpochOrder(numbers, seed), **arguments)
+    return ResumableLoader(numbers, batch_size=SIZE, sampler=EpochOrder(numbers, 0), **arguments)
 
 
 def batches(loader: ResumableLoader, epoch: int) -> list[list[int]]:
@@ -122,7 +92,7 @@ def batches(loader: ResumableLoader, epoch: int) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.parametrize("given", [0, 1, 3, BATCHES])
+@pytest.mark.parametrize("given", [0, 3, BATCHES])
 def test_a_loader_goes_on_behind_the_batches_that_were_given(given, num_workers):
     undisturbed, killed = loader(), loader()
     killed.sampler.set_epoch(2)
@@ -143,7 +113,7 @@ def test_what_was_given_is_not_loaded_again_and_the_place_is_used_up_by_the_firs
     assert resumed.state_dict() == {"epoch": 0, "batches": 4}
     rest = [number for batch in batches(resumed, 0) for number in batch]
     assert rest == resumed.dataset.taken
-    assert len(rest) == LENGTH - 4 * BATCH
+    assert len(rest) == LENGTH - 4 * SIZE
     assert batches(other, 2) == batches(loader(), 2)
 
 
@@ -159,15 +129,49 @@ def test_a_run_that_is_resumed_anywhere_sees_the_batches_of_one_that_was_never_s
         torch.manual_seed(0)
         torch.rand(len(callbacks))  # another random state, the same seed
         module = Watches()
-        trainer = quiet_trainer(max_epochs=3, callbacks=list(callbacks), enable_checkpointing=bool(callbacks), **limits)
-        data = Numbered(train=30, length_buckets=length_buckets)
-        trainer.fit(module, datamodule=data, ckpt_path=checkpoint)
+        trainer = quiet_trainer(max_epochs=2, callbacks=list(callbacks), enable_checkpointing=bool(callbacks), **limits)
+        trainer.fit(module, datamodule=Numbered(train=30, length_buckets=length_buckets), ckpt_path=checkpoint)
         return module.batches
 
     every_batch = ModelCheckpoint(tmp_path, "{step:03}", every_n_train_steps=1, **SAVES)
     every_epoch = ModelCheckpoint(tmp_path, "{step:03}-epoch", save_on_train_epoch_end=True, **SAVES)
     undisturbed = fit(every_batch, every_epoch)
     checkpoints = sorted(tmp_path.iterdir())
-    assert len(checkpoints) == len(undisturbed) + 3
+    assert len(checkpoints) == len(undisturbed) + 2
     for checkpoint in checkpoints[:-2]:  # the last two end the training
         assert fit(checkpoint=checkpoint) == undisturbed[int(checkpoint.name[:3]) :], checkpoint.name
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory) -> Seen:
+    scenarios = ["loaders_of_the_hooks", "loaders_handed_over", "resumed", "predictions"]
+    folder = tmp_path_factory.mktemp("data-on-two-ranks")
+    return run_two_ranks(data_on_two_ranks.__file__, folder, scenarios, CUDA_VISIBLE_DEVICES="")
+
+
+@pytest.mark.parametrize("scenario", ["loaders_of_the_hooks", "loaders_handed_over"])
+def test_each_of_two_ranks_trains_on_its_own_part_in_batches_of_similar_length(seen, scenario):
+    ranks = seen(scenario)
+    for epoch in range(EPOCHS):
+        parts = [rank["trained"][epoch] for rank in ranks]
+        assert [len(part) for part in parts] == [TRAIN // 2] * 2
+        assert sorted(parts[0] + parts[1]) == list(range(TRAIN))
+    assert ranks[0]["trained"][0] != ranks[0]["trained"][1]
+    # an odd number: one sample is validated on both ranks
+    assert sorted(set(ranks[0]["validated"] + ranks[1]["validated"])) == list(range(VALIDATION))
+    assert len(ranks[0]["validated"]) == len(ranks[1]["validated"]) == VALIDATION // 2 + 1
+    for rank in ranks:
+        samples, longest, present = torch.tensor(rank["shapes"]).unbind(-1)
+        assert int(samples.max()) == BATCH
+        assert int(present.sum()) > 0.95 * int((samples * longest).sum())
+
+
+def test_two_ranks_that_are_resumed_inside_an_epoch_see_the_batches_of_a_run_that_was_never_stopped(seen):
+    for rank in seen("resumed"):
+        assert rank["resumed"] == rank["undisturbed"][RESUMED_FROM:]
+        assert len(rank["resumed"]) == 2 * 30 - RESUMED_FROM
+
+
+def test_two_ranks_share_the_samples_of_a_prediction(seen):
+    first, second = (rank["predicted"] for rank in seen("predictions"))
+    assert sorted(first + second) == list(range(VALIDATION))

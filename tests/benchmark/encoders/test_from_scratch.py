@@ -1,7 +1,5 @@
 """The encoders that are trained from scratch: the CNN for spectrograms and the transformer for text."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from harness.configured_encoder import configured_encoder
@@ -34,11 +32,6 @@ def test_bands_tell_high_from_low_and_time_does_not_matter():
     torch.testing.assert_close(features[0, 0], features[1, 3])
     torch.testing.assert_close(features[0, 3], features[1, 1])
     assert not torch.allclose(features[0, 0], features[0, 3])
-
-
-def test_more_bands_than_rows_are_refused():
-    with pytest.raises(ValueError, match="5 rows of frequency are left after the pooling, fewer than bands=6"):
-        audio_cnn(channels=(4, 4, 4), bands=6)(torch.zeros(1, 1, 40, 10))
 
 
 def encoder(**arguments) -> TextTransformer:
@@ -81,6 +74,8 @@ def test_the_mean_is_over_the_tokens_that_are_present():
     assert pool(hidden, present, "none") is hidden
 
 
-def test_an_unknown_pooling_is_refused():
+def test_more_bands_than_rows_and_an_unknown_pooling_are_refused():
+    with pytest.raises(ValueError, match="5 rows of frequency are left after the pooling, fewer than bands=6"):
+        audio_cnn(channels=(4, 4, 4), bands=6)(torch.zeros(1, 1, 40, 10))
     with pytest.raises(ValueError, match="pooling must be one of 'mean', 'first', 'none', got 'max'"):
         encoder(pooling="max")(torch.tensor([[1, 2]]))

@@ -1,7 +1,5 @@
 """torchvision's classifiers as encoders: what is left of them, their stems, and pretrained weights."""
 
-from __future__ import annotations
-
 import urllib.request
 from pathlib import Path
 
@@ -20,8 +18,8 @@ FAMILIES = [
 ]
 
 
-def encoder_of(name: str, weights: str | None = None, in_channels: int = 3) -> TorchvisionEncoder:
-    return TorchvisionEncoder(name, weights, in_channels)
+def encoder_of(name: str = "resnet18", **settings) -> TorchvisionEncoder:
+    return TorchvisionEncoder(name, **({"weights": None, "in_channels": 3} | settings))
 
 
 @pytest.fixture
@@ -43,7 +41,7 @@ def downloaded(tmp_path: Path, monkeypatch) -> dict[str, nn.Module]:
 
 @pytest.mark.parametrize(("name", "size", "width", "head"), FAMILIES)
 def test_the_encoder_is_the_classifier_without_its_last_layer(downloaded, name, size, width, head):
-    encoder = encoder_of(name, "IMAGENET1K_V1").eval()
+    encoder = encoder_of(name, weights="IMAGENET1K_V1").eval()
     images = torch.randn(2, 3, size, size)
     with torch.no_grad():
         features = encoder(images)
@@ -57,8 +55,8 @@ def test_with_pretrained_weights_a_grey_image_gives_the_same_features_in_any_num
 ):
     grey = torch.randn(2, 1, 64, 64)
     with torch.no_grad():
-        expected = encoder_of("resnet18", "DEFAULT").eval()(grey.expand(-1, 3, -1, -1))
-        features = encoder_of("resnet18", "DEFAULT", in_channels).eval()(grey.expand(-1, in_channels, -1, -1))
+        expected = encoder_of(weights="DEFAULT").eval()(grey.expand(-1, 3, -1, -1))
+        features = encoder_of(weights="DEFAULT", in_channels=in_channels).eval()(grey.expand(-1, in_channels, -1, -1))
     torch.testing.assert_close(features, expected, atol=1e-4, rtol=1e-4)
 
 
@@ -89,7 +87,7 @@ def test_weights_that_cannot_be_downloaded_are_an_error_that_says_what_to_do(tmp
         monkeypatch.setenv(proxy, "http://127.0.0.1:9")  # nobody listens there
     monkeypatch.setattr(urllib.request, "_opener", None)  # it keeps the proxies of its first call, for other tests too
     with pytest.raises(RuntimeError, match=r"could not be downloaded: .*Download https://.*checkpoints"):
-        encoder_of("resnet18", weights="DEFAULT")
+        encoder_of(weights="DEFAULT")
 
 
 def resnet(**settings) -> TorchvisionEncoder:
@@ -120,9 +118,9 @@ def test_features_have_the_width_that_is_told_from_an_eighth_or_a_thirty_second_
 @pytest.mark.parametrize("trainable_layers", [0, 1, 2])
 def test_frozen_stages_and_the_last_ones_together_are_the_whole_network(name, trainable_layers):
     torch.manual_seed(0)
-    whole = TorchvisionEncoder(name, None, 3).eval()
+    whole = encoder_of(name).eval()
     torch.manual_seed(0)
-    cut = TorchvisionEncoder(name, None, 3, trainable_layers=trainable_layers)
+    cut = encoder_of(name, trainable_layers=trainable_layers)
     images = torch.randn(2, 3, 32, 32)
     before = {key: value.clone() for key, value in cut.network.state_dict().items()}
     frozen = cut.train().frozen_output(images)

@@ -1,7 +1,5 @@
 """The pretrained encoders of waveforms, with random weights: nothing is downloaded."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest
@@ -13,20 +11,16 @@ from as_lightning.benchmark.encoders.wav2vec2 import Wav2Vec2Encoder
 
 
 @pytest.fixture(scope="module")
-def network() -> torch.nn.Module:
+def network(tmp_path_factory) -> Iterator[torch.nn.Module]:
+    """A network, whose weights lie where torchaudio looks for them before it downloads any."""
     torch.manual_seed(1)
-    return torchaudio.models.wav2vec2_base()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def home(network, tmp_path_factory) -> Iterator[None]:
-    """A folder with the weights where torchaudio looks for them before it downloads any."""
+    network = torchaudio.models.wav2vec2_base()
     folder = tmp_path_factory.mktemp("torch")
     (folder / "hub" / "checkpoints").mkdir(parents=True)
     torch.save(network.state_dict(), folder / "hub" / "checkpoints" / "wav2vec2_fairseq_base_ls960.pth")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TORCH_HOME", str(folder))
-        yield
+        yield network
 
 
 def encoder_of(**settings) -> Wav2Vec2Encoder:
@@ -34,7 +28,7 @@ def encoder_of(**settings) -> Wav2Vec2Encoder:
 
 
 @pytest.fixture(scope="module")
-def small(home) -> Wav2Vec2Encoder:
+def small(network) -> Wav2Vec2Encoder:
     return encoder_of(layers=1)
 
 
@@ -57,16 +51,13 @@ def test_the_feature_extractor_is_frozen_and_all_else_learns(small):
         assert parameter.requires_grad == (parameter.grad is not None) == ("feature_extractor" not in name), name
 
 
-def test_standardised_waveforms_do_not_depend_on_loudness_nor_on_their_neighbours(small):
+def test_standardised_waveforms_do_not_depend_on_loudness_nor_on_their_neighbours(small, monkeypatch):
     small.eval()
-    small.standardised = True
-    try:
-        waveforms = torch.randn(2, 800)
-        with torch.no_grad():
-            together = small(waveforms * torch.tensor([[0.05], [2.0]]) + 0.3)
-            alone = small(waveforms[:1])
-    finally:
-        small.standardised = False
+    monkeypatch.setattr(small, "standardised", True)
+    waveforms = torch.randn(2, 800)
+    with torch.no_grad():
+        together = small(waveforms * torch.tensor([[0.05], [2.0]]) + 0.3)
+        alone = small(waveforms[:1])
     torch.testing.assert_close(together[:1], alone, atol=1e-3, rtol=1e-3)
 
 
@@ -79,12 +70,12 @@ def test_standardised_waveforms_do_not_depend_on_loudness_nor_on_their_neighbour
         ({"bundle": "WAV2VEC2_ASR_BASE_10M"}, r"bundle must be one of"),
     ],
 )
-def test_layers_and_bundles_that_there_are_not_are_refused(settings, message):
+def test_layers_and_bundles_that_there_are_not_are_refused(network, settings, message):
     with pytest.raises(ValueError, match=message):
         encoder_of(**settings)
 
 
-def test_a_network_whose_waveforms_are_to_be_standardised_is_taken_out_of_torchaudios_wrapper(monkeypatch):
+def test_a_network_whose_waveforms_are_to_be_standardised_is_taken_out_of_torchaudios_wrapper(network, monkeypatch):
     bundle = torchaudio.pipelines.HUBERT_BASE
     monkeypatch.setattr(bundle, "_path", torchaudio.pipelines.WAV2VEC2_BASE._path)  # the same architecture
     monkeypatch.setattr(bundle, "_normalize_waveform", True)

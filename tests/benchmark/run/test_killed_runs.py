@@ -1,12 +1,11 @@
 """A run that was killed, at whatever moment, ends as it would have without; what a full disk left does not stop it."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import signal
 import time
-from pathlib import Path
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -37,59 +36,68 @@ SETTINGS = [
 INSIDE_EPOCHS = [*SETTINGS, "trainer.val_check_interval=5"]  # checkpoints after batches 5 and 10 of 12
 
 
-def found_undisturbed(settings: list[str], folder: Path) -> tuple[dict[str, Any], int]:
-    """What the run finds when nothing happens to it, and the number of its Python calls."""
-    assert exit_status(run, settings, folder) == 0
-    return found(folder), int((folder / CALLS_FILE).read_text())
-
-
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory) -> tuple[dict[str, Any], int]:
-    return found_undisturbed(SETTINGS, tmp_path_factory.mktemp("undisturbed"))
+def undisturbed(tmp_path_factory) -> Callable[..., tuple[dict[str, Any], int]]:
+    """What a run of these settings finds when nothing happens to it, and the number of its Python calls."""
+
+    @cache
+    def of(*settings: str) -> tuple[dict[str, Any], int]:
+        folder = tmp_path_factory.mktemp("undisturbed")
+        assert exit_status(run, settings, folder) == 0
+        return found(folder), int((folder / CALLS_FILE).read_text())
+
+    return of
 
 
-@pytest.fixture(scope="module")
-def undisturbed_inside_epochs(tmp_path_factory) -> tuple[dict[str, Any], int]:
-    return found_undisturbed(INSIDE_EPOCHS, tmp_path_factory.mktemp("undisturbed_inside_epochs"))
+@pytest.fixture
+def killed(tmp_path, undisturbed) -> Callable[..., dict[str, Any]]:
+    """Kill a run in ``tmp_path / "run"`` after this share of its Python calls; gives what it should have found."""
+
+    def kill(share: float, *settings: str) -> dict[str, Any]:
+        expected, calls = undisturbed(*settings)
+        (tmp_path / "run").mkdir()
+        assert exit_status(run, settings, tmp_path / "run", int(share * calls)) == -signal.SIGKILL
+        assert not (tmp_path / "run" / "result.json").exists()
+        return expected
+
+    return kill
 
 
-def kill_and_resume(
-    folder: Path, undisturbed: tuple[dict[str, Any], int], share: float, settings: list[str] = SETTINGS
-) -> Result:
-    expected, calls = undisturbed
-    start = time.perf_counter()
-    assert exit_status(run, settings, folder, int(share * calls)) == -signal.SIGKILL
-    assert not (folder / "result.json").exists()
-    assert exit_status(run, settings, folder) == 0
-    assert found(folder) == expected
-    result = Result.read(folder / "result.json")
-    assert len(result.epoch_seconds) == 3
-    assert 0 < sum(result.epoch_seconds) <= result.train_seconds < time.perf_counter() - start
-    return result
+@pytest.fixture
+def killed_and_resumed(tmp_path, killed) -> Callable[..., Result]:
+    """Kill a run and start it again, which ends as an undisturbed one."""
+
+    def kill_and_resume(share: float, *settings: str) -> Result:
+        start = time.perf_counter()
+        expected = killed(share, *settings)
+        assert exit_status(run, settings, tmp_path / "run") == 0
+        assert found(tmp_path / "run") == expected
+        result = Result.read(tmp_path / "run" / "result.json")
+        assert len(result.epoch_seconds) == 3
+        assert 0 < sum(result.epoch_seconds) <= result.train_seconds < time.perf_counter() - start
+        return result
+
+    return kill_and_resume
 
 
 @pytest.mark.parametrize("share", [0.05, 0.7])
-def test_a_killed_run_ends_with_the_results_of_an_undisturbed_one(tmp_path, undisturbed, share):
-    result = kill_and_resume(tmp_path, undisturbed, share)
-    assert result.resumed == (share > 0.5)
+def test_a_killed_run_ends_with_the_results_of_an_undisturbed_one(killed_and_resumed, share):
+    assert killed_and_resumed(share, *SETTINGS).resumed == (share > 0.5)
 
 
 @pytest.mark.bug_report(
     "Lightning-AI/pytorch-lightning#5325", "A run resumed inside an epoch goes on with the next one."
 )
-def test_a_run_that_is_killed_inside_an_epoch_goes_on_with_the_batches_that_are_left(
-    tmp_path, undisturbed_inside_epochs
-):
-    assert kill_and_resume(tmp_path, undisturbed_inside_epochs, 0.62, INSIDE_EPOCHS).resumed
+def test_a_run_that_is_killed_inside_an_epoch_goes_on_with_the_batches_that_are_left(killed_and_resumed):
+    assert killed_and_resumed(0.62, *INSIDE_EPOCHS).resumed
 
 
 @pytest.mark.bug_report(
     "Lightning-AI/pytorch-lightning#14443", "A run that goes on at another path forgets its best score."
 )
-def test_a_killed_run_that_has_moved_keeps_its_best_weights(composed, tmp_path):
+def test_a_killed_run_that_has_moved_keeps_its_best_weights(composed, tmp_path, killed):
     settings = [*SETTINGS, "callbacks.model_checkpoint.mode=min"]  # so that the best are the first, which are kept
-    expected, calls = found_undisturbed(settings, tmp_path / "whole")
-    assert exit_status(run, settings, tmp_path / "run", int(0.8 * calls)) == -signal.SIGKILL
+    expected = killed(0.8, *settings)
     (tmp_path / "run").rename(tmp_path / "moved")
     assert train(composed(*settings, output="moved")).resumed
     assert found(tmp_path / "moved") == expected
@@ -97,22 +105,16 @@ def test_a_killed_run_that_has_moved_keeps_its_best_weights(composed, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(20))
-def test_twenty_kills_at_random_moments_change_nothing(
-    tmp_path, undisturbed, undisturbed_inside_epochs, number, record_property
-):
-    share = random.Random(number).uniform(0.02, 0.99)
-    if number % 2:
-        kill_and_resume(tmp_path, undisturbed_inside_epochs, share, INSIDE_EPOCHS)
-    else:
-        kill_and_resume(tmp_path, undisturbed, share)
+def test_twenty_kills_at_random_moments_change_nothing(killed_and_resumed, number, record_property):
+    killed_and_resumed(random.Random(number).uniform(0.02, 0.99), *(INSIDE_EPOCHS if number % 2 else SETTINGS))
     record_property("runs killed at a random moment end as the undisturbed one", 1)
 
 
 def test_unreadable_checkpoints_are_named_and_set_aside_and_the_one_before_is_taken_or_none(
-    composed, tmp_path, undisturbed, caplog
+    composed, tmp_path, killed, caplog
 ):
     folder = tmp_path / "run"
-    assert exit_status(run, SETTINGS, folder, int(0.8 * undisturbed[1])) == -signal.SIGKILL
+    expected = killed(0.8, *SETTINGS)
     shutil.copytree(folder, tmp_path / "copy")
     last = folder / "checkpoints" / "last.ckpt"
     last.write_bytes(last.read_bytes()[:5000])
@@ -123,23 +125,24 @@ def test_unreadable_checkpoints_are_named_and_set_aside_and_the_one_before_is_ta
     assert last.with_name("last.ckpt.unreadable").exists()
     assert not half.exists()
     assert result.resumed
-    assert found(folder) == undisturbed[0]
+    assert found(folder) == expected
     for file in [path for path in (tmp_path / "copy").rglob("*") if path.is_file()]:
         file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     assert not train(composed(*SETTINGS, output="copy")).resumed
-    assert found(tmp_path / "copy") == undisturbed[0]
+    assert found(tmp_path / "copy") == expected
 
 
 def test_a_truncated_result_is_set_aside_and_the_run_made_again(composed, tmp_path, caplog, monkeypatch):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "result.json").write_text('{"format": 2, "na')
-    monkeypatch.chdir(tmp_path / "run")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "result.json").write_text('{"format": 2, "na')
+    monkeypatch.chdir(folder)
     with pytest.raises(SettingError, match="not renamed in the working directory"):
         train(composed(*SETTINGS, "trainer.max_epochs=1"))
     monkeypatch.chdir(tmp_path)
     result = train(composed(*SETTINGS, "trainer.max_epochs=1"))
     assert "result.json cannot be read" in caplog.text
-    assert Result.read(tmp_path / "run" / "result.json") == result
+    assert Result.read(folder / "result.json") == result
 
 
 @pytest.mark.bug_report(

@@ -1,77 +1,52 @@
 """Every file in ``conf/method`` is a complete method: it trains, and its knobs reach the loss."""
 
-from __future__ import annotations
-
 import functools
 import math
-from typing import Any
 
-import lightning.pytorch as pl
 import pytest
 import torch
+from harness.scripted_masking import quiet_trainer
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
+from lightning.pytorch.callbacks import LambdaCallback
 from omegaconf import DictConfig
 
 from as_lightning.benchmark.data.digits import Digits
 from as_lightning.benchmark.packages import config_dir
-from as_lightning.benchmark.run.settings import class_arguments
+from as_lightning.benchmark.run.train import made_module, read_data
 
 METHODS = sorted(path.stem for path in (config_dir() / "method").glob("*.yaml"))
-
-
-class LossRecorder(pl.Callback):
-    def __init__(self) -> None:
-        self.losses: list[float] = []
-
-    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        self.losses.append(float(trainer.callback_metrics["train/loss"]))
 
 
 @functools.cache
 def composed(method: str, *overrides: str) -> DictConfig:
     """The app's configuration, composed once for all the tests of a method (they only read it)."""
     with initialize_config_dir(config_dir=str(config_dir()), version_base="1.3"):
-        return compose("train", [f"method={method}", "experiment=digits", *overrides])
+        return compose("train", [f"method={method}", "experiment=digits", "lr_scheduler=null", *overrides])
 
 
 @pytest.fixture(scope="module")
 def digits() -> Digits:
-    datamodule = Digits(batch_size=64)
-    datamodule.prepare_data()
-    datamodule.setup("fit")
-    return datamodule
+    return read_data(composed("softmax"))
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_method_has_the_name_of_its_file_and_learns_a_batch_of_digits(method: str, digits: Digits) -> None:
-    config = composed(method)
+def test_a_method_has_the_name_of_its_file_and_learns_a_batch_of_digits(method, digits):
+    config, losses = composed(method), []
     assert config.method.name == method
     torch.manual_seed(0)
-    module = instantiate(class_arguments(config.method, "method"), _partial_=True)(
-        encoder=instantiate(config.model)(**digits.input_spec),
-        class_names=digits.class_names,
-        optimizer=instantiate(config.optimizer),
-        lr_scheduler=None,
-        class_counts=digits.class_counts,
-    )
-    recorder = LossRecorder()
-    trainer = pl.Trainer(
-        accelerator="cpu",
+    note = LambdaCallback(on_train_batch_end=lambda trainer, *_: losses.append(trainer.callback_metrics["train/loss"]))
+    trainer = quiet_trainer(
         max_epochs=12,
         overfit_batches=1,
         limit_val_batches=1,
         check_val_every_n_epoch=12,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        callbacks=[recorder, *(instantiate(callback) for callback in config.method.callbacks.values())],
+        callbacks=[note, *(instantiate(callback) for callback in config.method.callbacks.values())],
     )
-    trainer.fit(module, digits)
-    assert len(recorder.losses) == 12
-    assert all(math.isfinite(loss) for loss in recorder.losses)
-    assert recorder.losses[-1] < 0.9 * recorder.losses[0]
+    trainer.fit(made_module(config, digits), digits)
+    assert len(losses) == 12
+    assert all(math.isfinite(loss) for loss in losses)
+    assert losses[-1] < 0.9 * losses[0]
     for name in ("loss", "accuracy", "f1_macro", "calibration_error"):
         assert math.isfinite(trainer.callback_metrics[f"val/{name}"])
     assert 0 <= trainer.callback_metrics["val/calibration_error"] <= 1
@@ -91,7 +66,7 @@ def test_a_method_has_the_name_of_its_file_and_learns_a_batch_of_digits(method: 
         ("multilabel_sparse method.k=0", "k must be an integer of at least 1, got 0"),
     ],
 )
-def test_a_knob_on_the_command_line_reaches_the_loss(override: str, message: str) -> None:
+def test_a_knob_on_the_command_line_reaches_the_loss(override, message):
     config = composed(*override.split())
     criterion = instantiate(config.method.criterion)
     logits, target = torch.randn(2, 10), torch.tensor([0, 1])

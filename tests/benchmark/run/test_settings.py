@@ -1,7 +1,5 @@
 """A setting that nothing reads is an error, and a default has one place."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Iterator
@@ -10,7 +8,7 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 from hydra.utils import get_object
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 import as_lightning
 from as_lightning import functional
@@ -20,7 +18,8 @@ from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.run.settings import SettingError, checked_settings, run_folder
 from as_lightning.benchmark.run.train import train
 
-MISSPELT = [
+SCORES = "of which more is better, got data.score='{}': there are: accuracy, balanced_accuracy, f1_macro$"
+REFUSED = [
     ("+method.dleta=0.2", r"method.dleta is read by nothing: ASSoftmaxClassifier .*did you mean delta\?"),
     ("+data.batchsize=3", r"data.batchsize is read by nothing: Digits .*did you mean batch_size\?"),
     ("+model.chanels=[3]", r"model.chanels is read by nothing: SmallCNN .*did you mean channels"),
@@ -31,39 +30,45 @@ MISSPELT = [
     ("+trainer.default_root_dir=x", r"trainer.default_root_dir .* would be ignored: set output_dir=\.\.\. instead"),
     ("+method.optimizer=x", r"method.optimizer is given by the app and would be ignored: set optimizer=\.\.\. instead"),
     ("+optimizer.learning_rate=1", r"optimizer.learning_rate is read by nothing: AdamW .*here are: .*lr,"),
+    *(
+        (f"seed={seed}", r"seed must be an integer from 0 to 4294967295, got")
+        for seed in ["null", "one", "1.5", "-1", "true"]
+    ),
+    *((f"data.score={score}", SCORES.format(score)) for score in ("span_f1", "calibration_error")),
+    ("+callbacks.model_checkpoint.save_top_k=2", r"save_top_k=2: all would be named best.ckpt, each written over"),
 ]
 
 
-@pytest.mark.parametrize(("override", "message"), MISSPELT)
-def test_a_misspelt_setting_that_is_added_is_refused_with_the_nearest(composed, override, message):
+@pytest.mark.parametrize(("override", "message"), REFUSED)
+def test_a_setting_that_nothing_reads_or_that_cannot_be_is_refused_with_the_way_out(
+    composed, tmp_path, override, message
+):
     with pytest.raises(SettingError, match=message):
         train(composed("experiment=digits", override))
+    assert (tmp_path / "run").exists() == ("data.score" in override)  # else before anything is written
 
 
-@pytest.mark.parametrize(
-    "choices",
-    [
-        *([f"experiment={path.stem}"] for path in (config_dir() / "experiment").glob("*.yaml")),
-        *([f"method={path.stem}"] for path in (config_dir() / "method").glob("*.yaml")),
-        *([f"debug={path.stem}"] for path in (config_dir() / "debug").glob("*.yaml")),
-        *([f"logger={path.stem}"] for path in (config_dir() / "logger").glob("*.yaml")),
-        ["experiment=sst5", "paper=table", "method=as_speed"],
-        ["experiment=clinc150", "finetuning=last_layers", "model.name=encoder"],
-    ],
-    ids="-".join,
-)
+FILES = sorted(config_dir().rglob("*.yaml"))
+GROUPS = ("experiment", "method", "debug", "logger")
+CHOICES = [[f"{path.parent.name}={path.stem}"] for path in FILES if path.parent.name in GROUPS]
+CHOICES += [["experiment=sst5", "paper=table", "method=as_speed"]]
+CHOICES += [["experiment=clinc150", "finetuning=last_layers", "model.name=encoder"]]
+
+
+@pytest.mark.parametrize("choices", CHOICES, ids="-".join)
 def test_every_setting_of_our_configurations_is_read(composed, choices):
-    config, foreign = checked_settings(composed(*choices))
-    assert foreign == []
-    assert isinstance(config, DictConfig)
+    assert checked_settings(composed(*choices))[1] == []
 
 
-@pytest.mark.parametrize("experiment", [path.stem for path in (config_dir() / "experiment").glob("*.yaml")])
-@pytest.mark.parametrize(("optimizer", "target"), [("adamw", "torch.optim.AdamW"), ("sgd", "torch.optim.SGD")])
-def test_every_experiment_trains_with_the_optimizer_that_the_command_names(composed, experiment, optimizer, target):
-    group = composed(f"optimizer={optimizer}").optimizer
-    chosen = composed(f"experiment={experiment}", f"optimizer={optimizer}").optimizer
-    assert (chosen._target_, chosen.keys()) == (target, group.keys())
+@pytest.mark.parametrize("experiment", [path.stem for path in FILES if path.parent.name == "experiment"])
+def test_every_experiment_takes_another_optimizer_and_another_model_as_they_are(composed, experiment):
+    # a key of one of them that an experiment changes would reach every other that is put in its place
+    for optimizer, target in (("adamw", "torch.optim.AdamW"), ("sgd", "torch.optim.SGD")):
+        group = composed(f"optimizer={optimizer}").optimizer
+        chosen = composed(f"experiment={experiment}", f"optimizer={optimizer}").optimizer
+        assert (chosen._target_, chosen.keys()) == (target, group.keys())
+    model = composed(f"experiment={experiment}", "model=torchvision").model
+    assert model.keys() == {"_target_", "_partial_", "name", "weights", "trainable_layers", "feature_cache"}
 
 
 def test_a_setting_of_another_method_is_taken_away(composed):
@@ -136,54 +141,42 @@ def test_a_folder_name_is_one_that_file_systems_take_and_tells_two_values_apart(
     assert max(len(name.encode()) for name in long) <= 200
 
 
-def parts_with_target(content: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(content, dict):
-        if content.get("_target_"):
-            yield content
-        for value in content.values():
-            yield from parts_with_target(value)
+def parts_of(content: Any) -> Iterator[dict[str, Any]]:
+    """The parts of a file that name a class or function of ours."""
+    for value in content.values() if isinstance(content, dict) else ():
+        yield from parts_of(value)
+    if isinstance(content, dict) and str(content.get("_target_")).startswith("as_lightning."):
+        yield content
 
 
-def parameters_of(target: Any) -> dict[str, inspect.Parameter]:
-    """The parameters of a function or class, also those of bases of ours, to which a class hands its arguments on."""
-    bases = target.__mro__ if inspect.isclass(target) else ()
-    calls = [vars(base)["__init__"] for base in bases if "__init__" in vars(base) and "as_lightning" in base.__module__]
-    found: dict[str, inspect.Parameter] = {}
-    for call in reversed(calls or [target]):
-        found |= inspect.signature(call).parameters
-    return found
+def defaults_of(target: Any) -> dict[str, Any]:
+    """The defaults of a function or class, also those of bases of ours, to which a class hands its arguments on."""
+    bases = [base for base in getattr(target, "__mro__", ()) if "as_lightning" in base.__module__]
+    calls = [vars(base)["__init__"] for base in reversed(bases) if "__init__" in vars(base)] or [target]
+    if target is as_lightning.AdaptiveGradientAccumulation:  # None there: that of its policy
+        calls.append(as_lightning.callbacks.accumulation_policy.MaskingPolicy)
+    found = {name: argument.default for call in calls for name, argument in inspect.signature(call).parameters.items()}
+    return {name: default for name, default in found.items() if default is not inspect.Parameter.empty}
 
 
-@pytest.mark.parametrize(
-    "path", sorted(config_dir().rglob("*.yaml")), ids=lambda path: f"{path.parent.name}-{path.stem}"
-)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_default_has_one_place(path, composed):
     # a setting of a file has no default in the benchmark's own Python; the public functions, which are called without
     # configurations too, have the same one
-    content = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
-    knobs = {}
-    if path.parent.name == "method":
-        knobs = OmegaConf.to_container(composed(f"method={path.stem}").method, resolve=False)
-    for part in parts_with_target(content):
-        if not part["_target_"].startswith("as_lightning.") or part["_target_"].endswith("BestWeights"):
-            continue  # a class of Lightning's, or with its arguments
-        parameters = parameters_of(get_object(part["_target_"]))
-        if part["_target_"] == "as_lightning.AdaptiveGradientAccumulation":  # None there: that of its policy
-            parameters |= inspect.signature(as_lightning.callbacks.accumulation_policy.MaskingPolicy).parameters
-        for name, value in part.items():
-            default = parameters[name].default if name in parameters else inspect.Parameter.empty
-            if (path.name, name) == ("resnet18.yaml", "stem"):  # the file is the choice of another stem
-                continue
-            if name.startswith("_") or default is inspect.Parameter.empty:
-                continue
-            if isinstance(value, str) and value.startswith("${method."):
+    knobs = composed(f"method={path.stem}").method if path.parent.name == "method" else {}
+    for part in parts_of(OmegaConf.to_container(OmegaConf.load(path))):
+        defaults = defaults_of(get_object(part["_target_"]))
+        for name in defaults.keys() & part.keys():
+            value, of_method = part[name], str(part[name]).startswith("${method.")
+            if of_method:
                 value = knobs[value.removeprefix("${method.").removesuffix("}")]
-            elif isinstance(value, str) and value.startswith("${"):
-                continue  # another setting's value
-            elif path.parent.name == "method":
-                continue  # no knob, but what makes the method
-            default = list(default) if isinstance(default, tuple) else default
-            assert value == default, f"{part['_target_']}: {name} is {default} in Python and {value} in {path.name}"
+            elif str(value).startswith("${") or knobs or part["_target_"].endswith("BestWeights"):
+                continue  # another setting's value, what makes a method, a class of Lightning's with its arguments
+            default = list(defaults[name]) if isinstance(defaults[name], tuple) else defaults[name]
+            is_choice = (path.name, name) == ("resnet18.yaml", "stem")  # the file is the choice of another stem
+            assert is_choice or value == default, (
+                f"{part['_target_']}: {name} is {default} in Python, {value} in {path}"
+            )
 
 
 def test_the_margin_has_the_default_of_the_configuration_wherever_a_public_name_has_one(composed):

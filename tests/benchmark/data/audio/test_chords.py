@@ -1,7 +1,5 @@
 """The synthetic chords."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from harness.data_settings import AUDIO
@@ -51,15 +49,12 @@ def test_the_tones_of_a_chord_are_louder_than_all_that_is_no_harmonic_of_theirs(
 
 
 @pytest.mark.parametrize("snr_db", [-5.0, 10.0])
-def test_the_noise_has_the_given_ratio_to_the_chord(snr_db):
-    clean, noisy = (clip(3, "minor", snr_db=(ratio, ratio))[0].double() for ratio in (200.0, snr_db))
+def test_the_noise_has_the_given_ratio_to_the_chord_and_the_largest_sample_is_a_half(snr_db):
+    clean, noisy = (clip(3, "minor", seconds=0.3, snr_db=(ratio, ratio)) for ratio in (200.0, snr_db))
+    assert [(*part[0].shape, part[0].dtype, part[1]) for part in (clean, noisy)] == [(2400, torch.float32, 8000)] * 2
+    assert noisy[0].abs().max().item() == pytest.approx(0.5)
+    clean, noisy = clean[0].double(), noisy[0].double()
     # the part of the noisy clip that is the clean one; what is left is noise
     signal = (noisy @ clean) / (clean @ clean) * clean
     ratio = 10 * torch.log10(signal.square().mean() / (noisy - signal).square().mean())
     assert ratio.item() == pytest.approx(snr_db, abs=1.0)
-
-
-def test_a_clip_has_the_length_asked_for_and_a_largest_sample_of_a_half():
-    waveform, rate = clip(11, "sus4", rate=4000, seconds=0.3, snr_db=(-20.0, 0.0))
-    assert (waveform.shape, waveform.dtype, rate) == ((1200,), torch.float32, 4000)
-    assert waveform.abs().max().item() == pytest.approx(0.5)

@@ -1,7 +1,5 @@
 """CIFAR: torchvision fetches its archives, here from a local server; what is ours is the split."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import pickle

@@ -1,7 +1,5 @@
 """Texts, published ones read from their real files: sizes, classes, tokens and batches."""
 
-from __future__ import annotations
-
 import csv
 import json
 from itertools import islice
@@ -43,8 +41,6 @@ def test_published_texts_have_their_sizes_and_classes(clinc, real_data):
     assert clinc.num_classes == 151
     assert "oos" in clinc.class_names
     assert sst5.class_names == ["1", "2", "3", "4", "5"]
-    with pytest.raises(ValueError, match=r"SST5 has an official test split: leave data.split_seed out"):
-        SST5(data_dir=real_data, split_seed=3, **TEXT).setup()
 
 
 def test_without_length_buckets_the_batches_keep_the_order_of_the_file(clinc, monkeypatch):
@@ -68,48 +64,35 @@ def test_the_most_frequent_characters_are_kept_where_there_are_more_than_tokens(
 def test_goemotions_has_its_labels_and_targets_are_ones_at_the_labels_of_the_file_alone(real_data):
     emotions = GoEmotions(data_dir=real_data, **TEXT)
     targets = emotions.encode_targets(emotions.read_splits())  # the texts need not be tokenised for that
-    assert [len(rows) for rows in targets.values()] == [43_410, 5_426, 5_427]
     assert (emotions.num_classes, emotions.class_names[0], emotions.class_names[-1]) == (28, "admiration", "neutral")
-    for split, part in (("train", "train"), ("validation", "dev"), ("test", "test")):
+    for split, part, size in (("train", "train", 43_410), ("validation", "dev", 5_426), ("test", "test", 5_427)):
         with (real_data / f"goemotions_{part}.tsv").open(encoding="utf-8", newline="") as file:
             rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-        expected = torch.zeros(len(rows), 28, dtype=torch.int64)
+        expected = torch.zeros(size, 28, dtype=torch.int64)
         for number, row in enumerate(rows):
             expected[number, [int(label) for label in row[1].split(",")]] = 1
         assert torch.equal(targets[split], expected)
 
 
 class Small(TextDataModule):
-    """A text data module of given sentences."""
-
-    def __init__(self, splits: dict[str, list[Sentence]], **arguments) -> None:
-        super().__init__(**(TEXT | arguments))
-        self.given = splits
+    """A text data module of two training sentences and other given ones."""
 
     def read_splits(self):
-        return self.given
-
-
-SPLITS = {
-    "train": [Sentence("turn the light on", "on"), Sentence("turn the light off please", "off")],
-    "validation": [Sentence("light on", "on")],
-    "test": [Sentence("off", "off")],
-}
-
-
-def test_the_tokenizer_sees_the_training_split_alone_and_no_text_becomes_padding():
-    rows = [Sentence(text, "on") for text in ("zzz", "[PAD]", "light [PAD] on")]
-    data = Small({**SPLITS, "validation": rows})
-    data.setup()
-    assert "z" not in data.tokenizer.get_vocab()
-    assert data.splits["validation"][0][0].unique().tolist() == [1]  # unknown, and not the padding
-    assert all(0 not in data.splits["validation"][index][0].tolist() for index in range(3))
+        train = [Sentence("turn the light on", "on"), Sentence("turn the light off please", "off")]
+        others = [Sentence(text, "on") for text in ("zzz", "\u200d", "[PAD]", "light [PAD] on")]
+        return {"train": train, "validation": others, "test": others}
 
 
 @pytest.mark.parametrize(("max_length", "lengths"), [(64, [4, 5]), (2, [2, 2])])
-def test_batches_are_padded_with_zero_to_their_longest_sentence_of_max_length_at_most(max_length, lengths):
-    data = Small(SPLITS, max_length=max_length)
+def test_the_tokenizer_sees_the_training_split_alone_no_text_becomes_padding_and_padding_is_to_the_longest(
+    max_length, lengths
+):
+    data = Small(**(TEXT | {"max_length": max_length}))
     data.setup()
+    assert "z" not in data.tokenizer.get_vocab()
+    unknown, nothing, *others = (data.splits["validation"][index][0].tolist() for index in range(4))
+    assert {*unknown, *nothing} == {1}  # unknown, and not the padding; the tokeniser leaves nothing of the second
+    assert all(0 not in row for row in others)
     token_ids, _ = data.collate([data.splits["train"][0], data.splits["train"][1]])
     assert (token_ids != 0).sum(1).tolist() == lengths
     assert token_ids.shape == (2, lengths[1])

@@ -1,0 +1,215 @@
+"""What tells two runs and two objects apart: a finished run is taken for what it read, other data make it anew."""
+
+import platform
+import random
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from harness.made_files import write_table
+from lightning.pytorch.callbacks import EMAWeightAveraging
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from as_lightning.benchmark.data.text import standard_library
+from as_lightning.benchmark.run.fingerprint import Fingerprint
+from as_lightning.benchmark.run.identity import RunIdentity
+from as_lightning.benchmark.run.recorder import RunRecorder
+from as_lightning.benchmark.run.result import Result
+from as_lightning.benchmark.run.resume import written_identity
+from as_lightning.benchmark.run.train import run_inputs, train
+
+FACTOR = 1.0
+
+
+def scaled(value: float) -> float:
+    return FACTOR * value
+
+
+class Holds:
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+    def loss(self, value: float) -> float:
+        return scaled(value) * self.held
+
+
+def enclosing(held: Any) -> Callable[[], Any]:
+    return lambda: held
+
+
+def layer(seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(2, 3), nn.ReLU())
+
+
+def hooked(seed: int) -> nn.Module:
+    made = layer(seed)
+    made.handle = made.register_forward_hook(print)
+    return nn.utils.parametrizations.weight_norm(made[0]) and made
+
+
+def late(value: float) -> torch.Tensor:
+    found = torch.zeros(5000)
+    found[2500] = value
+    return found
+
+
+PAIRS: dict[str, tuple[Callable[[Any], Any], Any, Any]] = {
+    "a tuple": (Holds, (0.9, 0.99), (0.9, 0.9)),
+    "a dict": (Holds, {"decay": 0.0}, {"decay": 1.0}),
+    "a set": (Holds, {"a", "b"}, {"a", "c"}),
+    "a number of a long tensor": (lambda value: Holds(late(value)), 0.0, 1.0),
+    "an array": (lambda value: np.full(3, value), 0.0, 1.0),
+    "weights": (layer, 0, 1),
+    "weights of a module with hooks, whose numbers are the process's": (hooked, 0, 1),
+    "a function": (Holds, torch.relu, torch.sin),
+    "a bound method": (lambda value: Holds(value).loss, 1.0, 2.0),
+    "what a function encloses": (enclosing, 1, 2),
+    "an argument of a partial": (lambda value: partial(scaled, value), 1.0, 2.0),
+    "a generator": (lambda seed: torch.Generator().manual_seed(seed), 0, 1),
+    "a random state": (random.Random, 0, 1),
+    "a data set": (lambda value: DataLoader(TensorDataset(late(value))), 0.0, 1.0),
+    "what a library encloses": (lambda decay: [EMAWeightAveraging(decay=decay)], 0.9, 0.99),
+}
+
+
+@pytest.mark.parametrize("kind", PAIRS)
+def test_what_differs_has_another_fingerprint_and_what_is_the_same_has_the_same(kind):
+    make, one, other = PAIRS[kind]
+    first, again, second = (Fingerprint(make(value), "x") for value in (one, one, other))
+    assert first.unread == []
+    assert first.digest == again.digest != second.digest
+    assert first.differing(second)
+
+
+def test_a_constant_of_the_file_and_a_file_that_is_named_count(monkeypatch, tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("a")
+    holds, named = Fingerprint(Holds(1.0), "x"), Fingerprint({"path": str(path)}, "x")
+    monkeypatch.setitem(globals(), "FACTOR", 2.0)
+    assert Fingerprint(Holds(1.0), "x").digest != holds.digest
+    path.write_text("ab")  # of another size
+    assert Fingerprint({"path": str(path)}, "x").digest != named.digest
+
+
+def test_what_cannot_be_read_is_named_and_is_like_nothing():
+    held = Holds(number for number in range(3))
+    first, again = Fingerprint(held, "x"), Fingerprint(held, "x")
+    assert first.unread == ["x.state.held"]
+    assert first.digest != again.digest
+
+
+BRIEF = ("trainer.max_epochs=1", "trainer.limit_train_batches=2", "method=softmax", "logger=none", "callbacks=plain")
+
+
+@pytest.fixture
+def trained(monkeypatch) -> list[int]:
+    """Gets an entry for each run that begins."""
+    begun: list[int] = []
+    start = RunRecorder.on_train_start
+
+    def note(self: RunRecorder, *arguments: object) -> None:
+        begun.append(1)
+        start(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(RunRecorder, "on_train_start", note)
+    return begun
+
+
+@pytest.fixture
+def reviews(composed, tmp_path):
+    """Writes the data of a run, and gives its configuration."""
+
+    def written(good: str = "good", *settings: str):
+        write_table(tmp_path / "reviews.csv", {good: 20, "bad": 20})
+        return composed("data=text_file", f"data.path={tmp_path / 'reviews.csv'}", *BRIEF, *settings)
+
+    return written
+
+
+def interrupt(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stop a run when it would write its result."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Result, "write", lambda self, directory: pytest.fail("stopped before its end"))
+        with pytest.raises(pytest.fail.Exception):
+            train(config)
+
+
+def test_a_run_whose_data_file_has_changed_is_made_anew(reviews, trained, caplog):
+    for good, runs in (("good", 1), ("good", 1), ("fine", 2), ("fine", 2)):  # the same content, written later
+        train(reviews(good))
+        assert len(trained) == runs
+    assert caplog.text.count("finished with another inputs.data") == 1
+
+
+@pytest.mark.parametrize("changed", [("fine",), ("good", "seed=7")])
+def test_an_interrupted_run_does_not_go_on_with_other_data_or_settings(reviews, monkeypatch, changed):
+    interrupt(reviews(), monkeypatch)
+    assert not train(reviews(*changed)).resumed
+
+
+def test_a_run_of_another_progress_bar_goes_on_and_is_finished(reviews, trained, monkeypatch):
+    interrupt(reviews(), monkeypatch)
+    config = reviews()
+    config.trainer.enable_progress_bar = True
+    (last,) = Path(config.output_dir).rglob("last.ckpt")
+    checkpoint = torch.load(last, weights_only=False)
+    assert '"enable_progress_bar": false' in checkpoint["callbacks"]["RunRecorder"]["written"]
+    result = train(config)
+    assert result.resumed
+    assert len(result.evaluations) == 1  # also the evaluations are this run's
+    assert len(trained) == 1  # all of its training was in the checkpoint
+    assert train(reviews()).resumed
+
+
+def test_what_an_older_version_has_not_written_of_a_run_is_not_compared():
+    config = {"seed": 1, "trainer": {"enable_progress_bar": False}}
+    now = RunIdentity.of({"seed": 1, "trainer": {}}, {"model": "a"})
+    assert RunIdentity.of(config).changed(now) == []
+    assert RunIdentity.of(config, {"model": "b"}).changed(now) == ["inputs.model"]
+    assert RunIdentity.of(config | {"seed": 2, "shots": None}).changed(now) == ["seed"]
+    old = {"callbacks": {"RunRecorder": {"settings": '{"seed": 1, "inputs": {"model": "a"}}'}}}  # as 0.3 wrote them
+    assert written_identity(old) == now
+
+
+@pytest.mark.parametrize(
+    ("settings", "file", "kind"),
+    [
+        (("experiment=digits", "model=auto_model", "model.name"), "model.safetensors", "model"),
+        (("data=python_code", "data.root"), "module.py", "data"),
+    ],
+)
+def test_a_folder_with_an_encoder_or_with_source_code_is_recorded_by_its_content(
+    composed, tmp_path, settings, file, kind
+):
+    config = composed(*settings[:-1], f"{settings[-1]}={tmp_path}")
+    found = []
+    for content in ("x = 1", "x = 2", "x = 2"):
+        (tmp_path / file).write_text(content)
+        if kind == "data":
+            (tmp_path / f"notes on {len(found)}.txt").touch()  # which is not read
+        found.append(run_inputs(config))
+    assert [*found[0]] == [kind]
+    assert found[0] != found[1] == found[2]
+
+
+def test_data_of_the_standard_library_alone_record_the_version_of_python_and_those_of_another_are_made_anew(
+    composed, tmp_path, trained, caplog, monkeypatch
+):
+    for data in ("docstrings", "python_code"):
+        assert run_inputs(composed(f"data={data}")) == {"python": f"CPython {platform.python_version()}"}
+    assert run_inputs(composed("experiment=digits")) == {}
+    for number in range(10):  # a library of ten files: what is tested is which Python it is said to be of
+        (tmp_path / f"module_{number}.py").write_text("x = [1, 2, 3]\n" * 20)
+    monkeypatch.setattr(standard_library, "library_folder", lambda: tmp_path)
+    config = composed("data=python_code", "data.block_length=8", "data.batch_tokens=32", *BRIEF)
+    train(config)
+    monkeypatch.setattr(platform, "python_version", lambda: "3.99.0")
+    train(config)
+    assert len(trained) == 2
+    assert "another inputs.python" in caplog.text
