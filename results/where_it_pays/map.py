@@ -222,8 +222,10 @@ class Square(NamedTuple):
         difference = sum(verdict.difference for verdict in measured.values()) / len(found)
         words = Counter(verdict.word for verdict in measured.values())
         decided = [f"{words[word]} {word}" for word in ("better", "worse") if words[word]]
-        if len(found) == 1 or not decided:
-            said = words.most_common(1)[0][0]
+        if len(words) == 1 and (len(found) == 1 or not decided):
+            said = next(iter(words))
+        elif not decided:
+            said = "mixed"
         else:
             said = "\n".join(decided) if len(decided) == 2 else decided[0].replace(" ", f" of {len(found)}\n")
         return cls(difference, f"{round(difference, 1) + 0.0:+.1f}", LINES.get(said, said))
