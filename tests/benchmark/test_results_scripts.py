@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from harness.run_findings import stored
 
 from as_lightning.benchmark.report.page import write_report
 from as_lightning.benchmark.report.record import ComparisonRecord
@@ -26,15 +27,13 @@ def test_gathered_runs_are_read_as_they_were_and_a_run_made_anew_replaces_its_li
     first, second, *_ = find_results([RESULTS / "digits" / "comparison"])
     folder = tmp_path / "runs" / "softmax"
     for number, run in enumerate((first, second)):
-        (folder / f"seed={number}").mkdir(parents=True)
-        run.write(folder / f"seed={number}")
+        stored(run, folder / f"seed={number}")
     (tmp_path / "report").mkdir()
     before = read_runs(tmp_path)
     import_module("gather").gather(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report", "runs.jsonl"]
     assert read_runs(tmp_path) == before
-    (folder / "seed=1").mkdir(parents=True)
-    first.write(folder / "seed=1")
+    stored(first, folder / "seed=1")
     import_module("gather").gather(tmp_path)
     assert read_runs(tmp_path) == dict.fromkeys(before, first)
 

@@ -14,24 +14,15 @@ from as_lightning.benchmark.tasks.classifier import ASSoftmaxClassifier, Classif
 from as_lightning.functional.kernels import head_loss
 
 
-@pytest.fixture
-def next_token_run(composed, monkeypatch):
-    """A short run on the code of one package, on the path of wide heads."""
-    monkeypatch.setattr(head_loss, "FEW_LOGITS", 0)
-
-    def run(method: str, *overrides: str):
-        tokens = ("data.max_tokens={train: 4_100, validation: 1_025, test: 1_025}", "data.batch_tokens=256")
-        sizes = ("model.width=16", "model.layers=1", "optimizer.lr=2e-2")
-        data = ("experiment=python_code", f"data.root={library_folder() / 'asyncio'}", *tokens)
-        return train(composed(*data, *sizes, f"method={method}", *overrides, output=method))
-
-    return run
-
-
-def test_the_next_token_is_learned_and_a_fused_head_learns_it_as_a_dense_one_does(next_token_run):
-    dense = next_token_run("softmax")
-    fused = next_token_run("fused_softmax")
-    margin_one = next_token_run("as_softmax", "method.fused_head=true", "method.delta=1.0")
+def test_the_next_token_is_learned_and_a_fused_head_learns_it_as_a_dense_one_does(composed, monkeypatch):
+    monkeypatch.setattr(head_loss, "FEW_LOGITS", 0)  # the path of wide heads
+    short = ["experiment=python_code", f"data.root={library_folder() / 'asyncio'}", "data.batch_tokens=256"]
+    short += ["data.max_tokens={train: 4_100, validation: 1_025, test: 1_025}"]
+    short += ["model.width=16", "model.layers=1", "optimizer.lr=2e-2"]
+    methods = {"softmax": [], "fused_softmax": [], "as_softmax": ["method.fused_head=true", "method.delta=1.0"]}
+    dense, fused, margin_one = (
+        train(composed(*short, f"method={name}", *settings, output=name)) for name, settings in methods.items()
+    )
     assert dense.metrics["perplexity"] < 300  # that of a guess is the number of classes, 2,377
     assert dense.optimizer_steps == 32
     for run in (fused, margin_one):
@@ -55,21 +46,22 @@ def test_a_fused_head_refuses_what_it_would_not_compute(composed, override, mess
         train(composed("experiment=digits", "method=fused_softmax", override))
 
 
-@pytest.mark.parametrize(("kind", "settings"), [(FusedSoftmaxClassifier, {}), (ASSoftmaxClassifier, {"delta": 0.3})])
+@pytest.mark.parametrize(
+    ("dense", "fused"),
+    [
+        (Classifier, FusedSoftmaxClassifier),
+        (partial(ASSoftmaxClassifier, delta=0.3), partial(ASSoftmaxClassifier, delta=0.3, fused_head=True)),
+    ],
+    ids=["softmax", "as_softmax"],
+)
 @pytest.mark.parametrize(
     "criterion", [{"ignore_index": 0}, {"reduction": "sum"}, {"weight": torch.tensor([9.0, 1, 1])}]
 )
-def test_a_fused_head_trains_by_the_settings_of_its_criterion(kind, settings, criterion):
-    encoder = nn.Linear(4, 5)
-    encoder.out_features = 5
-    names, optimizer = ["a", "b", "c"], partial(torch.optim.SGD, lr=0.1)
-    batch = torch.randn(20, 4), torch.randint(3, (20,))
-
-    def loss(made, **more):
+def test_a_fused_head_trains_by_the_settings_of_its_criterion(dense, fused, criterion):
+    encoder, optimizer = nn.Linear(4, 5), partial(torch.optim.SGD, lr=0.1)
+    batch, losses = (torch.randn(20, 4), torch.randint(3, (20,))), []
+    for made in (dense, fused):
         torch.manual_seed(0)
-        module = made(encoder, names, nn.CrossEntropyLoss(**criterion), optimizer, **more)
-        return module.training_loss(*batch)
-
-    dense = loss(Classifier) if kind is FusedSoftmaxClassifier else loss(kind, **settings)
-    fused = loss(kind, **settings, **({} if kind is FusedSoftmaxClassifier else {"fused_head": True}))
-    torch.testing.assert_close(fused, dense)
+        module = made(encoder, ["a", "b", "c"], nn.CrossEntropyLoss(**criterion), optimizer)
+        losses.append(module.training_loss(*batch))
+    torch.testing.assert_close(*losses)

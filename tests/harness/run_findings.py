@@ -6,6 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from as_lightning.benchmark.run.result import RESULT_FILE, Result
 
 OF_THIS_TIME = ("train_seconds", "epoch_seconds", "peak_memory", "resumed", "command", "session")
@@ -17,3 +19,21 @@ def found(folder: Path) -> dict[str, Any]:
     for evaluation in content["evaluations"]:
         del evaluation["train_seconds"]
     return {key: value for key, value in content.items() if key not in OF_THIS_TIME}
+
+
+def written(folder: Path) -> dict[Path, int]:
+    """The results below a folder, and when each was written."""
+    return {path: path.stat().st_mtime_ns for path in folder.rglob(RESULT_FILE)}
+
+
+def reported(report: Path) -> list[tuple[str, int]]:
+    """Candidate and number of seeds of each row of a report's table."""
+    rows = pd.read_csv(report / "report.csv")
+    return list(zip(rows["candidate"], rows["seeds"], strict=True))
+
+
+def stored(run: Result, folder: Path) -> Result:
+    """Write a result into a folder that may have to be made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    run.write(folder)
+    return run

@@ -21,9 +21,8 @@ def python(program: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_importing_the_benchmark_without_its_packages_names_all_that_are_missing_and_the_extra():
-    finished = python(
-        "import sys; sys.modules['hydra'] = sys.modules['pandas'] = None\nimport as_lightning.benchmark.run"
-    )
+    lacking = "import sys; sys.modules['hydra'] = sys.modules['pandas'] = None\n"
+    finished = python(f"{lacking}import as_lightning.benchmark.run")
     last = finished.stderr.rstrip().splitlines()[-1]
     assert last == f"ImportError: as_lightning.benchmark needs the packages hydra-core, pandas: {INSTALL}"
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +13,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from as_lightning import __version__
+import as_lightning
 from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.run.settings import names
 
+ROOT = Path(__file__).parents[3]
 COMMANDS = {"as-lightning": "train", "as-lightning-compare": "compare", "as-lightning-report": "report"}
 PROGRAM = """
 import atexit, sys
@@ -47,29 +50,46 @@ def test_help_starts_with_one_sentence_and_three_examples_and_has_a_line_for_eac
             assert f"\n  {path.stem:<21}  {comment[1]}\n" in printed(command, "--help")
 
 
-def test_help_names_all_data_models_and_loggers_that_can_be_chosen():
-    for group in ("data", "model", "logger"):
-        (line,) = re.findall(rf"^{group}: (.*)$", printed("as-lightning", "--help"), re.MULTILINE)
-        assert set(names(group)) <= set(line.split(", "))
-
-
-def test_help_of_the_comparison_has_its_settings():
-    settings = yaml.safe_load((config_dir() / "compare.yaml").read_text(encoding="utf-8"))
-    plan = list(settings)[list(settings).index("methods") : list(settings).index("search")]
-    assert {"methods", "budgets", "trials", "seeds", "equal_within"} <= set(plan)
-    assert all(f"\n  {setting}: " in printed("as-lightning-compare", "--help") for setting in plan)
-
-
-def test_every_command_has_a_help_and_that_of_the_report_has_all_its_arguments():
-    scripts = (Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8")
+def test_the_help_of_each_command_names_what_can_be_chosen_and_set():
+    scripts = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert re.findall(r'^(as-lightning\S*) = "', scripts, re.MULTILINE) == list(COMMANDS)
-    text = printed("as-lightning-report", "--help")
-    assert all(f"\n  {argument}" in text for argument in ("PATH", "--output FOLDER", "--baseline METHOD"))
+    train, compare, report = (printed(command, "--help") for command in COMMANDS)
+    for group in ("data", "model", "logger"):
+        (line,) = re.findall(rf"^{group}: (.*)$", train, re.MULTILINE)
+        assert set(names(group)) <= set(line.split(", "))
+    settings = list(yaml.safe_load((config_dir() / "compare.yaml").read_text(encoding="utf-8")))
+    plan = settings[settings.index("methods") : settings.index("search")]
+    assert {"methods", "budgets", "trials", "seeds", "equal_within"} <= set(plan)
+    assert all(f"\n  {setting}: " in compare for setting in plan)
+    assert printed("as-lightning-compare") == compare  # a comparison of nothing
+    assert all(f"\n  {argument}" in report for argument in ("PATH", "--output FOLDER", "--baseline METHOD"))
+    assert printed("as-lightning", "--version") == f"as-lightning {as_lightning.__version__}\n"
 
 
-def test_the_version_is_ours():
-    assert printed("as-lightning", "--version") == f"as-lightning {__version__}\n"
+TAB = """
+complete -p {command}
+COMP_LINE='{command} experiment=di' COMP_CWORD=1
+COMP_POINT=${{#COMP_LINE}}
+hydra_bash_completion
+echo "completed: ${{COMPREPLY[*]}}"
+"""
 
 
-def test_a_comparison_of_nothing_is_answered_with_the_help():
-    assert printed("as-lightning-compare") == printed("as-lightning-compare", "--help")
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize("command", ["as-lightning", "as-lightning-compare"])
+def test_the_documented_line_installs_the_completion_of_the_command(command, tmp_path, monkeypatch):
+    line = f'eval "$({command} -sc install=bash)"'
+    assert f"`{line}`" in (ROOT / "docs/running.md").read_text(encoding="utf-8")
+    function = COMMANDS[command]
+    program = f"#!{sys.executable}\nfrom as_lightning.benchmark.commands.console import {function}\n{function}()\n"
+    (tmp_path / command).write_text(program, encoding="utf-8")
+    (tmp_path / command).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", str(Path(as_lightning.__file__).parents[1]), prepend=os.pathsep)
+    bash = ["bash", "--norc", "-c", line + TAB.format(command=command)]
+    done = subprocess.run(bash, cwd=tmp_path, capture_output=True, text=True, check=True)
+    rule, completed = done.stdout.splitlines()
+    assert rule.startswith("complete ")
+    assert rule.endswith(f"-F hydra_bash_completion {command}")
+    assert (completed, done.stderr) == ("completed: experiment=digits", "")

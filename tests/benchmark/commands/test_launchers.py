@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import yaml
 from harness.prepared_processes import run
+from harness.run_findings import reported
 
 from as_lightning.benchmark.commands import console
 from as_lightning.benchmark.run.result import Result
@@ -20,20 +19,13 @@ pytestmark = pytest.mark.slow
 
 DIGITS = ("-m", "experiment=digits", "trainer.max_epochs=1")
 DDP = ("trainer=ddp", "trainer.accelerator=cpu")
+REPORT = "multirun/digits/report"
 QUIET = "trainer.enable_progress_bar=false"
 
 
-def as_lightning(folder: Path, *arguments: str) -> str:
-    """Run ``as-lightning`` in ``folder``, without progress bars, and give what it has printed, errors too."""
-    return _run(console.train, "as-lightning", folder, arguments)
-
-
-def as_lightning_compare(folder: Path, *arguments: str) -> str:
-    """Run ``as-lightning-compare`` in ``folder``, and give what it has printed, errors too."""
-    return _run(console.compare, "as-lightning-compare", folder, arguments)
-
-
-def _run(main: Callable[[], None], command: str, folder: Path, arguments: tuple[str, ...]) -> str:
+def run_here(command: str, folder: Path, *arguments: str) -> str:
+    """Run a command in ``folder``, without progress bars, and give what it has printed, errors too."""
+    main = console.train if command == "as-lightning" else console.compare
     finished = run(main, command, *arguments, QUIET, folder=folder, OMP_NUM_THREADS="1")
     assert finished.returncode == 0, finished.stderr
     return finished.stdout + finished.stderr
@@ -63,12 +55,6 @@ def results(folder: Path) -> list[Result]:
     return [Result.read(path) for path in sorted(folder.rglob("result.json"))]
 
 
-def reported(folder: Path) -> list[tuple[str, int]]:
-    """Method and number of runs of each row of the report."""
-    rows = pd.read_csv(folder / "multirun/digits/report/report.csv")
-    return list(zip(rows["candidate"], rows["seeds"], strict=True))
-
-
 @pytest.fixture(scope="module")
 def search(tmp_path_factory) -> tuple[Path, str]:
     """Two trials of Optuna's at a time, in processes of joblib's; with what the command printed."""
@@ -94,9 +80,9 @@ def test_optuna_looks_for_the_margin_of_the_best_validation_score(search):
 def test_the_report_of_jobs_in_other_processes_has_a_row_a_margin_and_the_command_with_the_number_of_trials(search):
     folder, printed = search
     deltas = [run.config["method"]["delta"] for run in results(folder)]
-    assert sorted(reported(folder)) == sorted((f"as_softmax (delta={delta:.4g})", 1) for delta in deltas)
+    assert sorted(reported(folder / REPORT)) == sorted((f"as_softmax (delta={delta:.4g})", 1) for delta in deltas)
     assert "multirun/digits/report/report.html" in printed
-    report = (folder / "multirun/digits/report/report.md").read_text()
+    report = (folder / REPORT / "report.md").read_text()
     command = "as-lightning -m experiment=digits trainer.max_epochs=1 hparams_search=delta_optuna"
     assert command in report
     assert "hydra.sweeper.n_trials=2" in report
@@ -105,9 +91,9 @@ def test_the_report_of_jobs_in_other_processes_has_a_row_a_margin_and_the_comman
 
 def test_the_report_of_submitted_jobs_is_of_their_runs_alone(search):
     folder, _ = search
-    as_lightning(folder, *DIGITS, "method=softmax", "hydra/launcher=submitit_local")
+    run_here("as-lightning", folder, *DIGITS, "method=softmax", "hydra/launcher=submitit_local")
     assert len(results(folder)) == 3
-    assert reported(folder) == [("softmax", 1)]
+    assert reported(folder / REPORT) == [("softmax", 1)]
 
 
 def test_a_run_in_two_processes_writes_one_result_of_all_samples(tmp_path):
@@ -119,10 +105,10 @@ def test_a_run_in_two_processes_writes_one_result_of_all_samples(tmp_path):
 
 
 def test_a_sweep_of_runs_in_two_processes_runs_each_job_once_in_its_own_folder(tmp_path):
-    printed = as_lightning(tmp_path, *DIGITS, *DDP, "method=as_speed", "seed=0,1")
+    printed = run_here("as-lightning", tmp_path, *DIGITS, *DDP, "method=as_speed", "seed=0,1")
     assert [run.seed for run in results(tmp_path)] == [0, 1]
     assert all(sum(window[2] for window in run.accumulation) == 20 for run in results(tmp_path))
-    assert reported(tmp_path) == [("as_speed", 2)]
+    assert reported(tmp_path / REPORT) == [("as_speed", 2)]
     for seed in (0, 1):  # each process says it once
         assert printed.count(f"digits, method as_speed, seed {seed}") == 2
     assert [path.name for path in tmp_path.iterdir()] == ["multirun"]
@@ -131,7 +117,7 @@ def test_a_sweep_of_runs_in_two_processes_runs_each_job_once_in_its_own_folder(t
 def test_a_comparison_whose_runs_go_side_by_side_has_the_scores_of_one_whose_runs_take_turns(tmp_path):
     plan = ("methods=softmax,as_softmax", "trials=1", "tuning_seeds=1", "seeds=1", "budgets=1")
     short = ("experiment=digits", "trainer.max_epochs=1", "trainer.limit_train_batches=5")
-    as_lightning_compare(tmp_path, *short, *plan, "hydra.sweep.dir=turns")
+    run_here("as-lightning-compare", tmp_path, *short, *plan, "hydra.sweep.dir=turns")
     side_by_side = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "hydra.sweep.dir=sides")
     in_an_interpreter("compare", tmp_path, *short, *plan, *side_by_side)
     scores = {

@@ -29,22 +29,23 @@ def test_a_value_that_this_package_refuses_is_a_mistake_and_one_that_breaks_else
     assert not is_mistake(raised(names, 7))  # an operation of ours that breaks is a fault of ours
     assert not is_mistake(raised(int, "seven"))
     assert not is_mistake(raised(lambda: [][1]))
+    assert not is_mistake(MisconfigurationException("No supported gpu backend found!"))
+    assert not is_mistake(TypeError("x"))
+
+
+NO_POOCH = ModuleNotFoundError("No module named 'pooch'", name="pooch")
+NO_GROUP = ValueError("Config group override must be a string or a list. Got NoneType")
+AMBIGUOUS = ConfigCompositionException("Ambiguous value for argument 'method=a,b'\n1. To")
 
 
 @pytest.mark.parametrize(
     ("error", "words"),
     [
         (SettingError("seed must be an integer"), "seed must be an integer"),
-        (
-            ModuleNotFoundError("No module named 'pooch'", name="pooch"),
-            'this needs the package pooch: pip install "as-',
-        ),
-        (ValueError("Config group override must be a string or a list. Got NoneType"), "chosen by the name of"),
+        (NO_POOCH, 'this needs the package pooch: pip install "as-'),
+        (NO_GROUP, "chosen by the name of"),
         (OverrideParseException("digits", "no viable alternative"), "got 'digits': did you mean experiment=digits?"),
-        (
-            ConfigCompositionException("Ambiguous value for argument 'method=a,b'\n1. To"),
-            "add -m to make a run with each",
-        ),
+        (AMBIGUOUS, "add -m to make a run with each"),
         (OverrideParseException("a b", "no viable alternative"), "expected settings as name=value, got 'a b'"),
     ],
 )
@@ -52,11 +53,6 @@ def test_a_mistake_is_told_in_one_line(error, words):
     assert is_mistake(error)
     assert words in in_words(error)
     assert "\n" not in in_words(error)
-
-
-def test_a_setting_without_a_value_is_named(composed):
-    error = raised(train, composed("experiment=text_file"))
-    assert in_words(error) == "data.path has no value: add data.path=..."
 
 
 @pytest.mark.parametrize(
@@ -88,15 +84,12 @@ def test_words_of_hydras_are_left_to_hydra(words):
     check_words(words.split())
 
 
-def test_of_a_class_that_refuses_its_arguments_the_refusal_is_told_and_not_hydras_frame_around_it():
+def test_of_a_refusal_within_hydra_the_reason_is_told_and_a_setting_without_a_value_is_named(composed):
     error = InstantiationException("Error in call to target 'x':\nValueError(...)\nfull_key: y")
     error.__cause__ = raised(check_delta, 7)
     assert in_words(error).startswith("delta is a margin between probabilities and must lie in [0, 1], got 7")
-
-
-@pytest.mark.parametrize("error", [MisconfigurationException("No supported gpu backend found!"), TypeError("x")])
-def test_what_a_library_raises_without_hydra_keeps_its_stack_trace(error):
-    assert not is_mistake(error)
+    without = raised(train, composed("experiment=text_file"))
+    assert in_words(without) == "data.path has no value: add data.path=..."
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TextIO
@@ -17,10 +18,15 @@ from typing import TextIO
 import pandas as pd
 import pytest
 from harness.prepared_processes import Finished, run, start
-from harness.run_findings import found
+from harness.run_findings import found, reported, stored, written
+from hydra import compose, initialize_config_dir
+from hydra.core.utils import JobReturn, JobStatus
+from omegaconf import DictConfig
 from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 
 from as_lightning.benchmark.commands.console import train
+from as_lightning.benchmark.commands.sweep_report import ReportCallback, finish_sweep
+from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.run.result import Result
 from as_lightning.benchmark.run.runner import run_lock
 
@@ -50,8 +56,7 @@ def test_a_sweep_leaves_a_result_a_run_and_ends_with_table_report_and_tensorboar
     ]
     assert "in common, at least 3 are needed" in printed
     *_, html, markdown, csv, opens, tensorboard, address = printed.rstrip().splitlines()
-    for line in (html, markdown, csv):
-        assert (folder / line.split()[-1]).is_file()
+    assert all((folder / line.split()[-1]).is_file() for line in (html, markdown, csv))
     assert opens.endswith((folder / "multirun/digits/report/report.html").as_uri())
     assert tensorboard == "tensorboard: tensorboard --logdir multirun/digits"
     assert address.split()[-1] == "http://localhost:6006/#custom_scalars"
@@ -63,14 +68,12 @@ def test_a_sweep_leaves_a_result_a_run_and_ends_with_table_report_and_tensorboar
 
 def test_a_second_call_skips_what_is_finished_runs_what_is_new_and_reports_its_own_runs(sweep):
     folder, _ = sweep
-    before = {path: path.stat().st_mtime_ns for path in folder.rglob("result.json")}
+    before = written(folder)
     finished = run_app(folder, *SWEEP, "method=softmax,as_softmax")
     assert finished.stdout.count("already finished") == 1
-    after = {path: path.stat().st_mtime_ns for path in folder.rglob("result.json")}
-    assert len(after) == 3
-    assert before.items() <= after.items()
-    rows = pd.read_csv(folder / "multirun/digits/report/report.csv")
-    assert rows["candidate"].tolist() == ["softmax", "as_softmax"]
+    assert len(written(folder)) == 3
+    assert before.items() <= written(folder).items()
+    assert reported(folder / "multirun/digits/report") == [("softmax", 1), ("as_softmax", 1)]
 
 
 def files_of(run: Path) -> Counter[str]:
@@ -116,68 +119,43 @@ def test_two_equal_sweeps_at_once_make_each_run_once_with_the_results_of_one_swe
         assert files_of(folder / name) == files_of(alone)
         assert found(folder / name) == found(alone)
         assert Result.read(folder / name / "result.json").command == shlex.join(["as-lightning", *command])
-    rows = pd.read_csv(folder / "report" / "report.csv")
-    assert list(zip(rows["candidate"], rows["seeds"], strict=True)) == [("softmax", 1), ("as_speed", 1)]
+    assert reported(folder / "report") == [("softmax", 1), ("as_speed", 1)]
 
 
 def test_tensorboard_finds_the_masking_curves_of_the_run(sweep):
     board = EventMultiplexer().AddRunsFromDirectory(str(sweep[0] / "multirun" / "digits")).Reload()
-    tags = {run: kinds["scalars"] for run, kinds in board.Runs().items()}
-    (curves,) = [set(names) for run, names in tags.items() if "method=as_speed,seed=0" in run]
-    assert curves >= {
-        "masking/sample_ratio",
-        "masking/class_ratio",
-        "masking/delta",
-        "accumulation/steps",
-        "masking/samples_seen",
-        "masking/sample_ratio_epoch",
-        "masking/class_ratio_epoch",
-    }
+    (curves,) = [{*kinds["scalars"]} for run, kinds in board.Runs().items() if "method=as_speed,seed=0" in run]
+    ratios = {f"masking/{of}_ratio{when}" for of in ("sample", "class") for when in ("", "_epoch")}
+    assert curves >= ratios | {"masking/delta", "accumulation/steps", "masking/samples_seen"}
 
 
-def test_a_sweep_whose_report_cannot_be_written_ends_with_a_sentence_and_a_status_that_says_so(tmp_path):
+def test_a_sweep_whose_report_cannot_be_written_and_an_unknown_method_end_with_a_sentence_and_a_status(tmp_path):
     (tmp_path / "multirun" / "digits").mkdir(parents=True)
     (tmp_path / "multirun" / "digits" / "report").write_text("a file in the place of the report's folder")
     finished = run_app(tmp_path, *SWEEP, "method=softmax", "trainer.limit_train_batches=2")
-    assert finished.returncode == 1
-    assert "as-lightning: [Errno 20] Not a directory: 'multirun/digits/report" in finished.stderr
-    assert "Traceback" not in finished.stderr
-    assert len(list(tmp_path.rglob("result.json"))) == 1
+    unknown = run_app(tmp_path, "method=nope")
+    for ended, said in ((finished, "[Errno 20] Not a directory: 'multirun/digits/report"), (unknown, "as_softmax")):
+        assert ended.returncode == 1
+        assert said in ended.stderr
+        assert "Traceback" not in ended.stderr
+    assert len(written(tmp_path)) == 1
+    assert "there is no method=nope" in unknown.stderr
 
 
-@pytest.fixture(scope="module")
-def failing(tmp_path_factory):
-    """A sweep over methods and margins, one of them impossible, under a name with a slash and without validation."""
-    folder = tmp_path_factory.mktemp("failing")
-    settings = ("name=a/b", "trainer.max_epochs=1", "trainer.limit_train_batches=3", "trainer.limit_val_batches=0")
-    methods = ("method=softmax,as_softmax", "method.delta=0.1,7")
-    return folder, run_app(folder, "-m", "experiment=digits", *settings, *methods, *SWEEP[-1:])
-
-
-def test_a_sweep_with_a_failed_run_ends_with_its_report_and_a_status_that_says_so(failing):
-    folder, finished = failing
+def test_a_sweep_with_a_failed_run_ends_with_its_report_and_its_status_and_a_setting_of_one_method_runs_no_other_twice(
+    tmp_path,
+):
+    settings = ("name=a/b", "trainer.limit_train_batches=3", "trainer.limit_val_batches=0")
+    finished = run_app(tmp_path, *SWEEP, *settings, "method=softmax,as_softmax", "method.delta=0.1,7")
     assert finished.returncode == 1
     assert finished.stderr.rstrip().endswith("as-lightning: runs that have failed: 1")
-    report = (folder / "multirun/a/b/report/report.md").read_text()
+    report = (tmp_path / "multirun/a/b/report/report.md").read_text()
     assert "method.delta=7" in report
     assert r"method.delta must be a number in \[0, 1\], got 7" in report
     assert "method.delta must be a number in [0, 1], got 7" in finished.stdout
-
-
-def test_in_a_sweep_over_methods_a_setting_of_one_leaves_the_others_to_run_once(failing):
-    folder, finished = failing
-    rows = pd.read_csv(folder / "multirun/a/b/report/report.csv")
-    assert sorted(zip(rows["candidate"], rows["seeds"], strict=True)) == [("as_softmax", 1), ("softmax", 1)]
+    assert sorted(reported(tmp_path / "multirun/a/b/report")) == [("as_softmax", 1), ("softmax", 1)]
     assert finished.stdout.count("already finished") == 1
     assert finished.stdout.count("method.delta is no setting of softmax") == 2
-
-
-def test_an_unknown_method_ends_with_the_methods_there_are(tmp_path):
-    finished = run_app(tmp_path, "method=nope")
-    assert finished.returncode != 0
-    assert "there is no method=nope" in finished.stderr
-    assert "as_softmax" in finished.stderr
-    assert "Traceback" not in finished.stderr
 
 
 @pytest.mark.slow
@@ -200,3 +178,53 @@ def test_the_wheel_carries_the_app_and_its_configs(tmp_path):
     assert json.loads((tmp_path / "out" / "result.json").read_text())["candidate"] == "as_softmax"
     where = python("-c", "from as_lightning.benchmark.packages import config_dir; print(config_dir())")
     assert Path(where.stdout.strip()) == installed / "as_lightning" / "conf"
+
+
+def hydras(folder: Path, *overrides: str) -> DictConfig:
+    """The configuration of a job of a sweep, as Hydra gives it to its callbacks."""
+    settings = ["hydra.mode=MULTIRUN", f"hydra.runtime.cwd={folder}", *overrides]
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        return compose("train", settings, return_hydra_config=True)
+
+
+def test_a_sweep_that_begins_in_the_folder_of_another_leaves_its_notes_alone(result, tmp_path, monkeypatch):
+    config = hydras(tmp_path, "experiment=digits", f"hydra.sweep.dir={tmp_path}", "hydra.job.num=0")
+
+    def job_ends(callback: ReportCallback, accuracy: float) -> None:
+        config.hydra.sweep.subdir = f"of {accuracy}"
+        stored(result("softmax", 0, accuracy), tmp_path / config.hydra.sweep.subdir)
+        ended = JobReturn(status=JobStatus.COMPLETED)
+        ended.return_value = accuracy
+        callback.on_job_end(config, ended)
+
+    def means(sweep: Path | None) -> list[float]:
+        monkeypatch.setattr(ReportCallback, "open_sweep", sweep)  # each has a process of its own
+        assert finish_sweep() == 0
+        return pd.read_csv(tmp_path / "report" / "report.csv")["mean"].tolist()
+
+    first, second = ReportCallback(), ReportCallback()
+    first.on_multirun_start(config)
+    sweep_of_first = ReportCallback.open_sweep
+    job_ends(first, 0.9)
+    second.on_multirun_start(config)
+    sweep_of_second = ReportCallback.open_sweep
+    assert means(sweep_of_first) == [90]
+    job_ends(second, 0.8)
+    assert means(sweep_of_second) == [80]
+
+
+def test_the_report_of_a_sweep_over_data_sets_has_all_of_them(result, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    callback = ReportCallback()
+    callback.on_multirun_start(hydras(tmp_path))  # the command's own configuration is of no job's experiment
+    for number, (name, accuracy) in enumerate({"chords": 0.8, "sst5": 0.4, "clinc150": None}.items()):
+        ended = JobReturn(status=JobStatus.COMPLETED if accuracy else JobStatus.FAILED)
+        ended.return_value = accuracy or ValueError("no memory is left")
+        if accuracy:
+            stored(replace(result("softmax", 0, accuracy), name=name), tmp_path / "multirun" / name)
+        callback.on_job_end(hydras(tmp_path, f"experiment={name}", f"hydra.job.num={number}"), ended)
+    assert finish_sweep() == 1
+    report = tmp_path / "multirun" / "chords" / "report"
+    table = pd.read_csv(report / "report.csv")
+    assert dict(zip(table["name"], table["mean"], strict=True)) == {"chords": 80, "sst5": 40}
+    assert "multirun/clinc150: ValueError: no memory is left" in (report / "report.md").read_text()

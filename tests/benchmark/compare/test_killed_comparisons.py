@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from harness.killed_comparison import CALLS_FILE, run
 from harness.prepared_processes import exit_status
+from harness.run_findings import found, written
 
 from as_lightning.benchmark.report.findings import findings
 from as_lightning.benchmark.report.record import ComparisonRecord
@@ -17,25 +18,14 @@ from as_lightning.benchmark.report.record import ComparisonRecord
 def decided(folder: Path) -> list[object]:
     """All that a comparison has found, but the times, which no two trainings share."""
     record = ComparisonRecord.read(folder)
-    words = [
-        (v.arm, v.against, v.seeds, v.look, v.difference, v.low, v.high, v.word) for v in findings(record).verdicts
-    ]
-    stopped = re.sub(r"[\d.e-]+ hours", "", record.stopped)
-    results = [(run.metrics, run.evaluations and run.evaluations[-1]["score"], run.masking) for run in record.results]
-    trials = {method: [trial._asdict() for trial in tried] for method, tried in record.tuning.items()}
-    return [
-        words,
-        record.scores(),
-        record.settings,
-        record.same_as,
-        str(trials),
-        record.examples,
-        stopped,
-        str(results),
-    ]
+    verdicts = findings(record).verdicts
+    words = [(v.arm, v.against, v.seeds, v.look, v.difference, v.low, v.high, v.word) for v in verdicts]
+    runs = {str(path.relative_to(folder)): found(path.parent) for path in written(folder)}
+    tuning, stopped = str(record.tuning), re.sub(r"[\d.e-]+ hours", "", record.stopped)
+    return [words, runs, record.scores(), record.settings, record.same_as, tuning, record.examples, stopped]
 
 
-def written(folder: Path) -> dict[str, bytes]:
+def report_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (folder / "report").glob("report.*")}
 
 
@@ -45,9 +35,9 @@ def kill_and_go_on(folder: Path, undisturbed: Path, kills: list[float]) -> None:
         assert exit_status(run, folder, int(share * calls)) == -signal.SIGKILL
     assert exit_status(run, folder) == 0
     assert decided(folder) == decided(undisturbed)
-    report = written(folder)
+    report = report_of(folder)
     assert exit_status(run, folder) == 0  # all runs are there: the same report, bit for bit
-    assert written(folder) == report
+    assert report_of(folder) == report
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,11 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from harness.run_findings import stored
 from rich.console import Console
 
 from as_lightning.benchmark.compare.engine import Bar, Subject, execution, run_comparison
@@ -34,7 +34,6 @@ SPACES: dict[str, Space] = {
     "sparsemax": {"lr": RATE},
     "sparse": {"lr": RATE, "k": Choice(("all", 2, 3), "all", neutral="all")},
 }
-Score = Callable[[Run], float]
 
 
 def planned(methods: Sequence[str], mode: str = "max", baseline: str = "softmax", **settings: Any) -> ComparisonPlan:
@@ -48,7 +47,7 @@ def planned(methods: Sequence[str], mode: str = "max", baseline: str = "softmax"
 class Made:
     """A comparison whose runs have the scores that a function gives, and what was made."""
 
-    def __init__(self, result: Callable[..., Result], score: Score, methods: Sequence[str], **settings) -> None:
+    def __init__(self, result, score: Callable[[Run], float], methods: Sequence[str], **settings) -> None:
         self.runs: list[Run] = []
         seconds = settings.pop("seconds", 10.0)
         plan = planned(methods, **({"trials": 3, "tuning_seeds": 1} | settings))
@@ -66,16 +65,14 @@ class Made:
         return sum((run.phase, run.candidate, run.budget) == ("final", method, budget) for run in self.runs)
 
 
-def compared(
-    plan: ComparisonPlan, run_one: Callable[[Run], Result], folder: Path, console: Console | None = None
-) -> ComparisonRecord:
+def compared(plan: ComparisonPlan, run_one: Callable[[Run], Result], folder, console=None) -> ComparisonRecord:
     subject = Subject(plan, execution(run_one), RunIdentity({}, {"data": "x"}))
     return run_comparison(subject, folder, console or Console(quiet=True))
 
 
 @pytest.fixture
 def made(result) -> Callable[..., Made]:
-    return lambda score, methods=("as_softmax",), **settings: Made(result, score, methods, **settings)
+    return lambda score, *methods, **settings: Made(result, score, methods or ("as_softmax",), **settings)
 
 
 def noisy(run: Run, spread: float = 0.002) -> float:
@@ -88,7 +85,7 @@ def better_at_low_delta(run: Run) -> float:
     return 0.8 + gain - 0.1 * (1.0 - run.budget) + noisy(run)
 
 
-def test_tuning_comes_first_then_the_full_budget_and_an_arm_that_is_decided_stops(made) -> None:
+def test_tuning_comes_first_then_the_full_budget_and_an_arm_that_is_decided_stops(made):
     comparison = made(better_at_low_delta)
     order = [(run.phase, run.budget) for run in comparison.runs]
     assert order == sorted(order, key=lambda key: (key[0] == "final", -key[1]))
@@ -100,13 +97,12 @@ def test_tuning_comes_first_then_the_full_budget_and_an_arm_that_is_decided_stop
     assert (again.runs, again.record) == (comparison.runs, comparison.record)
 
 
-def test_an_arm_that_is_not_worse_goes_on_seed_by_seed_and_one_that_is_worse_does_not(made) -> None:
+def test_an_arm_that_is_not_worse_goes_on_seed_by_seed_and_one_that_is_worse_does_not(made):
     def score(run: Run) -> float:
-        worse = 0.1 if run.candidate == "sparsemax" else 0.0
         lead = (0.003 + 0.0055 * (-1) ** run.seed) * (run.settings.get("delta") == 0.1)
-        return 0.8 - worse + noisy(run, 0.0005) + lead
+        return 0.8 - 0.1 * (run.candidate == "sparsemax") + noisy(run, 0.0005) + lead
 
-    comparison = made(score, ("as_softmax", "sparsemax"))
+    comparison = made(score, "as_softmax", "sparsemax")
     assert comparison.seeds("sparsemax") == 5
     assert comparison.seeds("as_softmax") == comparison.seeds("softmax") == 20
     words = {verdict.arm.candidate: verdict.word for verdict in comparison.record.verdicts() if verdict.arm.budget == 1}
@@ -116,76 +112,57 @@ def test_an_arm_that_is_not_worse_goes_on_seed_by_seed_and_one_that_is_worse_doe
     assert finals == sorted(finals, key=lambda run: max(run[0], 4))  # after five seeds one at a time
 
 
-def test_an_arm_that_more_seeds_are_unlikely_to_settle_stops(made) -> None:
-    def score(run: Run) -> float:
-        return 0.8 + 0.05 * (-1) ** run.seed * (run.candidate == "sparsemax") + noisy(run)
-
-    comparison = made(score, ("sparsemax",), budgets=1)
+def test_an_arm_that_more_seeds_are_unlikely_to_settle_stops(made):
+    swings = {"softmax": 0.0, "sparsemax": 0.05}
+    comparison = made(lambda run: 0.8 + swings[run.candidate] * (-1) ** run.seed + noisy(run), "sparsemax", budgets=1)
     (verdict,) = comparison.record.verdicts()
     assert (verdict.word, verdict.in_reach) == ("undecided", False)
     assert comparison.seeds("sparsemax") < 10
-    assert f"sparsemax, 6 epochs: stopped after {verdict.seeds} seeds; 20 are unlikely to show a gain" in " ".join(
-        advice(findings(comparison.record))
-    )
+    said = f"sparsemax, 6 epochs: stopped after {verdict.seeds} seeds; 20 are unlikely to show a gain"
+    assert said in " ".join(advice(findings(comparison.record)))
 
 
-def test_fixed_seeds_are_all_made_and_no_others(made) -> None:
-    comparison = made(better_at_low_delta, seeds=[2, 9, 4])
-    assert {run.seed for run in comparison.runs if run.phase == "final"} == {2, 4, 9}
-    assert comparison.seeds("as_softmax") == 3
-
-
-def test_smaller_budgets_are_made_for_the_baseline_and_for_methods_that_are_not_worse(made) -> None:
+def test_smaller_budgets_are_made_for_the_baseline_and_for_methods_that_are_not_worse(made):
     def score(run: Run) -> float:
         return better_at_low_delta(run) - 0.2 * (run.candidate == "sparsemax")
 
-    comparison = made(score, ("as_softmax", "sparsemax"), budgets=[0.5, 1])
+    comparison = made(score, "as_softmax", "sparsemax", budgets=[0.5, 1])
     assert comparison.seeds("sparsemax", 0.5) == 0
     assert comparison.seeds("as_softmax", 0.5) == comparison.seeds("softmax", 0.5) == 5
-    assert made(score, ("as_softmax",)).seeds("as_softmax", 0.5) == 0
+    assert made(score).seeds("as_softmax", 0.5) == 0
 
 
-def test_a_method_that_validation_makes_the_baseline_takes_its_runs(made) -> None:
-    def score(run: Run) -> float:
-        return 0.8 - 0.1 * (run.candidate == "as_softmax") + noisy(run)
-
-    comparison = made(score, budgets=[0.5, 1])
+def test_a_method_that_validation_makes_the_baseline_takes_its_runs(made):
+    comparison = made(lambda run: 0.8 - 0.1 * (run.candidate == "as_softmax") + noisy(run), budgets=[0.5, 1])
     record = comparison.record
     assert record.same_as == {"as_softmax": "softmax"}
     assert record.settings["as_softmax"]["delta"] == 1.0
     assert comparison.seeds("as_softmax") == 0
-    scores = record.scores()
-    assert scores[Arm("as_softmax")] == scores[Arm("softmax")]
-    assert scores[Arm("as_softmax", 0.5)] == scores[Arm("softmax", 0.5)]
+    for budget in (1.0, 0.5):
+        assert record.scores()[Arm("as_softmax", budget)] == record.scores()[Arm("softmax", budget)]
     assert "Validation chose the setting at which as_softmax is softmax (delta=1.0)" in " ".join(record.notes)
 
 
-def test_a_trial_of_its_own_at_the_neutral_value_makes_a_method_the_baseline_too(made) -> None:
-    def score(run: Run) -> float:
-        return 0.8 + 0.1 * (run.settings.get("k") == "all" and run.candidate == "sparse")
-
-    record = made(score, ("sparse",)).record
+def test_a_trial_of_its_own_at_the_neutral_value_makes_a_method_the_baseline_too(made):
+    record = made(lambda run: 0.8 + 0.1 * (run.settings.get("k") == "all"), "sparse").record
     assert record.same_as == {"sparse": "softmax"}
     assert record.settings["sparse"] == {**record.settings["softmax"], "k": "all"}
 
 
-def test_of_a_baseline_that_is_not_softmax_no_trial_is_one_at_the_neutral_value(made) -> None:
-    contained = made(better_at_low_delta, baseline="sparsemax")
-    assert contained.seeds("as_softmax") == contained.seeds("sparsemax") == 5
-    assert not any(trial.shared for trials in contained.record.tuning.values() for trial in trials)
-
-
-def test_the_trials_of_the_baseline_are_among_those_of_each_method_that_contains_it(made) -> None:
-    tuning = made(better_at_low_delta, ("as_softmax", "sparsemax")).record.tuning
+def test_the_trials_of_the_baseline_are_among_those_of_each_method_that_contains_it(made):
+    tuning = made(better_at_low_delta, "as_softmax", "sparsemax").record.tuning
     shared = [trial for trial in tuning["as_softmax"] if trial.shared]
     assert [trial.score for trial in shared] == [trial.score for trial in tuning["softmax"]]
     assert {trial.settings["delta"] for trial in shared} == {1.0}
     assert not any(trial.shared for trial in tuning["sparsemax"])
     assert {name: sum(not t.shared for t in trials) for name, trials in tuning.items()} == dict.fromkeys(tuning, 3)
+    no_softmax = made(better_at_low_delta, baseline="sparsemax")
+    assert no_softmax.seeds("as_softmax") == no_softmax.seeds("sparsemax") == 5
+    assert not any(trial.shared for trials in no_softmax.record.tuning.values() for trial in trials)
 
 
-def test_only_the_two_best_trials_of_each_method_get_the_second_tuning_seed(made) -> None:
-    comparison = made(better_at_low_delta, ("as_softmax", "sparsemax"), trials=5, tuning_seeds=2)
+def test_only_the_two_best_trials_of_each_method_get_the_second_tuning_seed(made):
+    comparison = made(better_at_low_delta, "as_softmax", "sparsemax", trials=5, tuning_seeds=2)
     tuning = [run for run in comparison.runs if run.phase == "tuning"]
     assert sum(run.seed == 1000 for run in tuning) == 3 * 5
     for method, trials in comparison.record.tuning.items():
@@ -196,13 +173,10 @@ def test_only_the_two_best_trials_of_each_method_get_the_second_tuning_seed(made
     assert len(tuning) == 15 + len({run for run in tuning if run.seed == 1001}) <= 21
 
 
-def test_a_folder_keeps_the_design_of_its_first_run_and_a_method_that_comes_later_is_said(result, tmp_path) -> None:
+def test_a_folder_keeps_the_design_of_its_first_run_and_a_method_that_comes_later_is_said(result, tmp_path):
     def begun(*methods: str, **settings) -> ComparisonRecord:
         def run_one(run: Run) -> Result:
-            made = result(seed=run.seed, score=0.8 + noisy(run), **run.about(6))
-            (tmp_path / run.folder).mkdir(parents=True, exist_ok=True)
-            made.write(tmp_path / run.folder)
-            return made
+            return stored(result(seed=run.seed, score=0.8 + noisy(run), **run.about(6)), tmp_path / run.folder)
 
         return compared(planned(methods, **({"trials": 1, "budgets": 1, "seeds": 5} | settings)), run_one, tmp_path)
 
@@ -218,65 +192,48 @@ def test_a_folder_keeps_the_design_of_its_first_run_and_a_method_that_comes_late
         begun("sparsemax")
 
 
-def test_one_trial_makes_no_tuning_run_and_takes_the_defaults(made) -> None:
-    comparison = made(better_at_low_delta, trials=1)
+def test_one_trial_makes_no_tuning_run_and_takes_the_defaults_and_of_fixed_seeds_all_are_made(made):
+    comparison = made(better_at_low_delta, trials=1, seeds=[2, 9, 4])
     assert {run.phase for run in comparison.runs} == {"final"}
     assert comparison.record.settings["as_softmax"] == {"lr": 0.01, "delta": 0.1}
+    assert {run.seed for run in comparison.runs} == {2, 4, 9}
+    assert comparison.seeds("as_softmax") == 3
 
 
-def test_a_failed_run_is_recorded_and_the_others_go_on(made) -> None:
+def test_failed_runs_are_recorded_and_the_others_go_on_without_a_method_that_never_trains(made):
     def score(run: Run) -> float:
-        if run.phase == "final" and run.seed == 1 and run.candidate == "as_softmax":
+        if run.candidate == "sparsemax" or (run.phase, run.seed, run.candidate) == ("final", 1, "as_softmax"):
             raise RuntimeError("out of memory")
         return better_at_low_delta(run)
 
-    record = made(score).record
+    comparison = made(score, "sparsemax", "as_softmax")
+    record = comparison.record
     assert record.missing == [("as_softmax", 1.0, 1)]
     assert math.isnan(record.scores()[Arm("as_softmax")][1])
     assert "RuntimeError: out of memory" in record.failures[0]
-    assert record.notes[-1].startswith("1 of ")
-
-
-@pytest.mark.parametrize(("mode", "worst"), [("max", 0.0), ("min", 80.0)])
-def test_a_final_run_that_diverges_counts_as_the_worst_score_and_not_as_absent(made, mode: str, worst: float) -> None:
-    def score(run: Run) -> float:
-        lost = run.phase == "final" and run.candidate == "as_softmax" and run.seed == 1
-        return math.nan if lost else 0.8
-
-    settings = {"trials": 1, "mode": mode}
-    record = made(score, **settings).record
-    assert record.scores()[Arm("as_softmax")][1] == pytest.approx(worst)
-    assert record.failures == []
-    assert "1 final runs diverged and count as the worst score." in record.notes
-
-
-@pytest.mark.parametrize(("mode", "score", "worst"), [("max", -1.5, -150.0), ("min", 1.5, 150.0)])
-def test_a_diverged_run_never_counts_as_better_than_what_was_seen(made, mode, score, worst) -> None:
-    for lost in ("as_softmax", "softmax"):
-        settings = {"trials": 1, "mode": mode, "seeds": 5, "budgets": [1]}
-        record = made(lambda run, lost=lost: math.nan if run.candidate == lost else score, **settings).record
-        assert record.scores()[Arm(lost)][1] == pytest.approx(worst)
-        assert {verdict.word for verdict in record.verdicts()} <= {"equal", "worse", "no gain"}
-
-
-def test_a_seed_without_any_finite_loss_is_missing(made) -> None:
-    settings = {"trials": 1, "mode": "min", "seeds": 5, "budgets": [1]}
-    record = made(lambda run: math.nan if run.seed == 2 else 1.5 + noisy(run), **settings).record
-    assert [seed for _, _, seed in record.missing] == [2, 2]
-
-
-def test_a_method_that_never_trains_is_left_out_and_named(made) -> None:
-    def score(run: Run) -> float:
-        if run.candidate == "sparsemax":
-            raise RuntimeError("no")
-        return 0.5 + noisy(run)
-
-    comparison = made(score, ("sparsemax", "as_softmax"))
-    assert "sparsemax is left out: no trial of it has finished." in comparison.record.notes
+    assert "sparsemax is left out: no trial of it has finished." in record.notes
+    assert record.notes[-1].startswith("4 of ")
     assert comparison.seeds("sparsemax") == 0
 
 
-def test_without_a_trial_of_the_baseline_no_final_run_is_made_and_the_failures_are_named(result, tmp_path) -> None:
+@pytest.mark.parametrize("lost", ["as_softmax", "softmax"])
+@pytest.mark.parametrize(
+    ("mode", "score", "worst"), [("max", 0.8, 0.0), ("min", 0.8, 80.0), ("max", -1.5, -150.0), ("min", 1.5, 150.0)]
+)
+def test_a_final_run_that_diverges_counts_as_the_worst_score_seen_and_not_as_absent(
+    made, mode, score, worst, lost
+) -> None:
+    settings = {"trials": 1, "mode": mode, "seeds": 5, "budgets": [1]}
+    record = made(lambda run: math.nan if (run.candidate, run.seed) == (lost, 1) else score, **settings).record
+    assert record.scores()[Arm(lost)][1] == pytest.approx(worst)
+    assert (record.failures, record.missing) == ([], [])
+    assert "1 final runs diverged and count as the worst score." in record.notes
+    if mode == "min":
+        record = made(lambda run: math.nan if run.seed == 2 else score + noisy(run), **settings).record
+        assert [seed for _, _, seed in record.missing] == [2, 2]  # without any finite loss
+
+
+def test_without_a_trial_of_the_baseline_no_final_run_is_made_and_the_failures_are_named(result, tmp_path):
     def run_one(run: Run) -> Result:
         assert run.phase == "tuning"
         if run.candidate == "softmax":
@@ -287,18 +244,11 @@ def test_without_a_trial_of_the_baseline_no_final_run_is_made_and_the_failures_a
         compared(planned(["sparsemax"], trials=2), run_one, tmp_path)
 
 
-def test_no_look_begins_that_would_exceed_the_hours(made) -> None:
-    def score(run: Run) -> float:
-        return 0.8 + noisy(run, 0.02)
-
-    comparison = made(score, ("sparsemax",), trials=1, max_hours=0.05, seconds=12.0)
+def test_no_look_and_no_smaller_budget_begins_that_would_exceed_the_hours(made):
+    comparison = made(lambda run: 0.8 + noisy(run, 0.02), "sparsemax", trials=1, max_hours=0.05, seconds=12.0)
     assert comparison.seeds("softmax") == comparison.seeds("sparsemax") == 7
-    assert "max_hours=0.05 was reached with sparsemax at budget 1 still open; 8 seeds would take 2 more runs" in (
-        comparison.record.stopped
-    )
-
-
-def test_smaller_budgets_are_not_begun_where_they_would_exceed_the_hours(made) -> None:
+    said = "max_hours=0.05 was reached with sparsemax at budget 1 still open; 8 seeds would take 2 more runs"
+    assert said in comparison.record.stopped
     asked = {"trials": 1, "seeds": 5, "budgets": [0.5, 1.0], "seconds": 12.0}
     comparison = made(better_at_low_delta, **asked, max_hours=0.04)  # 10 runs of 12 s are 0.033
     assert (comparison.seeds("softmax"), comparison.seeds("softmax", 0.5)) == (5, 0)
@@ -306,29 +256,25 @@ def test_smaller_budgets_are_not_begun_where_they_would_exceed_the_hours(made) -
     assert made(better_at_low_delta, **asked, max_hours=0.06).seeds("softmax", 0.5) == 5
 
 
-def test_a_log_without_a_terminal_has_a_line_every_ten_runs(result) -> None:
-    def printed(seconds: float = 60.0, **options: Any) -> str:
+def test_a_log_without_a_terminal_has_a_line_every_ten_runs(result):
+    def printed(seconds: float = 60.0, **options: Any) -> list[str]:
         output = io.StringIO()
         plan = planned(["sparsemax"], trials=1, seeds=13, budgets=1.0)
         with Bar(plan, Console(file=output, width=200, **options)) as bar:
             for seed in range(26):
                 bar.made(Run("final", "softmax", {}, 1.0, seed), result("softmax", seed, 0.5, seconds=seconds))
-        return output.getvalue()
+        return [line for line in output.getvalue().splitlines() if "runs made" in line]
 
-    lines = [line for line in printed().splitlines() if "runs made" in line]
-    assert lines == [
-        "10 runs made, at most 16.0 min of training left",
-        "20 runs made, at most 6.0 min of training left",
-    ]
-    assert "10 runs made, at most 2 s of training left" in printed(seconds=0.1)
-    assert "runs made" not in printed(force_terminal=True)
+    assert printed() == [f"{n} runs made, at most {26 - n}.0 min of training left" for n in (10, 20)]
+    assert printed(seconds=0.1)[0] == "10 runs made, at most 2 s of training left"
+    assert printed(force_terminal=True) == []
 
 
-def test_runs_are_counted_failures_named_at_once_and_no_text_is_markup(result, tmp_path) -> None:
+def test_runs_are_counted_failures_named_at_once_and_no_text_is_markup(result, tmp_path):
     def run_one(run: Run) -> Result:
         if run.seed == 2:
             raise RuntimeError("the class [/b] is empty")
-        return result(seed=run.seed, score=0.5, seconds=60.0 * run.budget, **run.about(6))
+        return result(seed=run.seed, score=0.5, **run.about(6))
 
     output = io.StringIO()
     compared(planned(["sparsemax"], trials=1, seeds=3), run_one, tmp_path, Console(file=output, width=200))
@@ -340,24 +286,20 @@ def test_runs_are_counted_failures_named_at_once_and_no_text_is_markup(result, t
 
 @pytest.mark.parametrize("position", [0, 1, 2])
 @pytest.mark.parametrize(("sign", "best"), [(1.0, (0.6, 2.0)), (-1.0, (0.4, 1.0))])
-def test_a_validation_of_nan_counts_for_nothing_wherever_it_stands(result, position, sign, best) -> None:
-    of_own_loss = {"loss": 0.1}  # which methods do not share
-    scores = ((0.4, 1.0), (0.6, 3.0), (0.6, 2.0))
-    evaluations = [{"score": score, "cross_entropy": shared, **of_own_loss} for score, shared in scores]
+def test_a_validation_of_nan_counts_for_nothing_wherever_it_stands(result, position, sign, best):
+    scores = ((0.4, 1.0), (0.6, 3.0), (0.6, 2.0))  # the loss of its own is none that methods share
+    evaluations = [{"score": score, "cross_entropy": shared, "loss": 0.1} for score, shared in scores]
     evaluations.insert(position, {"score": math.nan, "cross_entropy": 0.0})
     assert best_validation(result("softmax", 0, 0.5, evaluations=evaluations), sign) == best
 
 
-def test_a_record_is_read_as_it_was_written_and_says_where_methods_differ(result, tmp_path: Path) -> None:
+def test_a_record_is_read_as_it_was_written_and_says_where_methods_differ(result, tmp_path):
     def run_one(run: Run) -> Result:
-        made = result(seed=run.seed, score=0.5 + noisy(run), **run.about(6))
         folder = tmp_path / run.folder
-        folder.mkdir(parents=True)
-        made.write(folder)
-        of_twice = run.seed if run.candidate == "as_softmax" else 0  # two examples of one text have one id
-        Predictions(np.array([10, 11, 13, 13]), np.array([0, 1, of_twice, of_twice]), np.array([0, 1, 0, 0])).write(
-            folder
-        )
+        made = stored(result(seed=run.seed, score=0.5 + noisy(run), **run.about(6)), folder)
+        twice = run.seed if run.candidate == "as_softmax" else 0  # two examples of one text have one id
+        guesses = np.array([0, 1, twice, twice])
+        Predictions(np.array([10, 11, 13, 13]), guesses, np.array([0, 1, 0, 0])).write(folder)
         return made
 
     facts = {"splits": "official", "notes": ["a note"], "commands": ["a command"]}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from threading import Lock
 from typing import Any, ClassVar
 
@@ -12,14 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from harness.own_modules import HuggingFace, Points, Sentences, WithCriterion, WithMixin
-from lightning.pytorch.callbacks import (
-    DeviceStatsMonitor,
-    EarlyStopping,
-    EMAWeightAveraging,
-    LearningRateMonitor,
-    ModelCheckpoint,
-    RichProgressBar,
-)
+from lightning.pytorch import callbacks
 from torch import Tensor, nn
 from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset, random_split
 
@@ -31,23 +23,15 @@ from as_lightning.benchmark.compare.plan import Run
 from as_lightning.benchmark.run.predictions import Predictions
 from as_lightning.functional import as_cross_entropy, logit_adjusted_loss
 
-QUICK: dict[str, Any] = {
-    "monitor": "val/acc",
-    "seeds": 3,
-    "trials": 1,
-    "budgets": 1,
-    "methods": ["as_softmax"],
-    "replaces": "criterion",
-    "trainer": {"max_epochs": 2, "accelerator": "cpu"},
-    "progress": False,
-}
+QUICK: dict[str, Any] = {"monitor": "val/acc", "seeds": 3, "trials": 1, "budgets": 1, "methods": ["as_softmax"]}
+QUICK |= {"replaces": "criterion", "trainer": {"max_epochs": 2, "accelerator": "cpu"}, "progress": False}
 FINAL = Run("final", "softmax", {}, 1.0, 0)
 
 
 class Focal(nn.Module):
     """The focal loss; with gamma 0 it is cross-entropy."""
 
-    def __init__(self, gamma: float = 2.0) -> None:
+    def __init__(self, gamma: float = 2.0):
         super().__init__()
         self.gamma = gamma
 
@@ -56,9 +40,7 @@ class Focal(nn.Module):
         return ((1 - torch.exp(-loss)) ** self.gamma * loss).mean()
 
 
-def own_module(
-    factory: Any = WithCriterion, data: Any = Points, monitor: str = "val/acc", **trainer: Any
-) -> OwnModules:
+def own_module(factory: Any = WithCriterion, data: Any = Points, monitor="val/acc", **trainer: Any) -> OwnModules:
     settings = {"max_epochs": 1, "accelerator": "cpu"} | trainer
     losses = OwnLosses(["softmax", "as_softmax"])
     own = OwnModules({"own": OwnCandidate(factory, data())}, losses, "criterion", monitor, "max", settings)
@@ -66,8 +48,11 @@ def own_module(
     return own
 
 
+def trainer(**settings: Any) -> dict[str, Any]:
+    return {"trainer": QUICK["trainer"] | settings}
+
+
 def variant(base: type, **attributes: Any) -> Any:
-    """A subclass that differs in these attributes."""
     return type("Variant", (base,), attributes)
 
 
@@ -98,20 +83,17 @@ def with_method(module: Any, method: str, replaces: str | None, losses: Any = No
     ],
     ids=["criterion", "as_softmax_loss", "huggingface"],
 )
-def test_a_module_of_each_form_is_compared_with_built_in_losses_and_its_own(factory, data, replaces, tmp_path) -> None:
-    asked = {"replaces": replaces, "methods": ["as_softmax", "entmax"], "losses": {"focal": Focal()}}
+def test_a_module_of_each_form_is_compared_with_built_in_losses_and_its_own(factory, data, replaces, tmp_path):
+    asked = {"replaces": replaces, "methods": ["as_softmax", "entmax"], "losses": {"focal": Focal()}, "seeds": 1}
     report = compare(factory, data(), folder=tmp_path, **(QUICK | asked))
     record = report.record
-    assert {arm.candidate: len(seeds) for arm, seeds in record.scores().items()} == dict.fromkeys(
-        ["softmax", "as_softmax", "entmax", "focal"], 3
-    )
-    assert record.failures == []
-    assert (record.split, record.splits) == ("test", "fixed")
-    masked = [run.masking for run in record.results if run.candidate == "as_softmax"]
-    assert all(len(epochs) == 2 and epochs[-1]["samples"] > 0 for epochs in masked)
+    assert [run.candidate for run in record.results] == ["softmax", "as_softmax", "entmax", "focal"]
+    assert (record.failures, record.split, record.splits) == ([], "test", "fixed")
+    (masked,) = [run.masking for run in record.results if run.candidate == "as_softmax"]
+    assert (len(masked), masked[-1]["samples"] > 0) == (2, True)
     stored = [Predictions.read(file.parent) for file in tmp_path.rglob("predictions.npz")]
     assert all(found.ids.tolist() == list(range(len(found.ids))) for found in stored if found is not None)
-    assert len(stored) == 12
+    assert len(stored) == 4
     (session,) = {run.session for run in record.results}
     assert session
     page = report.save(tmp_path)
@@ -119,7 +101,7 @@ def test_a_module_of_each_form_is_compared_with_built_in_losses_and_its_own(fact
     assert report.advice.split(".")[0] in page.html.read_text(encoding="utf-8")
 
 
-def test_the_argument_of_ones_own_loss_is_tuned_in_its_range() -> None:
+def test_the_argument_of_ones_own_loss_is_tuned_in_its_range():
     losses = {"focal": (Focal, {"gamma": {"low": 0.5, "high": 5.0, "default": 2.0, "neutral": 0.0}})}
     asked = {"losses": losses, "methods": ["softmax"], "trials": 4, "tuning_seeds": 1}
     tuning = compare(WithCriterion, Points, **(QUICK | asked)).record.tuning
@@ -129,16 +111,15 @@ def test_the_argument_of_ones_own_loss_is_tuned_in_its_range() -> None:
     assert {trial.settings["gamma"] for trial in tuning["focal"] if trial.shared} == {0.0}
 
 
-def test_a_loss_is_the_methods_in_training_and_the_modules_own_outside() -> None:
+def test_a_loss_is_the_methods_in_training_and_the_modules_own_outside_and_softmax_leaves_a_module_unchanged():
     batch = (torch.randn(6, 8), torch.arange(6) % 5)
     module = WithCriterion()
     logits, plain = module(batch[0]), module.training_step(batch, 0)
-    expected = {
+    for method, loss in {
         "as_softmax": as_cross_entropy(logits, batch[1], 0.2),
         "label_smoothing": F.cross_entropy(logits, batch[1], label_smoothing=0.3),
         "focal": Focal()(logits, batch[1]),
-    }
-    for method, loss in expected.items():
+    }.items():
         made = WithCriterion()
         made.load_state_dict(module.state_dict())
         losses = {"focal": Focal()} if method == "focal" else None
@@ -146,33 +127,13 @@ def test_a_loss_is_the_methods_in_training_and_the_modules_own_outside() -> None
         torch.testing.assert_close(made.training_step(batch, 0), loss)
         torch.testing.assert_close(made.eval().training_step(batch, 0), plain)
         assert type(made) is WithCriterion
-
-
-def test_softmax_leaves_a_module_unchanged_and_is_the_margin_one_of_one_with_the_mixin() -> None:
-    module = WithCriterion()
     criterion = module.criterion
     assert with_method(module, "softmax", "criterion").criterion is criterion
     assert with_method(WithMixin(), "softmax", None).as_softmax_delta == 1.0
     assert with_method(WithMixin(), "as_softmax", None, delta=0.3).as_softmax_delta == 0.3
 
 
-@pytest.mark.parametrize(("base", "replaces"), [(WithCriterion, "criterion"), (WithMixin, None)])
-def test_a_comparison_by_the_loss_compares_softmax_cross_entropy_with_every_method(base, replaces) -> None:
-    gaps = []
-
-    def validation_step(self, batch, batch_idx):
-        loss = self.training_step(batch, batch_idx)
-        gaps.append(float(loss - F.cross_entropy(self(batch[0]), batch[1])))
-        self.log("val/loss", loss)
-
-    asked = {"monitor": "val/loss", "mode": "min", "replaces": replaces, "methods": ["as_softmax", "entmax"]}
-    record = compare(variant(base, validation_step=validation_step), Points(), **(QUICK | asked)).record
-    assert record.failures == []
-    assert sum(run.masking[-1]["masked_samples"] for run in record.results if run.masking) > 0
-    assert max(map(abs, gaps)) < 1e-6
-
-
-def test_a_huggingface_model_has_the_masked_loss_of_its_logits_in_training_alone() -> None:
+def test_a_huggingface_model_has_the_masked_loss_of_its_logits_in_training_alone():
     module = with_method(HuggingFace(), "as_softmax", "model", delta=0.2)
     module.model.eval()  # no dropout: the loss is that of the logits that come with it
     batch = next(iter(Sentences().train_dataloader()))
@@ -184,18 +145,7 @@ def test_a_huggingface_model_has_the_masked_loss_of_its_logits_in_training_alone
     assert module.model(**batch).loss is None
 
 
-def test_the_same_is_said_where_replaces_and_the_mixin_name_a_model() -> None:
-    class Mixed(as_lightning.ASSoftmaxMixin, WithCriterion):
-        as_softmax_replaces = "net"
-
-    with pytest.raises(TypeError) as of_mixin:
-        Mixed()
-    with pytest.raises(TypeError) as of_compare:
-        with_method(WithCriterion(), "as_softmax", "net")
-    assert str(of_compare.value) == str(of_mixin.value)
-
-
-def test_a_loss_that_asks_for_class_counts_gets_those_of_the_training_data() -> None:
+def test_a_loss_that_asks_for_class_counts_gets_those_of_the_training_data():
     data = Points()
     data.setup()
     counts = torch.bincount(data.parts[0].tensors[1], minlength=5)
@@ -230,11 +180,10 @@ class Rates(pl.Callback):
     ],
     ids=["argument of the factory", "hyperparameter", "argument without a number as its default"],
 )
-def test_every_run_trains_with_the_learning_rate_that_its_result_names(factory, monkeypatch) -> None:
+def test_every_run_trains_with_the_learning_rate_that_its_result_names(factory, monkeypatch):
     monkeypatch.setattr(Rates, "seen", [])
-    asked = {"trials": 3, "tuning_seeds": 1, "seeds": 2, "methods": ["entmax"], "equal_within": 100}
-    trainer = QUICK["trainer"] | {"callbacks": [Rates()]}
-    record = compare(factory, Points(), **(QUICK | asked | {"trainer": trainer})).record
+    asked = {"trials": 2, "tuning_seeds": 1, "seeds": 1, "methods": ["entmax"], "equal_within": 100}
+    record = compare(factory, Points(), **(QUICK | asked | trainer(max_epochs=1, callbacks=[Rates()]))).record
     final = [run.settings["lr"] for run in record.results if run.candidate not in record.same_as]
     tried = [trial.settings["lr"] for trials in record.tuning.values() for trial in trials if not trial.shared]
     looks = [2e-3, 2e-3, 2e-3, 4e-3]  # a batch in search of the target, of each method, and at another learning rate
@@ -246,8 +195,15 @@ class IgnoresItsRate(WithCriterion):
         return torch.optim.Adam(self.parameters(), lr=0.01)
 
 
+class WarmUp(WithCriterion):
+    def configure_optimizers(self):
+        optimizer = torch.optim.SGD(self.parameters(), lr=1.0)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step * self.hparams["lr"])
+        return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+
+
 class NoRate(IgnoresItsRate):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.hparams.clear()
 
@@ -258,23 +214,17 @@ class NoRate(IgnoresItsRate):
         (NoRate, "NoRate has no argument or hyperparameter lr"),
         (IgnoresItsRate, "IgnoresItsRate trains the same whatever its lr is"),
         (lambda: IgnoresItsRate(0.1), "IgnoresItsRate trains the same whatever its lr is"),
+        (WarmUp, None),
     ],
-    ids=["none", "argument", "hyperparameter"],
+    ids=["none", "argument", "hyperparameter", "read by a warm-up alone"],
 )
-def test_a_learning_rate_that_cannot_be_tuned_is_not_and_the_reason_said(factory, reason) -> None:
+def test_a_learning_rate_that_cannot_be_tuned_is_not_and_the_reason_said(factory, reason):
     own = own_module(factory)
-    assert own.rates == {}
-    assert f"The learning rate was not tuned: {reason}" in " ".join(own.notes)
-
-
-def test_a_rate_that_only_a_warm_up_reads_is_tuned() -> None:
-    class WarmUp(WithCriterion):
-        def configure_optimizers(self):
-            optimizer = torch.optim.SGD(self.parameters(), lr=1.0)
-            schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step * self.hparams["lr"])
-            return [optimizer], [{"scheduler": schedule, "interval": "step"}]
-
-    assert own_module(WarmUp).rates["own"].default == 0.01
+    if reason is None:
+        assert own.rates["own"].default == 0.01
+    else:
+        assert own.rates == {}
+        assert f"The learning rate was not tuned: {reason}" in " ".join(own.notes)
 
 
 # --- what is scored
@@ -283,32 +233,30 @@ def test_a_rate_that_only_a_warm_up_reads_is_tuned() -> None:
 class Falling(WithCriterion):
     """Its weight is the epoch; ``val/acc`` is best in the first, ``val/loss`` in the last."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.epoch = nn.Parameter(torch.zeros(()), requires_grad=False)
 
-    def on_train_epoch_start(self) -> None:
+    def on_train_epoch_start(self):
         self.epoch += 1
 
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
+    def validation_step(self, batch: Any, batch_idx: int):
         self(batch[0])
         self.log("val/acc", 1 - self.epoch / 10)
         self.log("val/loss", -self.epoch)
 
-    def test_step(self, batch: Any, batch_idx: int) -> None:
+    def test_step(self, batch: Any, batch_idx: int):
         self(batch[0])
         self.log("test/acc", self.epoch)
 
 
-def test_the_scored_weights_are_those_of_the_best_validation_whatever_the_user_adds(tmp_path: Path) -> None:
-    of_loss, of_score = ModelCheckpoint(tmp_path, monitor="val/loss"), ModelCheckpoint(tmp_path, monitor="val/acc")
-    own = own_module(Falling, max_epochs=3, callbacks=[of_loss, of_score, ModelCheckpoint(tmp_path, save_top_k=0)])
+def test_the_scored_weights_are_those_of_the_best_validation_whatever_the_user_adds(tmp_path):
+    kept = [callbacks.ModelCheckpoint(tmp_path, monitor=metric) for metric in ("val/loss", "val/acc")]
+    own = own_module(Falling, max_epochs=3, callbacks=[*kept, callbacks.ModelCheckpoint(tmp_path, save_top_k=0)])
     assert own.make(FINAL, tmp_path / "run").metrics["val/acc"] == 1  # the epoch whose validation was best
-
-
-def test_the_scored_weights_are_the_averaged_ones_that_were_validated(tmp_path: Path) -> None:
     scored = variant(WithCriterion, accuracy=lambda self, batch: self.net[0].weight.double().norm())
-    result = own_module(scored, max_epochs=2, callbacks=EMAWeightAveraging(decay=0.9)).make(FINAL, tmp_path)
+    averaged = own_module(scored, max_epochs=2, callbacks=callbacks.EMAWeightAveraging(decay=0.9))
+    result = averaged.make(FINAL, tmp_path / "averaged")
     best = max(evaluation["score"] for evaluation in result.evaluations)
     assert result.metrics["val/acc"] == pytest.approx(best, abs=1e-9)
 
@@ -316,33 +264,30 @@ def test_the_scored_weights_are_the_averaged_ones_that_were_validated(tmp_path: 
 class InEverySecondEpoch(WithCriterion):
     first = 0
 
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
+    def validation_step(self, batch: Any, batch_idx: int):
         if self.current_epoch % 2 == self.first:
             super().validation_step(batch, batch_idx)
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_metric_that_is_logged_in_every_second_epoch_is_read_where_it_is(first: int, monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(InEverySecondEpoch, "first", first)
-    own = own_module(InEverySecondEpoch, max_epochs=4)
+def test_a_metric_that_is_logged_in_every_second_epoch_is_read_where_it_is(first, tmp_path):
+    own = own_module(variant(InEverySecondEpoch, first=first), max_epochs=4)
     result = own.make(FINAL, tmp_path)
     assert result.evaluations[0]["epoch"] == first
     assert 0 < result.metrics["val/acc"] <= 1
     assert any("is not logged in every epoch" in note for note in own.notes) == (first == 1)
 
 
-def test_the_test_metric_may_come_from_any_of_several_test_dataloaders(tmp_path: Path) -> None:
-    data = variant(
-        Points,
-        val_dataloader=lambda data: [Points.val_dataloader(data)] * 2,
-        test_dataloader=lambda data: [Points.test_dataloader(data)] * 2,
-    )
-    two_loaders = variant(
-        WithCriterion,
-        validation_step=lambda self, batch, _, dataloader_idx: WithCriterion.validation_step(self, batch, 0),
-        test_step=lambda self, batch, _, dataloader_idx: WithCriterion.test_step(self, batch, 0),
-    )
-    own = own_module(two_loaders, data, "val/acc/dataloader_idx_1")
+def test_the_test_metric_may_come_from_any_of_several_test_dataloaders(tmp_path):
+    def twice(name):
+        return lambda owner: [getattr(Points, name)(owner)] * 2
+
+    def step(name):
+        return lambda self, batch, _, dataloader_idx: getattr(WithCriterion, name)(self, batch, 0)
+
+    loaders, steps = ("val_dataloader", "test_dataloader"), ("validation_step", "test_step")
+    data = variant(Points, **{name: twice(name) for name in loaders})
+    own = own_module(variant(WithCriterion, **{name: step(name) for name in steps}), data, "val/acc/dataloader_idx_1")
     assert own.test_metric == "test/acc/dataloader_idx_1"
     metrics = own.make(FINAL, tmp_path).metrics
     assert metrics[own.monitor] == metrics["acc/dataloader_idx_1"]
@@ -357,25 +302,23 @@ def test_the_test_metric_may_come_from_any_of_several_test_dataloaders(tmp_path:
     ],
     ids=["test_step", "test_dataloader", "batches"],
 )
-def test_without_a_test_the_validation_split_is_scored_and_it_is_said(factory, data) -> None:
+def test_without_a_test_the_validation_split_is_scored_and_it_is_said(factory, data):
     own = own_module(factory, data)
     assert own.test_metric is None
     assert "The scores are of the validation split: there is no test/acc of a test_step" in " ".join(own.notes)
 
 
 @pytest.mark.parametrize(
-    "trainer",
-    [{"val_check_interval": 2}, {"val_check_interval": 6, "check_val_every_n_epoch": None, "max_epochs": 2}],
-    ids=lambda trainer: ",".join(trainer),
+    ("trainer", "budget", "epochs"),
+    [
+        ({"val_check_interval": 2}, 1.0, [0, 0]),
+        ({"val_check_interval": 6, "check_val_every_n_epoch": None, "max_epochs": 2}, 1.0, [1]),
+        ({"check_val_every_n_epoch": 3, "max_epochs": 4}, 0.5, [1]),  # validated at its end
+    ],
 )
-def test_validation_may_be_at_another_interval_than_an_epoch(trainer, tmp_path: Path) -> None:
-    assert own_module(**trainer).make(FINAL, tmp_path).evaluations
-
-
-def test_a_budget_that_is_shorter_than_the_interval_of_validation_is_validated_at_its_end(tmp_path: Path) -> None:
-    own = own_module(max_epochs=4, check_val_every_n_epoch=3)
-    result = own.make(Run("final", "softmax", {}, 0.5, 0), tmp_path)
-    assert [evaluation["epoch"] for evaluation in result.evaluations] == [1]
+def test_validation_may_be_at_another_interval_than_an_epoch_or_the_budget(trainer, budget, epochs, tmp_path):
+    result = own_module(**trainer).make(Run("final", "softmax", {}, budget, 0), tmp_path)
+    assert [evaluation["epoch"] for evaluation in result.evaluations] == epochs
 
 
 # --- calibration and predictions: what the target is
@@ -384,36 +327,28 @@ def test_a_budget_that_is_shorter_than_the_interval_of_validation_is_validated_a
 class Grouped(Points):
     """Batches of inputs, labels and something else."""
 
-    def setup(self, stage: str | None = None) -> None:
+    def setup(self, stage: str | None = None):
         super().setup(stage)
-        generator = torch.Generator().manual_seed(1)
-        self.parts = [
-            TensorDataset(*part.tensors, torch.randint(5, (len(part),), generator=generator)) for part in self.parts
-        ]
+        self.parts = [TensorDataset(*part.tensors, part.tensors[1].flip(0)) for part in self.parts]
 
 
-def test_calibration_and_predictions_take_the_target_of_the_training_loss_and_not_the_last_of_the_batch(
-    tmp_path: Path,
-) -> None:
+def test_calibration_and_predictions_take_the_target_of_the_training_loss_and_not_the_last_of_the_batch(tmp_path):
     found = []
     for name, data in (("pairs", Points), ("grouped", Grouped)):
         own = own_module(data=data)
         assert own.target == 1
         found.append(own.make(FINAL, tmp_path / name).metrics["calibration_error"])
-        predictions = Predictions.read(tmp_path / name)
-        assert predictions is not None
-        made = data()
+        predictions, made = Predictions.read(tmp_path / name), data()
         made.setup()
         assert predictions.target.tolist() == made.parts[2].tensors[1].tolist()
     assert found[0] == pytest.approx(found[1], abs=1e-6)
 
 
-def test_without_the_target_in_the_batch_calibration_is_left_out_and_said(tmp_path: Path) -> None:
-    # the labels are made in the step
-    own_target = variant(
-        WithCriterion, training_step=lambda self, batch, _: self.criterion(self(batch[0]), 4 - batch[1])
-    )
-    own = own_module(own_target)
+def test_without_the_target_in_the_batch_calibration_is_left_out_and_said(tmp_path):
+    def training_step(self, batch, _):
+        return self.criterion(self(batch[0]), 4 - batch[1])
+
+    own = own_module(variant(WithCriterion, training_step=training_step))
     assert "Calibration was not measured" in " ".join(own.notes)
     assert "calibration_error" not in own.make(FINAL, tmp_path).metrics
     assert Predictions.read(tmp_path) is None
@@ -422,7 +357,9 @@ def test_without_the_target_in_the_batch_calibration_is_left_out_and_said(tmp_pa
 # --- each run by itself
 
 
-def test_the_users_callbacks_and_data_are_copied_for_each_run() -> None:
+def test_the_users_callbacks_and_data_are_copied_for_each_run():
+    orders = []
+
     class Once(pl.Callback):
         started = 0
 
@@ -431,37 +368,35 @@ def test_the_users_callbacks_and_data_are_copied_for_each_run() -> None:
             assert self.started == 1
 
     class Shuffled(Points):
-        orders: ClassVar[list[list[int]]] = []
-
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.generator = torch.Generator().manual_seed(7)
 
         def train_dataloader(self) -> DataLoader:
-            Shuffled.orders.append(torch.randperm(50, generator=self.generator).tolist())
+            orders.append(torch.randperm(50, generator=self.generator).tolist())
             return super().train_dataloader()
 
-    trainer = {"max_epochs": 1, "accelerator": "cpu", "callbacks": [Once()]}
-    compare(WithCriterion, Shuffled(), **(QUICK | {"trainer": trainer}))
-    assert all(order == Shuffled.orders[0] for order in Shuffled.orders)
-    assert len(Shuffled.orders) > 6
+    compare(WithCriterion, Shuffled(), **(QUICK | trainer(max_epochs=1, callbacks=[Once()])))
+    assert all(order == orders[0] for order in orders)
+    assert len(orders) > 6
 
 
-def test_bars_and_monitors_without_a_logger_are_left_out_with_a_note(tmp_path: Path) -> None:
-    theirs = [RichProgressBar(), LearningRateMonitor(), DeviceStatsMonitor(), MaskingMonitor(), TemperatureScaling()]
+def test_bars_and_monitors_without_a_logger_are_left_out_with_a_note(tmp_path):
+    theirs = [callbacks.RichProgressBar(), callbacks.LearningRateMonitor(), callbacks.DeviceStatsMonitor()]
+    theirs += [MaskingMonitor(), TemperatureScaling()]
     own = own_module(callbacks=theirs)
     own.target = 1
     for method in ("softmax", "as_softmax"):
         assert own.make(replace(FINAL, candidate=method), tmp_path / method).evaluations
     assert [note.split(" was")[0] for note in own.notes] == [type(callback).__name__ for callback in theirs]
-    stopped = own_module(max_epochs=3, callbacks=EarlyStopping("val/acc", mode="max", stopping_threshold=0.0))
+    stopped = own_module(max_epochs=3, callbacks=callbacks.EarlyStopping("val/acc", mode="max", stopping_threshold=0))
     assert len(stopped.make(FINAL, tmp_path / "stopped").evaluations) == 1
 
 
-def test_runs_of_another_width_loss_fixed_margin_or_training_set_are_not_taken_for_these(tmp_path: Path) -> None:
-    def found(width: int = 8, gamma: float = 0.0, fixed: float = 0.1, rows: int = 300) -> OwnModules:
+def test_runs_of_another_width_loss_fixed_margin_or_training_set_are_not_taken_for_these():
+    def facts(width: int = 8, gamma: float = 0.0, fixed: float = 0.1, rows: int = 300) -> list[Any]:
         class Net(WithCriterion):
-            def __init__(self) -> None:
+            def __init__(self):
                 super().__init__(0.01)
                 self.hidden = nn.Linear(2, width)
 
@@ -473,20 +408,15 @@ def test_runs_of_another_width_loss_fixed_margin_or_training_set_are_not_taken_f
         candidate = OwnCandidate(lambda: Net(), Fewer())
         own = OwnModules({"own": candidate}, losses, "criterion", "val/acc", "max", QUICK["trainer"])
         own.look(None)
-        return own
+        return [*own.inputs["own"].values(), *(losses.facts(name) for name in losses.names)]
 
-    def facts(own: OwnModules) -> list[Any]:
-        assert own.losses is not None
-        return [*own.inputs["own"].values(), *(own.losses.facts(name) for name in own.losses.names)]
-
-    base = facts(found())
-    assert facts(found()) == base
+    base = facts()
+    assert facts() == base
     for changed, place in (({"width": 9}, 0), ({"rows": 290}, 1), ({"fixed": 0.2}, 3), ({"gamma": 1.0}, 4)):
-        other = facts(found(**changed))
-        assert [i for i, (one, two) in enumerate(zip(base, other, strict=True)) if one != two] == [place]
+        assert [i for i, (one, two) in enumerate(zip(base, facts(**changed), strict=True)) if one != two] == [place]
 
 
-def test_finished_runs_are_read_and_those_of_other_code_or_settings_are_made_anew(tmp_path: Path) -> None:
+def test_finished_runs_are_read_and_those_of_other_code_or_settings_are_made_anew(tmp_path):
     made = []
 
     class Changed(WithCriterion):
@@ -529,9 +459,8 @@ def large(lr: float = 0.01, hidden: int = 64) -> WithCriterion:
 SEVERAL = {key: value for key, value in QUICK.items() if key not in ("methods", "replaces")} | {"trials": 2}
 
 
-def test_modules_are_compared_as_they_are_in_two_processes_as_in_one(tmp_path: Path) -> None:
-    factories = {"small": small, "large": (large, None, {"hidden": [64, 32]}), "other": lambda lr=0.01: small(lr)}
-    found = []
+def test_modules_are_compared_as_they_are_in_two_processes_as_in_one(tmp_path):
+    factories, found = {"small": small, "large": (large, None, {"hidden": [64, 32]})}, []
     for jobs in (1, 2):
         record = compare(factories, Points, tuning_seeds=1, n_jobs=jobs, folder=tmp_path / str(jobs), **SEVERAL).record
         found.append([(run.candidate, run.seed, run.metrics, run.parameters) for run in record.results])
@@ -542,11 +471,11 @@ def test_modules_are_compared_as_they_are_in_two_processes_as_in_one(tmp_path: P
     assert {method: count for method, _, _, count in found[0]}["small"] == 8 * 4 + 4 + 4 * 5 + 5
 
 
-def test_what_goes_on_from_run_to_run_is_refused_by_its_name() -> None:
+def test_what_goes_on_from_run_to_run_is_refused_by_its_name():
     shared = nn.Linear(8, 8)
 
     class OnShared(WithCriterion):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.net = nn.Sequential(shared, self.net)
 
@@ -566,33 +495,20 @@ def test_what_goes_on_from_run_to_run_is_refused_by_its_name() -> None:
 # --- bad input
 
 
-MODULE = WithCriterion()
-
-
-LocalLoss = variant(WithCriterion, training_step=lambda self, batch, _: F.cross_entropy(self(batch[0]), batch[1]))
-
-
 class SplitsAnew(Points):
-    def setup(self, stage: str | None = None) -> None:
+    def setup(self, stage: str | None = None):
         super().setup(stage)
-        self.parts = random_split(ConcatDataset(self.parts), [100, 100, 100])  # type: ignore[assignment]
+        self.parts = random_split(ConcatDataset(self.parts), [100, 100, 100])
 
 
-AS_THEY_ARE: dict[str, Any] = {"methods": None, "replaces": None}
+def several(**factories: Any) -> dict[str, Any]:
+    return {"factory": factories, "methods": None, "replaces": None}
 
 
-def holds_a_lock() -> Any:
-    lock = Lock()
-
-    def factory() -> WithCriterion:
-        with lock:
-            return WithCriterion()
-
-    return factory
-
-
+MODULE, LOCK = WithCriterion(), Lock()
 Foreign = variant(object, __module__="pytorch_lightning.core.module")
-TRAINER = {"max_epochs": 2}
+LocalLoss = variant(WithCriterion, training_step=lambda self, batch, _: F.cross_entropy(self(batch[0]), batch[1]))
+ROWS = nn.CrossEntropyLoss(reduction="none")
 
 
 @pytest.mark.parametrize(
@@ -600,21 +516,13 @@ TRAINER = {"max_epochs": 2}
     [
         ({"factory": lambda: MODULE}, ValueError, "returned the same object twice"),
         ({"factory": MODULE}, TypeError, "expected a function that makes a fresh module"),
-        (
-            {"factory": {"a": small, "b": lambda: nn.Linear(2, 2)}} | AS_THEY_ARE,
-            TypeError,
-            "expected a LightningModule",
-        ),
-        ({"factory": {"a": small}} | AS_THEY_ARE, ValueError, "nothing is compared with a: name another candidate"),
-        ({"factory": {"a": small, "b": (large, Points(150))}} | AS_THEY_ARE, ValueError, "b has other validation or"),
+        (several(a=small, b=lambda: nn.Linear(2, 2)), TypeError, "expected a LightningModule"),
+        (several(a=small), ValueError, "nothing is compared with a: name another candidate"),
+        (several(a=small, b=(large, Points(150))), ValueError, "b has other validation or"),
         ({"factory": {"a": small, "b": large}}, ValueError, "compared as they are: leave methods, losses and"),
-        (
-            {"factory": {"a": small, "b": large}, "baseline": "c"} | AS_THEY_ARE,
-            ValueError,
-            "no candidate is called 'c'",
-        ),
-        ({"n_jobs": 2, "factory": holds_a_lock()}, TypeError, "n_jobs needs modules, .* that can be pickled"),
-        ({"trainer": TRAINER | {"strategy": "ddp_spawn"}}, ValueError, "must not set strategy='ddp_spawn': what its"),
+        (several(a=small, b=large) | {"baseline": "c"}, ValueError, "no candidate is called 'c'"),
+        ({"n_jobs": 2, "factory": lambda: LOCK and small()}, TypeError, "n_jobs needs modules, .* can be pickled"),
+        (trainer(strategy="ddp_spawn"), ValueError, "must not set strategy='ddp_spawn': what its"),
         ({"factory": lambda: nn.Linear(2, 2)}, TypeError, "expected a LightningModule, got Linear: the factory"),
         ({"factory": Foreign}, TypeError, "got Variant: it is of the package pytorch_lightning: import"),
         ({"factory": lambda lr: WithCriterion(lr)}, TypeError, "missing 1 required positional argument: 'lr'"),
@@ -623,18 +531,14 @@ TRAINER = {"max_epochs": 2}
         ({"methods": ["am_softmax"]}, ValueError, "am_softmax needs a head of its own"),
         ({"losses": {"softmax": Focal()}}, ValueError, "softmax is the module as it is: give the loss another name"),
         ({"losses": {"focal": "focal"}}, TypeError, r"losses\['focal'\] must be called as loss\(logits, target\)"),
-        (
-            {"losses": {"rows": nn.CrossEntropyLoss(reduction="none")}},
-            ValueError,
-            r"the loss rows must return a scalar, got \(25,\)",
-        ),
+        ({"losses": {"rows": ROWS}}, ValueError, r"the loss rows must return a scalar, got \(25,\)"),
         ({"monitor": "val/f1"}, ValueError, r"'val/f1' is never logged.*val/acc"),
         ({"data": without(Points, "val_dataloader")}, ValueError, "validated: Variant needs"),
         ({"data": variant(Points, val_dataloader=no_batch)}, ValueError, "no batch was trained and validated"),
         ({"data": variant(Points, train_dataloader=no_batch)}, ValueError, "no batch was trained and validated"),
         ({"data": list}, TypeError, "expected a LightningDataModule, got list: .*from_datasets"),
         ({"data": SplitsAnew}, ValueError, "SplitsAnew makes other validation or test splits each time"),
-        ({"data": lambda: Points(Lock())}, TypeError, "Points cannot be copied for each run .*: give a function that"),
+        ({"data": lambda: Points(LOCK)}, TypeError, "Points cannot be copied for each run .*: give a function that"),
         ({"replaces": "net"}, TypeError, "names torch.nn's Sequential"),
         ({"replaces": "loss_fn"}, AttributeError, "no attribute 'loss_fn' after.*are: net, criterion"),
         ({"replaces": None}, ValueError, 'replaces="criterion"'),
@@ -642,15 +546,15 @@ TRAINER = {"max_epochs": 2}
         ({"mode": "best"}, ValueError, "mode must be"),
         ({"trainer": {}}, TypeError, "trainer.max_epochs must be an integer of at least 1, got None"),
         ({"trainer": pl.Trainer}, TypeError, "must be the arguments of each run"),
-        ({"trainer": TRAINER | {"limit_val_batches": 0}}, ValueError, "must not set limit_val_batches=0"),
-        ({"trainer": TRAINER | {"acelerator": "cpu"}}, ValueError, "'acelerator', which .* did you mean accelerator"),
-        ({"trainer": TRAINER | {"max_steps": 5}}, ValueError, "must not set max_steps"),
-        ({"trainer": TRAINER | {"enable_checkpointing": False}}, ValueError, "set enable_checkpointing=False"),
-        ({"trainer": TRAINER | {"fast_dev_run": 1}}, ValueError, "must not set fast_dev_run=1"),
+        (trainer(limit_val_batches=0), ValueError, "must not set limit_val_batches=0"),
+        (trainer(acelerator="cpu"), ValueError, "'acelerator', which .* did you mean accelerator"),
+        (trainer(max_steps=5), ValueError, "must not set max_steps"),
+        (trainer(enable_checkpointing=False), ValueError, "set enable_checkpointing=False"),
+        (trainer(fast_dev_run=1), ValueError, "must not set fast_dev_run=1"),
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else None,
 )
-def test_bad_input_is_refused_before_the_first_run(arguments, error, message, tmp_path: Path) -> None:
+def test_bad_input_is_refused_before_the_first_run(arguments, error, message, tmp_path):
     settings = QUICK | {"factory": WithCriterion, "data": Points, "folder": tmp_path} | arguments
     factory, data = settings.pop("factory"), settings.pop("data")
     with pytest.raises(error, match=message) as refused:
@@ -659,7 +563,7 @@ def test_bad_input_is_refused_before_the_first_run(arguments, error, message, tm
     assert not list(tmp_path.rglob("result.json"))
 
 
-def test_compare_is_loaded_when_it_is_asked_for() -> None:
+def test_compare_is_loaded_when_it_is_asked_for():
     assert as_lightning.compare is compare
     with pytest.raises(AttributeError, match="no attribute 'comparee'"):
         as_lightning.comparee  # noqa: B018

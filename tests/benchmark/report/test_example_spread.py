@@ -61,7 +61,7 @@ def test_the_error_is_that_of_a_bootstrap_of_the_examples(of_labels):
 
 
 def test_an_interval_with_it_holds_for_new_examples_where_methods_differ_for_good_on_some():
-    """Of all examples 5% are always right for one method alone, as many for the other: no difference in truth."""
+    # of all examples 5% are always right for one method alone, as many for the other: no difference in truth
     generator, held, old = np.random.default_rng(1), 0, 0
     for _ in range(300):
         kind = generator.choice(3, EXAMPLES, p=[0.05, 0.05, 0.9])

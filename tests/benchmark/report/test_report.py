@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
-from dataclasses import replace
+import shutil
+from dataclasses import asdict, replace
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
 import pytest
+from harness.run_findings import stored
 
 from as_lightning.benchmark.commands.report import main
 from as_lightning.benchmark.report.figures import PALETTE, PageFigure, report_figures
 from as_lightning.benchmark.report.findings import findings
 from as_lightning.benchmark.report.page import print_comparison, write_report
-from as_lightning.benchmark.report.record import ComparisonRecord, Example, Trial
+from as_lightning.benchmark.report.record import ComparisonRecord, Example, Trial, run_folder
 from as_lightning.benchmark.report.sweep_records import sweep_records
 from as_lightning.benchmark.report.verdicts import Arm, Design
 from as_lightning.benchmark.run.predictions import Predictions
+from as_lightning.benchmark.run.result import read_runs
 
 HOSTILE = "<img src=x onerror=alert(1)>|[red]x[/red] $y_1$"
 
@@ -101,46 +106,44 @@ def record(result):
     return made
 
 
-def test_the_page_opens_with_the_table_then_the_figure_and_the_rest_is_folded(report):
+def in_order(text, *parts):
+    places = [text.index(part) for part in parts]
+    return places == sorted(places)
+
+
+def test_the_page_opens_with_the_table_then_the_advice_if_tuned_then_the_figure_and_the_rest_is_folded(
+    report, record, tmp_path
+):
     untuned, legend = "One setting for all, not tuned: no advice.", "Differences are to"
     after = "<details", "More figures", "Settings and metrics"
-    for file, said, picture in ((report.html, 'class="better"', "<figure"), (report.markdown, "| better |", "![")):
-        places = [file.read_text().index(part) for part in (untuned, said, legend, picture, *after)]
-        assert places == sorted(places)
-        assert "Use as_speed" not in file.read_text()
-        assert "advised" not in file.read_text()
+    tuned = write_report([record], tmp_path)
+    html, markdown = report.html.read_text(), report.markdown.read_text()
+    assert in_order(html, untuned, 'class="better"', legend, "<figure", *after)
+    assert in_order(markdown, untuned, "| better |", legend, "![", *after)
+    assert "Use as_speed" not in html + markdown
+    assert "advised" not in html + markdown
+    assert in_order(tuned.html.read_text(), "<table>", "<small>", 'class="advice"', "<details")
+    assert in_order(tuned.markdown.read_text(), "|", "<small>", "**", "<details")
 
 
-def test_a_tuned_comparison_opens_with_the_table_and_its_advice(record, tmp_path):
-    paths = write_report([record], tmp_path)
-    for file, parts in (
-        (paths.html, ("<table>", "<small>", 'class="advice"')),
-        (paths.markdown, ("|", "<small>", "**")),
-    ):
-        places = [file.read_text().index(part) for part in (*parts, "<details")]
-        assert places == sorted(places)
-
-
-def test_the_page_is_one_file_with_figures_that_say_what_they_show_and_ids_that_do_not_meet(report):
+def test_the_page_is_one_file_for_phones_and_the_dark_with_figures_that_say_what_they_show_and_ids_that_do_not_meet(
+    report,
+):
     html = report.html.read_text()
     page = Page(html)
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in html
+    assert "@media (prefers-color-scheme: dark)" in html
+    assert "currentColor" in html
+    assert "#1d2430" not in html.partition("<body>")[2]
     references = [found.get(name, "#") for _, found in page.elements for name in ("href", "src", "xlink:href")]
     assert all(reference.startswith("#") for reference in references)
     assert len(page.figures) == 3  # two of one experiment; the other masks nothing
     assert all(len(figure["aria-label"]) > 40 for figure in page.figures)
     ids = [found["id"] for _, found in page.elements if "id" in found]
     assert len(set(ids)) == len(ids)
-    used = re.findall(r'(?:url\(#|xlink:href="#)([^)"]+)', html)
+    used = set(re.findall(r'(?:url\(#|xlink:href="#)([^")]+)', html))
     assert used
-    assert set(used) <= set(ids)
-
-
-def test_a_page_fits_a_phone_and_has_a_dark_form_with_its_figures(report):
-    html = report.html.read_text()
-    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in html
-    assert "@media (prefers-color-scheme: dark)" in html
-    assert "currentColor" in html
-    assert "#1d2430" not in html.partition("<body>")[2]
+    assert used <= set(ids)
 
 
 def test_markdown_and_csv_hold_the_same_numbers_all_commands_and_figures_with_lines_on_them(report):
@@ -158,9 +161,7 @@ def test_markdown_and_csv_hold_the_same_numbers_all_commands_and_figures_with_li
 
 def test_the_command_merges_folders_and_prints_the_table(results, report, tmp_path, capsys):
     for index, result in enumerate(results):
-        folder = tmp_path / result.name / str(index)
-        folder.mkdir(parents=True)
-        result.write(folder)
+        stored(result, tmp_path / result.name / str(index))
     main([str(tmp_path / "set"), str(tmp_path / "other"), "--output", str(tmp_path / "merged")])
     assert "better" in capsys.readouterr().out
     # the same bytes for the same results
@@ -186,7 +187,7 @@ def test_a_hostile_name_writes_no_file_elsewhere_and_no_html(record, tmp_path, c
     assert "[red]x[/red]" in printed
 
 
-def test_a_comparison_shows_its_trials_budgets_and_the_examples_on_which_predictions_differ(record, tmp_path):
+def test_a_comparison_shows_its_trials_budgets_and_the_examples_on_which_predictions_differ(record, tmp_path, capsys):
     paths = write_report([record], tmp_path)
     text = " ".join(Page(paths.html.read_text()).text.split())
     assert f"{HOSTILE} and softmax differ on 12.5% of 360 test examples" in text
@@ -196,14 +197,11 @@ def test_a_comparison_shows_its_trials_budgets_and_the_examples_on_which_predict
     assert "80% probability" in text
     assert f"{HOSTILE}, seed 7: ValueError" in text
     assert pd.read_csv(paths.csv)["budget"].tolist() == [1.0, 0.5, 1.0]
-
-
-def test_a_method_whose_tuning_chose_the_baseline_says_so_in_the_place_of_a_verdict(record, tmp_path, capsys):
     record.same_as, record.settings = {HOSTILE: "softmax"}, {HOSTILE: {}, "softmax": {}}
     print_comparison(record)
     printed = capsys.readouterr().out
-    for text in (printed, write_report([record], tmp_path).markdown.read_text()):
-        assert "tuning chose softmax" in text
+    for said in (printed, write_report([record], tmp_path).markdown.read_text()):
+        assert "tuning chose softmax" in said
     assert "undecided" not in printed.partition("Stay")[0]
 
 
@@ -220,11 +218,13 @@ def test_an_experiment_is_reported_by_its_score_and_its_baseline(result, tmp_pat
     assert "Differences are to multilabel_softmax, 4 epochs" in text
 
 
-def test_methods_with_fewer_seeds_are_compared_in_those_that_they_have(result):
+def test_seeds_that_one_side_lacks_leave_those_of_both_their_verdict(result):
     results = [result("softmax", seed, 0.8 + 0.01 * seed) for seed in range(5)]
-    results += [result("m", seed, 0.85 + 0.01 * seed + 0.001 * (seed % 2)) for seed in range(1, 5)]
+    results += [result("m", seed, 0.85 + 0.01 * seed + 0.001 * (seed % 2)) for seed in range(1, 7)]
     (record,), _ = sweep_records(results)
-    assert record.missing == [("m", 1.0, 0)]
+    (verdict,) = record.verdicts()
+    assert (verdict.seeds, verdict.word) == (4, "better")
+    assert ("m", 1.0, 0) in record.missing
 
 
 @pytest.mark.parametrize("mode", ["max", "min"])
@@ -248,16 +248,14 @@ def test_methods_beyond_the_colours_are_told_apart_by_their_markers():
     assert len(markers) == len(colors)
 
 
-def test_experiments_of_like_names_have_a_figure_each(result, tmp_path):
-    results = [result("softmax", seed, 0.8, name=name) for name in ("a/b", "a?b") for seed in range(3)]
-    write_sweep(results, tmp_path)
-    assert len(list((tmp_path / "figures").iterdir())) == 2
-
-
-def test_runs_without_validation_or_training_time_are_reported(result, tmp_path):
+def test_runs_without_validation_or_training_time_are_reported_and_experiments_of_like_names_have_a_figure_each(
+    result, tmp_path
+):
     results = [result(method, seed, 0.8, seconds=0.0, evaluations=[]) for method in ("softmax", "m") for seed in (0, 1)]
+    results += [result("softmax", seed, 0.8, name=name) for name in ("a/b", "a?b") for seed in range(3)]
     markdown = write_sweep(results, tmp_path).markdown.read_text()
     assert "| – (2 seeds in common, at least 3 are needed) | 2 |" in markdown
+    assert len(list((tmp_path / "figures").iterdir())) == 2
 
 
 def test_an_arm_whose_runs_have_all_failed_changes_no_verdict_of_the_others(record):
@@ -289,46 +287,51 @@ def test_failed_runs_and_runs_that_were_not_tested_are_listed(result, tmp_path):
         assert "Without test metrics, as made with test=false, and left out: m, seed 1." in text
 
 
-def refused(capsys, *arguments: str) -> str:
-    with pytest.raises(SystemExit) as end:
-        main(list(arguments))
-    assert end.value.code == 1
-    said = capsys.readouterr().err
-    assert said.startswith("as-lightning-report: ")
-    assert "Traceback" not in said
-    return said
+@pytest.fixture
+def refused(capsys):
+    """Call ``as-lightning-report`` with arguments that it refuses, and give the sentence."""
+
+    def refusal(*arguments: object) -> str:
+        with pytest.raises(SystemExit) as end:
+            main([str(argument) for argument in arguments])
+        assert end.value.code == 1
+        said = capsys.readouterr().err
+        assert said.startswith("as-lightning-report: ")
+        assert "Traceback" not in said
+        return said
+
+    return refusal
 
 
 @pytest.mark.parametrize(
     ("folder", "message"),
     [("missing", "there is no file and no folder"), (".", "no result.json and no runs.jsonl below")],
 )
-def test_a_folder_without_results_ends_with_a_message_that_is_not_about_the_output(tmp_path, capsys, folder, message):
-    said = refused(capsys, str(tmp_path / folder))
+def test_a_folder_without_results_ends_with_a_message_that_is_not_about_the_output(refused, tmp_path, folder, message):
+    said = refused(tmp_path / folder)
     assert message in said
     assert "--output" not in said
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", '{"format": 2, "na'], ids=["empty", "a list", "cut short"])
-def test_a_file_that_is_no_result_ends_with_its_path_and_no_traceback(tmp_path, capsys, content):
+def test_a_file_that_is_no_result_ends_with_its_path_and_no_traceback(refused, tmp_path, content):
     (tmp_path / "result.json").write_text(content)
-    said = refused(capsys, str(tmp_path))
+    said = refused(tmp_path)
     assert said.startswith(f"as-lightning-report: {tmp_path}/result.json is not a result of as-lightning: ")
 
 
 def test_an_output_that_cannot_be_written_ends_with_a_message_and_the_old_report_stays(
-    result, tmp_path, capsys, full_disk
+    result, refused, tmp_path, full_disk
 ):
-    (tmp_path / "run").mkdir()
-    result("softmax", 0, 0.8).write(tmp_path / "run")
+    stored(result("softmax", 0, 0.8), tmp_path / "run")
     (tmp_path / "file").write_text("")
-    said = refused(capsys, str(tmp_path / "run"), "--output", str(tmp_path / "file"))
+    said = refused(tmp_path / "run", "--output", tmp_path / "file")
     assert f"--output {tmp_path}/file is a file: name a folder" in said
     main([str(tmp_path / "run")])
     files = {path: path.read_bytes() for path in (tmp_path / "run" / "report").rglob("*.*")}
     result("softmax", 1, 0.8).write(tmp_path / "run")
     with full_disk():
-        assert "File too large" in refused(capsys, str(tmp_path / "run"))
+        assert "File too large" in refused(tmp_path / "run")
     assert {path: path.read_bytes() for path in (tmp_path / "run" / "report").rglob("*.*")} == files
 
 
@@ -352,27 +355,126 @@ def test_runs_without_predictions_leave_the_others_to_be_compared(record):
     assert record.examples == [("the third", {HOSTILE: 1})]
 
 
+def scaled(record, **times):
+    """The comparison with each method's scores in another unit."""
+    runs = [
+        replace(run, metrics={"accuracy": times.get(run.candidate, times["other"]) * run.metrics["accuracy"]})
+        for run in record.results
+    ]
+    return replace(record, results=runs)
+
+
 @pytest.mark.parametrize(("scale", "points"), [(1.0, "a point is 0.01"), (100.0, "in percent")])
 def test_a_metric_in_percent_has_the_verdicts_of_the_same_metric_as_a_share(record, tmp_path, scale, points):
-    shares = [row.verdict for row in findings(record).rows]
-    runs = [
-        replace(run, metrics={**run.metrics, "accuracy": scale * run.metrics["accuracy"]}) for run in record.results
+    shares, found = findings(record).rows, findings(scaled(record, other=scale)).rows
+    assert [row.verdict and row.verdict.word for row in found] == [row.verdict and row.verdict.word for row in shares]
+    assert found[1].verdict.difference == pytest.approx(shares[1].verdict.difference)
+    page = write_report([scaled(record, other=scale)], tmp_path).markdown.read_text()
+    assert f"in points ({points}; more is better)" in page
+    assert scaled(record, other=scale).mixed_units == ""
+    assert re.search(
+        r"softmax has scores of 0\..*shares and percents", scaled(record, other=100.0, softmax=1.0).mixed_units
+    )
+
+
+# --- as-lightning-report on what is no plain sweep
+
+
+@pytest.fixture
+def comparison(result, tmp_path):
+    """The folder of a finished comparison of two methods, with a run of its tuning."""
+    folder = tmp_path / "comparisons" / "digits"
+    record = ComparisonRecord("digits", "accuracy", "softmax", ["softmax", "as_softmax"], Design(looks=(3,)))
+    record.commands = ["as-lightning-compare experiment=digits"]
+    record.settings = {method: {} for method in record.candidates}
+    about = {"budget": 1.0, "epochs": 4, "settings": {}}
+    tuned = result("softmax", 1000, 0.8, metrics={}, phase="tuning", **about)
+    runs = {"tuning/softmax/trial=0,seed=1000": tuned}
+    for number, (method, seed) in enumerate((method, seed) for method in record.candidates for seed in range(3)):
+        made = result(method, seed, 0.8 + number / 100, phase="final", **about)
+        runs[run_folder(method, 1.0, seed)] = made
+        record.add(made, method, made.metrics[made.score])
+    for place, made in runs.items():
+        stored(made, folder / place)
+    record.write(folder)
+    write_report([record], folder / "report")
+    return folder
+
+
+def test_the_folder_of_a_comparison_gives_its_report_also_where_its_runs_are_in_one_file(comparison, capsys):
+    report = comparison / "report" / "report.md"
+    before = report.read_text(encoding="utf-8")
+    report.unlink()
+    main([str(comparison)])
+    assert report.read_text(encoding="utf-8") == before
+    printed = capsys.readouterr().out
+    assert "differences to softmax, 4 epochs" in printed
+    assert str(report) in printed
+    report.unlink()
+    lines = [json.dumps(asdict(run) | {"path": path}) for path, run in read_runs(comparison).items()]
+    shutil.rmtree(comparison / "runs")
+    (comparison / "runs.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    main([str(comparison)])
+    assert report.read_text(encoding="utf-8") == before
+
+
+def test_a_comparison_is_reported_whole_and_alone(comparison, refused):
+    for argument in (["--baseline", "as_softmax"], [comparison.parent]):
+        assert f"{comparison} is a comparison, which is reported whole and alone" in refused(comparison, *argument)
+    for path in (comparison.parent, comparison / "runs"):
+        assert "these are runs of comparisons: give the folder of one that has ended" in refused(path)
+    said = refused(comparison, "--mode", "min")
+    assert f"{comparison} is no table of runs, for which alone --mode can be given" in said
+
+
+def test_a_report_of_runs_without_test_metrics_alone_is_refused(result, refused, tmp_path):
+    result("softmax", 0, 0.8, metrics={}).write(tmp_path)
+    assert "has test metrics: make the runs with test=true" in refused(tmp_path)
+    assert not (tmp_path / "report").exists()
+
+
+@pytest.fixture
+def scores(tmp_path):
+    """The path of a table of two models."""
+    lines = [
+        f"{model},{run},{of * (1 + run / 1000)}" for model, of in (("small", 0.8), ("wide", 0.7)) for run in range(4)
     ]
-    found = findings(scaled := replace(record, results=runs))
-    assert [row.verdict and row.verdict.word for row in found.rows] == [verdict and verdict.word for verdict in shares]
-    assert found.rows[1].verdict.difference == pytest.approx(shares[1].difference)
-    assert f"in points ({points}; more is better)" in write_report([scaled], tmp_path).markdown.read_text()
+    (tmp_path / "scores.csv").write_text("\n".join(["model,run,test_acc", *lines]))
+    return str(tmp_path / "scores.csv")
 
 
-def test_shares_beside_percents_are_said(record):
-    def scaled(times: dict[str, float]) -> str:
-        runs = [
-            replace(run, metrics={"accuracy": times.get(run.candidate, 1.0) * run.metrics["accuracy"]})
-            for run in record.results
-        ]
-        return replace(record, results=runs).mixed_units
+def test_a_table_is_judged_without_writing_a_file_unless_a_folder_is_given(scores, tmp_path, capsys):
+    asked = [scores, "--baseline", "wide", "--columns", "method=model", "seed=run"]
+    main(asked)
+    printed = capsys.readouterr().out
+    assert "which does not say whether the candidates were tuned alike: no advice." in printed
+    assert "8 runs were read: method from model, seed from run, score from test_acc." in printed
+    assert [path.name for path in tmp_path.iterdir()] == ["scores.csv"]
+    main([*asked, "--output", str(tmp_path / "page")])
+    written = sorted(path.name for path in (tmp_path / "page").glob("*.*"))
+    assert written == ["report.csv", "report.html", "report.md", "runs.csv"]
+    capsys.readouterr()
+    main([str(tmp_path / "page" / "runs.csv"), "--baseline", "wide", "--format", "json"])
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["candidate"], found["word"], found["pairs"]) == ("small", "better", 4)
 
-    everyone = dict.fromkeys((run.candidate for run in record.results), 100.0)
-    assert scaled({}) == scaled(everyone) == ""
-    assert "softmax has scores of 0." in scaled(everyone | {"softmax": 1.0})
-    assert "shares and percents are not compared" in scaled(everyone | {"softmax": 1.0})
+
+@pytest.mark.parametrize(
+    ("form", "first"), [("json", "["), ("md", "# scores"), ("html", "<!doctype html>"), ("latex", r"\begin{tabular}")]
+)
+def test_a_format_prints_that_alone(scores, capsys, form, first):
+    main([scores, "--baseline", "wide", "--format", form])
+    printed = capsys.readouterr().out
+    assert printed.startswith(first)
+    assert "better" in printed
+
+
+def test_a_word_or_a_table_that_cannot_be_judged_fails_the_command(scores, refused):
+    main([scores, "--baseline", "wide", "--fail-if", "worse"])
+    with pytest.raises(SystemExit, match="1"):
+        main([scores, "--baseline", "small", "--fail-if", "worse"])
+    Path(scores).write_text(Path(scores).read_text().replace("0.8008", "n/a"))
+    said = refused(scores.replace("scores", "score"), "--baseline", "wide")
+    assert f"score.csv: did you mean {scores}?" in said
+    said = refused(scores, "--baseline", "wide")
+    assert f"{scores}: row 3: expected a number in the column test_acc, got 'n/a'" in said
