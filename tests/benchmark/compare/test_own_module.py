@@ -103,8 +103,8 @@ def test_a_module_of_each_form_is_compared_with_built_in_losses_and_its_own(fact
 
 def test_the_argument_of_ones_own_loss_is_tuned_in_its_range():
     losses = {"focal": (Focal, {"gamma": {"low": 0.5, "high": 5.0, "default": 2.0, "neutral": 0.0}})}
-    asked = {"losses": losses, "methods": ["softmax"], "trials": 4, "tuning_seeds": 1}
-    tuning = compare(WithCriterion, Points, **(QUICK | asked)).record.tuning
+    asked = {"losses": losses, "methods": ["softmax"], "trials": 4, "tuning_seeds": 1, "seeds": 1}
+    tuning = compare(WithCriterion, Points, **(QUICK | asked | trainer(max_epochs=1))).record.tuning
     tried = {trial.settings["gamma"] for trial in tuning["focal"] if not trial.shared}
     assert 2.0 in tried
     assert len(tried) > 1
@@ -312,7 +312,7 @@ def test_without_a_test_the_validation_split_is_scored_and_it_is_said(factory, d
     ("trainer", "budget", "epochs"),
     [
         ({"val_check_interval": 2}, 1.0, [0, 0]),
-        ({"val_check_interval": 6, "check_val_every_n_epoch": None, "max_epochs": 2}, 1.0, [1]),
+        ({"val_check_interval": 6, "check_val_every_n_epoch": None, "max_epochs": 2}, 1.0, [1, 1]),
         ({"check_val_every_n_epoch": 3, "max_epochs": 4}, 0.5, [1]),  # validated at its end
     ],
 )
@@ -430,7 +430,7 @@ def test_finished_runs_are_read_and_those_of_other_code_or_settings_are_made_ane
             made.append(1)
             return module(lr=0.01)
 
-        compare(factory, Points(), **(QUICK | {"folder": tmp_path, "seeds": 2} | changed))
+        compare(factory, Points(), **(QUICK | {"folder": tmp_path, "seeds": 2} | trainer(max_epochs=1) | changed))
         return len(made)
 
     all_runs = modules_made()
@@ -456,13 +456,14 @@ def large(lr: float = 0.01, hidden: int = 64) -> WithCriterion:
     return WithCriterion(lr, hidden)
 
 
-SEVERAL = {key: value for key, value in QUICK.items() if key not in ("methods", "replaces")} | {"trials": 2}
+SEVERAL = {key: value for key, value in QUICK.items() if key not in ("methods", "replaces")}
+SEVERAL |= {"trials": 2, "tuning_seeds": 1, "seeds": 1} | trainer(max_epochs=1)
 
 
 def test_modules_are_compared_as_they_are_in_two_processes_as_in_one(tmp_path):
     factories, found = {"small": small, "large": (large, None, {"hidden": [64, 32]})}, []
     for jobs in (1, 2):
-        record = compare(factories, Points, tuning_seeds=1, n_jobs=jobs, folder=tmp_path / str(jobs), **SEVERAL).record
+        record = compare(factories, Points, n_jobs=jobs, folder=tmp_path / str(jobs), **SEVERAL).record
         found.append([(run.candidate, run.seed, run.metrics, run.parameters) for run in record.results])
         assert (record.baseline, record.failures) == ("small", [])
         assert record.changes["large"] == {"hidden": ["4", "64"]}
