@@ -71,9 +71,6 @@ def with_method(module: Any, method: str, replaces: str | None, losses: Any = No
     return module
 
 
-# --- which losses take the place of the module's own
-
-
 @pytest.mark.parametrize(
     ("factory", "data", "replaces"),
     [
@@ -158,9 +155,6 @@ def test_a_loss_that_asks_for_class_counts_gets_those_of_the_training_data():
     assert compare(WithCriterion, Points(), **quick).record.failures == []
 
 
-# --- the learning rate
-
-
 class Rates(pl.Callback):
     """The learning rate that the optimizer of each training has."""
 
@@ -225,9 +219,6 @@ def test_a_learning_rate_that_cannot_be_tuned_is_not_and_the_reason_said(factory
     else:
         assert own.rates == {}
         assert f"The learning rate was not tuned: {reason}" in " ".join(own.notes)
-
-
-# --- what is scored
 
 
 class Falling(WithCriterion):
@@ -321,9 +312,6 @@ def test_validation_may_be_at_another_interval_than_an_epoch_or_the_budget(train
     assert [evaluation["epoch"] for evaluation in result.evaluations] == epochs
 
 
-# --- calibration and predictions: what the target is
-
-
 class Grouped(Points):
     """Batches of inputs, labels and something else."""
 
@@ -352,9 +340,6 @@ def test_without_the_target_in_the_batch_calibration_is_left_out_and_said(tmp_pa
     assert "Calibration was not measured" in " ".join(own.notes)
     assert "calibration_error" not in own.make(FINAL, tmp_path).metrics
     assert Predictions.read(tmp_path) is None
-
-
-# --- each run by itself
 
 
 def test_the_users_callbacks_and_data_are_copied_for_each_run():
@@ -445,9 +430,6 @@ def test_finished_runs_are_read_and_those_of_other_code_or_settings_are_made_ane
         compare(WithCriterion, Points(rows=150), **(QUICK | {"folder": tmp_path}))
 
 
-# --- several modules
-
-
 def small(lr: float = 0.01) -> WithCriterion:
     return WithCriterion(lr, 4)
 
@@ -491,9 +473,6 @@ def test_what_goes_on_from_run_to_run_is_refused_by_its_name():
         compare(OnShared, Points(), **QUICK)
     with pytest.raises(ValueError, match=r"losses\['counts'\].*calls goes on from run to run"):
         compare(WithCriterion, Points(), **(QUICK | {"losses": {"counts": Counts()}}))
-
-
-# --- bad input
 
 
 class SplitsAnew(Points):

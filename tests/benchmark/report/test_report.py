@@ -377,9 +377,6 @@ def test_a_metric_in_percent_has_the_verdicts_of_the_same_metric_as_a_share(reco
     )
 
 
-# --- as-lightning-report on what is no plain sweep
-
-
 @pytest.fixture
 def comparison(result, tmp_path):
     """The folder of a finished comparison of two methods, with a run of its tuning."""

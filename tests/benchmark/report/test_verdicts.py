@@ -308,9 +308,6 @@ def test_a_folder_that_is_judged_twice_as_if_planned_errs_twice_as_often_as_one_
     assert 2 * kept < refused
 
 
-# --- the error that is spent at each look
-
-
 @pytest.mark.parametrize("alpha", [0.05, 0.0125, 0.001])
 def test_two_looks_spend_half_of_the_error_each_by_the_bivariate_normal_distribution(alpha):
     levels = nominal_levels((5, 10), alpha)
