@@ -64,7 +64,7 @@ def test_every_setting_of_our_configurations_is_read(composed, choices):
 def test_every_experiment_takes_another_optimizer_and_another_model_as_they_are(composed, experiment):
     # a key of one of them that an experiment changes would reach every other that is put in its place
     for optimizer, target in (("adamw", "torch.optim.AdamW"), ("sgd", "torch.optim.SGD")):
-        group = composed(f"optimizer={optimizer}").optimizer
+        group = OmegaConf.load(config_dir() / "optimizer" / f"{optimizer}.yaml")
         chosen = composed(f"experiment={experiment}", f"optimizer={optimizer}").optimizer
         assert (chosen._target_, chosen.keys()) == (target, group.keys())
     model = composed(f"experiment={experiment}", "model=torchvision").model
