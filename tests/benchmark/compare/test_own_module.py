@@ -469,8 +469,16 @@ def test_what_goes_on_from_run_to_run_is_refused_by_its_name():
             self.calls += 1
             return F.cross_entropy(logits, target) / self.calls
 
+    first: dict[str, Any] = {}
+
+    class KeepsOptimizer(WithCriterion):
+        def configure_optimizers(self) -> Any:
+            return first.setdefault("optimizer", super().configure_optimizers())
+
     with pytest.raises(ValueError, match=r"net.* goes on from run to run"):
         compare(OnShared, Points(), **QUICK)
+    with pytest.raises(ValueError, match="Adam that configure_optimizers returned trains no parameter of this"):
+        compare(KeepsOptimizer, Points(), **QUICK)
     with pytest.raises(ValueError, match=r"losses\['counts'\].*calls goes on from run to run"):
         compare(WithCriterion, Points(), **(QUICK | {"losses": {"counts": Counts()}}))
 
