@@ -58,6 +58,13 @@ def test_characters_that_a_console_lacks_are_replaced(monkeypatch, encoding):
     assert "? ok" in finished.stdout
 
 
+def test_a_reader_that_has_read_enough_ends_a_command_without_a_stack_trace():
+    program = "import sys; sys.argv = ['x']; from as_lightning.benchmark.commands.console import compare; compare()"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+
+
 def test_every_package_that_is_named_is_one_of_the_extra_or_of_the_constraints():
     declared = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert [package for package in (*CORE.values(), *MODALITIES) if f'"{package}>=' not in declared] == []

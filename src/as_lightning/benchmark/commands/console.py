@@ -26,8 +26,10 @@ def _run(command: str, module: str) -> None:
     if missing := missing_packages():
         sys.exit(f"{command} {how_to_install(missing)}")
     try:
-        import_module(f"as_lightning.benchmark.commands.{module}").main()
-        sys.stdout.flush()
+        try:
+            import_module(f"as_lightning.benchmark.commands.{module}").main()
+        finally:
+            sys.stdout.flush()
     except BrokenPipeError:  # its reader, such as head, has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
