@@ -67,6 +67,7 @@ PAIRS: dict[str, tuple[Callable[[Any], Any], Any, Any]] = {
     "an array": (lambda value: np.full(3, value), 0.0, 1.0),
     "weights": (layer, 0, 1),
     "weights of a module with hooks, whose numbers are the process's": (hooked, 0, 1),
+    "whether weights are frozen": (lambda trained: layer(0).requires_grad_(trained), True, False),
     "a function": (Holds, torch.relu, torch.sin),
     "a bound method": (lambda value: Holds(value).loss, 1.0, 2.0),
     "what a function encloses": (enclosing, 1, 2),

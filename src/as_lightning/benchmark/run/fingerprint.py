@@ -96,9 +96,10 @@ def _text(value: Any) -> str | None:
     if isinstance(value, PLAIN) and not isinstance(value, Enum):
         return repr(value)
     if isinstance(value, Tensor):
+        frozen = " frozen" * (isinstance(value, torch.nn.Parameter) and not value.requires_grad)
         value = value.detach().cpu()
         raw = value.contiguous().reshape(-1).view(torch.uint8).numpy() if value.layout is torch.strided else None
-        return None if raw is None else f"{value.dtype} {tuple(value.shape)} {hashlib.sha256(raw).hexdigest()}"
+        return None if raw is None else f"{value.dtype} {tuple(value.shape)} {hashlib.sha256(raw).hexdigest()}{frozen}"
     if isinstance(value, np.ndarray) and value.dtype != object:
         return f"{value.dtype} {value.shape} {hashlib.sha256(np.ascontiguousarray(value).data).hexdigest()}"
     if isinstance(value, WITHOUT_STATE):
