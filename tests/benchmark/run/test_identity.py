@@ -53,6 +53,19 @@ def hooked(seed: int) -> nn.Module:
     return nn.utils.parametrizations.weight_norm(made[0]) and made
 
 
+def with_keywords(*of_hooks: bool) -> nn.Module:
+    made = layer(0)
+    for hook, with_kwargs in zip((print, sorted), of_hooks, strict=True):
+        made.register_forward_hook(hook, with_kwargs=with_kwargs)
+    return made
+
+
+def held_back(factor: float) -> nn.Module:
+    made = layer(0)
+    made[0].weight.register_hook(lambda gradient: gradient * factor)
+    return made
+
+
 def late(value: float) -> torch.Tensor:
     found = torch.zeros(5000)
     found[2500] = value
@@ -67,6 +80,9 @@ PAIRS: dict[str, tuple[Callable[[Any], Any], Any, Any]] = {
     "an array": (lambda value: np.full(3, value), 0.0, 1.0),
     "weights": (layer, 0, 1),
     "weights of a module with hooks, whose numbers are the process's": (hooked, 0, 1),
+    "which hook takes keywords": (lambda first: with_keywords(first, not first), True, False),
+    "a hook of a weight's gradient": (held_back, 0.0, 1.0),
+    "a conjugate": (lambda value: torch.tensor([value]).conj(), 1 + 2j, 1 + 3j),
     "whether weights are frozen": (lambda trained: layer(0).requires_grad_(trained), True, False),
     "a function": (Holds, torch.relu, torch.sin),
     "a bound method": (lambda value: Holds(value).loss, 1.0, 2.0),

@@ -12,6 +12,7 @@ import secrets
 import sys
 import sysconfig
 import types
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sized
 from enum import Enum
 from pathlib import PurePath
@@ -97,9 +98,11 @@ def _text(value: Any) -> str | None:
         return repr(value)
     if isinstance(value, Tensor):
         frozen = " frozen" * (isinstance(value, torch.nn.Parameter) and not value.requires_grad)
-        value = value.detach().cpu()
-        raw = value.contiguous().reshape(-1).view(torch.uint8).numpy() if value.layout is torch.strided else None
-        return None if raw is None else f"{value.dtype} {tuple(value.shape)} {hashlib.sha256(raw).hexdigest()}{frozen}"
+        if value.layout is not torch.strided or _hooks_of(value):
+            return None
+        value = value.detach().cpu().resolve_conj().resolve_neg()
+        raw = value.contiguous().reshape(-1).view(torch.uint8).numpy()
+        return f"{value.dtype} {tuple(value.shape)} {hashlib.sha256(raw).hexdigest()}{frozen}"
     if isinstance(value, np.ndarray) and value.dtype != object:
         return f"{value.dtype} {value.shape} {hashlib.sha256(np.ascontiguousarray(value).data).hexdigest()}"
     if isinstance(value, WITHOUT_STATE):
@@ -120,7 +123,8 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, np.ndarray):
         yield "values", value.tolist()
     elif isinstance(value, Tensor):
-        yield "dense", value.to_dense()
+        yield "dense", value.detach().to_dense()
+        yield "hooks", _hooks_of(value)
     elif isinstance(value, functools.partial):
         yield from [("function", value.func), ("arguments", value.args), ("keywords", value.keywords)]
     elif isinstance(value, types.MethodType):
@@ -150,10 +154,17 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
         yield "pickled", pickle.dumps(value)
 
 
+def _hooks_of(value: Tensor) -> list[Any]:
+    """The hooks of a tensor's gradient."""
+    kinds = (value._backward_hooks, getattr(value, "_post_accumulate_grad_hooks", None))
+    return [hook for kind in kinds for hook in (kind or {}).values()]
+
+
 def _state(value: Any) -> Any:
     if isinstance(value, torch.nn.Module):  # its hooks are numbered in the order of the process
-        hooks = {name: [*part.values()] for name, part in vars(value).items() if "_hooks" in name and part}
-        return vars(value) | hooks
+        hooks = {name: part for name, part in vars(value).items() if "_hooks" in name and type(part) is OrderedDict}
+        places = {key: place for place, key in enumerate(sorted({key for part in hooks.values() for key in part}))}
+        return vars(value) | {n: {places[key]: hook for key, hook in part.items()} for n, part in hooks.items()}
     return value.__getstate__() if hasattr(value, "__getstate__") else vars(value)
 
 
