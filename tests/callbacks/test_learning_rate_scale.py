@@ -96,20 +96,12 @@ def test_weights_and_rates_equal_the_hand_written_loop(lr_scale: str, build: Any
     assert same_weights(module, by_hand(TwoGroups(build, **arguments), speed, lr_scale))
 
 
-POLICIES = {"sqrt": MaskingPolicy(max_steps=4), "none": AccumulationSchedule(SCHEDULE)}
-
-
-@pytest.mark.parametrize("scale", sorted(POLICIES))
-def test_unless_it_is_said_as_speed_scales_by_the_square_root_and_other_policies_do_not(scale: str) -> None:
-    module = TwoGroups(gamma=0.97)
-    speed = fit(module, "auto", policy=POLICIES[scale])
-    assert max(window.length for window in speed.history) == 4
-    assert same_weights(module, by_hand(TwoGroups(gamma=0.97), speed, scale))
+AS_SPEED = MaskingPolicy(max_steps=4)
 
 
 @pytest.mark.parametrize("saved", ["sqrt", "none", "of 0.2"])
 def test_a_resumed_run_keeps_the_scale_that_it_had_unless_it_is_said(saved: str, tmp_path: Path) -> None:
-    policy, data = POLICIES["sqrt"], batches_of(BATCHES, dtype=torch.float64)
+    policy, data = AS_SPEED, batches_of(BATCHES, dtype=torch.float64)
     scale = "none" if saved == "of 0.2" else saved
     whole = TwoGroups(gamma=0.97)
     fit(whole, scale, policy=policy, loader=StatefulLoader(data), callbacks=[SavesEveryBatch(tmp_path)])
@@ -133,15 +125,7 @@ class WithoutRate(TwoGroups):
 
 def test_an_optimizer_without_a_learning_rate_is_refused_before_the_first_step() -> None:
     with pytest.raises(MisconfigurationException, match="AdamW is no optimizer of torch with a learning rate: set"):
-        fit(WithoutRate(gamma=0.97), "auto", policy=POLICIES["sqrt"])
-
-
-def test_rates_that_are_tensors_are_scaled_in_place_and_put_back() -> None:
-    module, plain = TwoGroups(gamma=0.97, tensor_rates=True), TwoGroups(gamma=0.97)
-    fit(module, "sqrt")
-    fit(plain, "sqrt")
-    for trained, expected in zip(module.parameters(), plain.parameters(), strict=True):
-        torch.testing.assert_close(trained, expected, rtol=1e-4, atol=1e-6)  # the rates are float32 tensors
+        fit(WithoutRate(gamma=0.97), "auto", policy=AS_SPEED)
 
 
 class Watches(pl.Callback):
@@ -150,16 +134,6 @@ class Watches(pl.Callback):
 
     def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
         self.rates.append([group["lr"] for group in trainer.optimizers[0].param_groups])
-
-
-def test_the_log_shows_the_steps_and_the_rates_that_were_used() -> None:
-    logger = KeepsRows()
-    speed = fit(TwoGroups(gamma=0.97), "sqrt", logger=logger, log_every_n_steps=1)
-    assert [row["accumulation/steps"] for row in logger.rows] == [window.length for window in speed.history]
-    for i, (row, window) in enumerate(zip(logger.rows, speed.history, strict=True)):
-        factor = 0.97 ** sum(before.length for before in speed.history[:i]) * math.sqrt(window.length)
-        rates = row["accumulation/lr/pg1"], row["accumulation/lr/pg2"]
-        assert rates == pytest.approx((0.01 * factor, 0.03 * factor))
 
 
 def test_without_a_scale_no_rate_is_logged() -> None:
@@ -196,10 +170,11 @@ class SetsBeforeTheBatch(SetsRates):
 
 
 @pytest.mark.parametrize("kind", [SetsInTrainingStep, SetsBeforeTheStep, SetsBeforeTheBatch])
-def test_rates_that_are_set_inside_a_step_are_scaled_too(kind: type[SetsRates]) -> None:
+def test_rates_that_are_set_inside_a_step_are_scaled_too_and_logged_as_used(kind: type[SetsRates]) -> None:
     logger, module, watches = KeepsRows(), kind(gamma=1.0), Watches()
     speed = fit(module, "sqrt", logger=logger, log_every_n_steps=1, callbacks=[watches])
     warm = [min(1.0, (step + 1) / 6) for step in range(len(speed.history))]
+    assert [row["accumulation/steps"] for row in logger.rows] == [window.length for window in speed.history]
     used = [(row["accumulation/lr/pg1"], row["accumulation/lr/pg2"]) for row in logger.rows]
     for rates, of, window in zip(used, warm, speed.history, strict=True):
         factor = of * math.sqrt(window.length)
@@ -239,32 +214,38 @@ class CallsBase(TwoGroups):
         return optimizer, self.build(optimizer, **self.build_arguments)
 
 
-def test_an_optimizer_whose_step_calls_that_of_its_base_class_is_scaled_once() -> None:
-    plain, derived = TwoGroups(gamma=0.97), CallsBase(gamma=0.97)
+class Exchanges(pl.Callback):
+    """Another optimizer takes the place of the first."""
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        if trainer.current_epoch == 1:
+            before = trainer.optimizers[0]
+            after = torch.optim.AdamW(before.param_groups)
+            after.load_state_dict(before.state_dict())
+            trainer.optimizers = [after]
+            for config in trainer.lr_scheduler_configs:
+                config.scheduler.optimizer = after
+
+
+@pytest.mark.parametrize(
+    ("make", "callbacks", "tolerance"),
+    [
+        (CallsBase, [], 0.0),
+        (TwoGroups, [Exchanges()], 0.0),
+        (lambda gamma: TwoGroups(gamma=gamma, tensor_rates=True), [], 1e-4),  # these are of float32
+    ],
+    ids=["its step calls that of its base class", "takes the place of another", "rates that are tensors"],
+)
+def test_an_optimizer_of_another_kind_is_scaled_once_and_its_rates_put_back(
+    make: Any, callbacks: list[pl.Callback], tolerance: float
+) -> None:
+    plain, other = TwoGroups(gamma=0.97), make(gamma=0.97)
     fit(plain, "linear")
-    fit(derived, "linear")
-    assert same_weights(plain, derived)
-    assert [group["lr"] for group in derived.optimizers().param_groups] == [  # type: ignore[union-attr]
-        group["lr"]
-        for group in plain.optimizers().param_groups  # type: ignore[union-attr]
-    ]
-
-
-def test_an_optimizer_that_takes_the_place_of_another_is_scaled_as_it_was() -> None:
-    class Exchanges(pl.Callback):
-        def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
-            if trainer.current_epoch == 1:
-                before = trainer.optimizers[0]
-                after = torch.optim.AdamW(before.param_groups)
-                after.load_state_dict(before.state_dict())
-                trainer.optimizers = [after]
-                for config in trainer.lr_scheduler_configs:
-                    config.scheduler.optimizer = after
-
-    plain, exchanged = TwoGroups(gamma=0.97), TwoGroups(gamma=0.97)
-    fit(plain, "linear")
-    fit(exchanged, "linear", callbacks=[Exchanges()])
-    assert same_weights(plain, exchanged)
+    fit(other, "linear", callbacks=callbacks)
+    for trained, expected in zip(other.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(trained, expected, rtol=tolerance, atol=tolerance / 100)
+    rates = [[float(group["lr"]) for group in module.optimizers().param_groups] for module in (other, plain)]
+    assert rates[0] == pytest.approx(rates[1], rel=tolerance)
 
 
 class Overflows(TwoGroups):
