@@ -132,13 +132,10 @@ def test_a_batch_without_items_adds_nothing_although_its_loss_is_not_a_number(
 
 @pytest.mark.filterwarnings("ignore:.training_step. returned .None.")
 def test_a_training_step_that_returns_none_adds_neither_gradient_nor_items() -> None:
-    batches = token_batches(COUNTS)
-    module = SkipsBatches()
+    batches, module = token_batches(COUNTS), SkipsBatches()
     speed = fit(module, by_items(), batches)
-    left = [
-        (inputs, torch.full_like(target, -100) if index in module.skipped else target)
-        for index, (inputs, target) in enumerate(batches)
-    ]
+    ignored = [(inputs, torch.full_like(target, -100)) for inputs, target in batches]
+    left = [(ignored if index in module.skipped else batches)[index] for index in range(len(batches))]
     assert speed.history[0].items == 17 + 1
     assert distance(module, on_large_batches(Tagger(), left, speed)) < 1e-12
 
@@ -171,65 +168,49 @@ class Autocast(Tagger):
             return super().losses(window)
 
 
-@pytest.mark.parametrize(
-    ("make", "arguments"),
-    [
-        (SumTagger, {"loss_is": "sum"}),
-        (CountsItself, {"items": "module"}),
-        (lambda: Autocast(torch.bfloat16), {}),
-        (lambda: Autocast(torch.float16), {}),
-    ],
-    ids=["sums", "the module's items", "bfloat16", "float16"],
-)
-def test_other_losses_items_and_precisions_step_as_one_large_batch(make: Any, arguments: dict[str, Any]) -> None:
-    batches = token_batches((*COUNTS[:3], 0, *COUNTS[3:]))
-    module = make()
-    speed = fit(module, by_items(**arguments), batches, gradient_clip_val=0.2)
-    assert distance(module, on_large_batches(make(), batches, speed, clip_norm=0.2)) < 1e-12
+class Weighted(Tagger):
+    """A mean that class weights weigh: its items are their sum, which is no whole number."""
 
-
-def test_items_may_be_weights_that_are_no_whole_numbers() -> None:
-    """A mean that class weights weigh has their sum for its items."""
     weight = torch.linspace(0.2, 3.0, 5, dtype=torch.float64)
 
-    class Weighted(Tagger):
-        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-            logits = self.net(batch[0]).flatten(0, 1)
-            return torch.nn.functional.cross_entropy(logits, batch[1].flatten(), weight=weight)
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        logits = self.net(batch[0]).flatten(0, 1)
+        return torch.nn.functional.cross_entropy(logits, batch[1].flatten(), weight=self.weight)
 
-    def weight_in(batch: Any) -> Tensor:
-        target = batch[1][batch[1] != -100]
-        return weight[target].sum()
+    def items_in_batch(self, batch: Any) -> Tensor:
+        return self.weight[batch[1][batch[1] != -100]].sum()
 
-    batches = token_batches(COUNTS)
-    module, reference = Weighted(), Weighted()
-    speed = fit(module, by_items(items=weight_in), batches)
-    optimizer = reference.configure_optimizers()
-    for window in speed.history:
-        optimizer.zero_grad()
-        parts = batches[window.batch : window.batch + window.length]
-        reference.training_step(tuple(map(torch.cat, zip(*parts, strict=True))), 0).backward()
-        optimizer.step()
-    assert distance(module, reference) < 1e-12
+    def losses(self, window: list[Any]) -> Tensor:
+        return self.training_step(tuple(map(torch.cat, zip(*window, strict=True))), 0)
 
 
-class SmallScaler(torch.amp.GradScaler):
-    """A scaler on the CPU, whose scale grows every few steps."""
-
-    def __init__(self) -> None:
-        super().__init__("cpu", init_scale=2.0**8, growth_interval=3)
+def with_a_scaler() -> MixedPrecision:
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8, growth_interval=3)  # its scale grows every few steps
+    plugin = MixedPrecision("16-mixed", "cpu", scaler)
+    plugin.autocast_context_manager = lambda: torch.autocast("cpu", enabled=False)  # type: ignore[assignment, method-assign]
+    return plugin
 
 
 @pytest.mark.parametrize("clip", [None, 0.05])
-def test_with_a_gradient_scaler_the_clip_sees_the_mean_over_the_items(clip: float | None) -> None:
-    batches = token_batches((3, 0, 17, 1, 24, 8, 24, 2))
-    scaler = SmallScaler()
-    plugin = MixedPrecision("16-mixed", "cpu", scaler)
-    plugin.autocast_context_manager = lambda: torch.autocast("cpu", enabled=False)  # type: ignore[assignment, method-assign]
-    module = Tagger()
-    speed = fit(module, by_items(), batches, plugins=[plugin], gradient_clip_val=clip)
-    assert scaler.get_scale() > 2.0**8
-    assert distance(module, on_large_batches(Tagger(), batches, speed, clip_norm=clip)) < 1e-12
+@pytest.mark.parametrize(
+    ("make", "arguments", "plugins"),
+    [
+        (SumTagger, {"loss_is": "sum"}, list),
+        (CountsItself, {"items": "module"}, list),
+        (Weighted, {"items": "module"}, list),
+        (lambda: Autocast(torch.bfloat16), {}, list),
+        (lambda: Autocast(torch.float16), {}, list),
+        (Tagger, {}, lambda: [with_a_scaler()]),
+    ],
+    ids=["sums", "the module's items", "weights", "bfloat16", "float16", "scaled gradients"],
+)
+def test_other_losses_items_and_precisions_step_as_one_large_batch(
+    make: Any, arguments: dict[str, Any], plugins: Any, clip: float | None
+) -> None:
+    batches = token_batches((*COUNTS[:3], 0, *COUNTS[3:]))
+    module = make()
+    speed = fit(module, by_items(**arguments), batches, gradient_clip_val=clip, plugins=plugins())
+    assert distance(module, on_large_batches(make(), batches, speed, clip_norm=clip)) < 1e-12
 
 
 def test_16_mixed_with_its_scaler_is_near_one_large_batch_and_stays_in_range() -> None:
@@ -275,23 +256,6 @@ def test_batches_of_equal_size_cost_no_pass_over_the_gradients(
     assert len(multiplied) == 1
 
 
-@pytest.mark.parametrize(
-    ("items", "message"),
-    [
-        (lambda batch: -1, "items of batch 0 must be a finite number of at least 0, got -1"),
-        (lambda batch: float("nan"), "got nan"),
-        (lambda batch: torch.tensor(float("inf")), "got inf"),
-        (lambda batch: None, "got None"),
-        (lambda batch: batch[1] != -100, "got tensor"),
-    ],
-)
-def test_items_that_are_no_number_of_items_are_refused_before_the_step(items: Any, message: str) -> None:
-    module = Tagger()
-    with pytest.raises((TypeError, ValueError), match=message):
-        fit(module, by_items(items=items), token_batches(COUNTS))
-    assert distance(module, Tagger()) == 0
-
-
 class EachItem(Tagger):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         return self.losses([batch])
@@ -299,11 +263,23 @@ class EachItem(Tagger):
 
 @pytest.mark.parametrize(
     ("make", "items", "message"),
-    [(EachItem, tokens_in, r"shape \(3,\), which is neither"), (Tagger, "module", r"Say it with items=lambda batch")],
+    [
+        (Tagger, lambda batch: -1, "items of batch 0 must be a finite number of at least 0, got -1"),
+        (Tagger, lambda batch: float("nan"), "got nan"),
+        (Tagger, lambda batch: torch.tensor(float("inf")), "got inf"),
+        (Tagger, lambda batch: None, "got None"),
+        (Tagger, lambda batch: batch[1] != -100, "got tensor"),
+        (Tagger, "module", r"Say it with items=lambda batch"),
+        (EachItem, tokens_in, r"shape \(3,\), which is neither"),
+    ],
 )
-def test_a_loss_that_is_neither_mean_nor_sum_or_no_items_are_refused(make: Any, items: Any, message: str) -> None:
-    with pytest.raises(MisconfigurationException, match=message):
-        fit(make(), by_items(items=items), token_batches(COUNTS))
+def test_items_that_are_no_number_and_a_loss_that_is_neither_mean_nor_sum_are_refused_before_the_step(
+    make: Any, items: Any, message: str
+) -> None:
+    module = make()
+    with pytest.raises((TypeError, ValueError, MisconfigurationException), match=message):
+        fit(module, by_items(items=items), token_batches(COUNTS))
+    assert distance(module, Tagger()) == 0
 
 
 class TwoTasks(MaskedTagger):
