@@ -224,11 +224,15 @@ def test_a_test_measures_at_the_temperature_of_the_checkpoint(
     assert not first._forward_hooks
 
 
-@pytest.mark.parametrize("kind", [Plain, Masked])
-def test_weights_that_are_set_after_training_are_not_measured_at_its_temperature(kind: type, tmp_path: Path) -> None:
-    module = kind()
-    trainer = fitted(module, TemperatureScaling(), tmp_path)
-    module.load_state_dict(kind.load_from_checkpoint(tmp_path / "epoch=0.ckpt").state_dict())
+@pytest.mark.parametrize(("kind", "same_module"), [(Plain, True), (Masked, True), (Plain, False)])
+def test_other_weights_are_not_measured_at_the_temperature_of_the_trained_ones(
+    kind: type, same_module: bool, tmp_path: Path
+) -> None:
+    trained = kind()
+    trainer = fitted(trained, TemperatureScaling(), tmp_path)
+    module = other = kind.load_from_checkpoint(tmp_path / "epoch=0.ckpt")
+    if same_module:
+        (module := trained).load_state_dict(other.state_dict())
     with pytest.warns(UserWarning, match=f"no temperature is fitted for the weights of {kind.__name__}"):
         (metrics,) = trainer.test(module, loader(), verbose=False)
     assert metrics["test/nll_scaled"] == metrics["test/nll_unscaled"]
@@ -271,15 +275,6 @@ def test_logits_that_are_nan_leave_no_temperature(tmp_path: Path) -> None:
     assert validations == [True, False, False]  # one an epoch, and none more
     assert module.as_softmax_temperature is callback.temperature is None
     assert callback.predict_proba(torch.randn(2, 3)).isfinite().all()
-
-
-def test_a_module_without_the_mixin_is_not_measured_at_the_temperature_of_other_weights(tmp_path: Path) -> None:
-    callback, module = TemperatureScaling(), Plain()
-    trainer = fitted(module, callback, tmp_path, save_weights_only=True)
-    other = Plain.load_from_checkpoint(tmp_path / "epoch=0.ckpt")
-    with pytest.warns(UserWarning, match="no temperature is fitted for the weights of Plain"):
-        (metrics,) = trainer.test(other, loader(), verbose=False)
-    assert metrics["test/nll_scaled"] == metrics["test/nll_unscaled"]
 
 
 @pytest.mark.parametrize("same_module", [False, True])
@@ -347,11 +342,6 @@ def test_of_several_loaders_the_chosen_one_is_fitted_and_measured(index: int, tm
     assert float(callback.diagrams["scaled"].predictions.sum()) == len(target)
 
 
-def test_a_loader_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
-    with pytest.raises(MisconfigurationException, match=r"dataloader_idx=2\).* 2 loaders: choose one of 0 to 1"):
-        fitted(TwoTasks(), TemperatureScaling(dataloader_idx=2), tmp_path, val_dataloaders=[loader(), loader()])
-
-
 def test_predict_proba_divides_by_the_temperature_and_warns_once_where_there_is_none(tmp_path: Path) -> None:
     module, callback, logits = Masked(), TemperatureScaling(), torch.randn(3, 3)
     with pytest.warns(UserWarning, match="no temperature is fitted for the weights of Masked") as warned:
@@ -406,26 +396,41 @@ class WithoutForward(Plain):
         self.log("val/loss", self.loss(self.net(batch[0]), batch[1]))
 
 
-def test_a_module_that_does_not_call_its_forward_is_refused_with_the_ways_out(tmp_path: Path) -> None:
-    with pytest.raises(MisconfigurationException, match=r"found no logits.*validation_logits\(batch\)"):
-        fitted(WithoutForward(), TemperatureScaling(), tmp_path)
+class WithHook(WithoutForward):
+    def validation_logits(self, batch):
+        return self.net(batch[0]), batch[1]
 
 
-def test_logits_may_come_from_a_function_or_a_method_of_the_module(tmp_path: Path) -> None:
-    class WithHook(WithoutForward):
-        def validation_logits(self, batch):
-            return self.net(batch[0]), batch[1]
+class Output(dict):
+    @property
+    def logits(self):
+        return self["logits"]
 
-    temperatures = []
-    for module, callback in (
-        (Plain(), TemperatureScaling()),
-        (WithHook(), TemperatureScaling()),
-        (WithoutForward(), TemperatureScaling(logits=lambda module, batch: (module.net(batch[0]), batch[1]))),
-    ):
-        module.load_state_dict({"net.weight": torch.eye(3, 4), "net.bias": torch.zeros(3)})
-        fitted(module, callback, tmp_path)
-        temperatures.append(callback.temperature)
-    assert temperatures == pytest.approx([temperatures[0]] * 3)
+
+class Mapped(Plain):
+    """Takes batches that are mappings; its output has the logits."""
+
+    def forward(self, inputs):
+        return Output(logits=self.net(inputs))
+
+    def training_step(self, batch, batch_idx):
+        return F.cross_entropy(self(batch["inputs"]).logits, batch["labels"])
+
+    def validation_step(self, batch, batch_idx):
+        self(batch["inputs"])
+
+
+@pytest.mark.parametrize("make", [Plain, WithHook, WithoutForward, Mapped])
+def test_logits_may_come_from_a_function_a_method_of_the_module_or_an_output(make: Any, tmp_path: Path) -> None:
+    module, data = make(), loader()
+    callback = TemperatureScaling()
+    if make is WithoutForward:
+        callback = TemperatureScaling(logits=lambda module, batch: (module.net(batch[0]), batch[1]))
+    elif make is Mapped:
+        data = DataLoader([dict(zip(("inputs", "labels"), row, strict=True)) for row in data.dataset], batch_size=16)
+    fitted(module, callback, tmp_path, train_dataloaders=data, val_dataloaders=data)
+    inputs, target = all_of(loader())
+    assert callback.temperature == pytest.approx(fit_temperature(module.net(inputs).detach(), target), rel=1e-4)
 
 
 def test_the_logits_of_a_hugging_face_model_are_found_whose_loss_is_replaced(tmp_path: Path) -> None:
@@ -454,40 +459,35 @@ def test_the_logits_of_a_hugging_face_model_are_found_whose_loss_is_replaced(tmp
     assert not {type(hook).__name__ for hook in module.model._forward_hooks.values()} - {"LossOfLabels"}
 
 
-def test_logits_that_do_not_fit_their_target_are_refused(tmp_path: Path) -> None:
-    classes_first = TemperatureScaling(logits=lambda module, batch: (module.net(batch[0]).movedim(-1, 1), batch[1]))
-    data = loader("token")
-    with pytest.raises(MisconfigurationException, match="classes last"):
-        fitted(Plain(), classes_first, tmp_path, train_dataloaders=data, val_dataloaders=data)
+@pytest.mark.parametrize(
+    ("make", "callback", "data", "message"),
+    [
+        (
+            TwoTasks,
+            TemperatureScaling(dataloader_idx=2),
+            [loader(), loader()],
+            r"dataloader_idx=2\).* 2 loaders: choose one of 0 to 1",
+        ),
+        (WithoutForward, TemperatureScaling(), loader(), r"found no logits.*validation_logits\(batch\)"),
+        (
+            Plain,
+            TemperatureScaling(logits=lambda module, batch: (module.net(batch[0]).movedim(-1, 1), batch[1])),
+            loader("token"),
+            "classes last",
+        ),
+    ],
+    ids=["a loader that is not there", "no call of forward", "classes first"],
+)
+def test_what_has_no_logits_that_fit_a_target_is_refused_with_the_ways_out(
+    make: Any, callback: TemperatureScaling, data: Any, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(MisconfigurationException, match=message):
+        fitted(make(), callback, tmp_path, val_dataloaders=data)
 
 
 def test_a_negative_prior_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="prior_samples must be a number of at least 0, got -1"):
         TemperatureScaling(prior_samples=-1)
-
-
-def test_a_module_that_returns_an_output_with_logits_and_a_mapping_batch(tmp_path: Path) -> None:
-    class Output(dict):
-        @property
-        def logits(self):
-            return self["logits"]
-
-    class Mapped(Plain):
-        def forward(self, inputs):
-            return Output(logits=self.net(inputs))
-
-        def training_step(self, batch, batch_idx):
-            return F.cross_entropy(self(batch["inputs"]).logits, batch["labels"])
-
-        def validation_step(self, batch, batch_idx):
-            self(batch["inputs"])
-
-    rows = [dict(zip(("inputs", "labels"), row, strict=True)) for row in loader().dataset]
-    data, callback = DataLoader(rows, batch_size=16), TemperatureScaling()
-    module = Mapped()
-    fitted(module, callback, tmp_path, train_dataloaders=data, val_dataloaders=data)
-    inputs, target = all_of(loader())
-    assert callback.temperature == pytest.approx(fit_temperature(module.net(inputs).detach(), target), rel=1e-4)
 
 
 def test_a_training_without_validation_data_warns_that_no_temperature_was_fitted(tmp_path: Path) -> None:
