@@ -78,19 +78,19 @@ def test_the_counts_are_those_of_all_validation_samples_at_no_second_forward_pas
         assert "margin/share_above_delta" not in logged
 
 
-def test_the_share_above_the_margin_is_that_of_training_also_where_softmax_is_the_loss_of_validation():
-    class ValidatedBySoftmax(Masked):
-        as_softmax_validation = "softmax"
-
-    model = ValidatedBySoftmax(delta=0.05)
-    logged = fit(model, MarginHistogram()).callback_metrics
-    leads = torch.cat(model.leads[1:])
-    assert float(logged["margin/share_above_delta"]) == pytest.approx(float((leads > 0.05).float().mean()))
+class ValidatedBySoftmax(Masked):
+    as_softmax_validation = "softmax"
 
 
-def test_the_share_above_the_margin_is_logged_for_a_loss_module_without_the_mixin():
-    model = Plain()
-    model.criterion = ASSoftmaxLoss(delta=0.05)
+def with_a_loss_module(delta):
+    module = Plain()
+    module.criterion = ASSoftmaxLoss(delta=delta)
+    return module
+
+
+@pytest.mark.parametrize("make", [ValidatedBySoftmax, with_a_loss_module])
+def test_the_share_above_the_margin_is_that_of_the_loss_of_training(make):
+    model = make(delta=0.05)
     logged = fit(model, MarginHistogram()).callback_metrics
     leads = torch.cat(model.leads[1:])
     assert float(logged["margin/share_above_delta"]) == pytest.approx(float((leads > 0.05).float().mean()))
@@ -121,14 +121,14 @@ def test_logits_of_one_class_are_refused(shape):
         fit(Plain(), MarginHistogram(logits=one_class))
 
 
-@pytest.mark.parametrize("index", [0, 1])
-def test_of_several_validation_loaders_the_chosen_one_is_counted(index):
-    loaders = [LOADER, DataLoader(TensorDataset(INPUTS[:20], TARGET[:20]), batch_size=8)]
-    histogram = MarginHistogram(dataloader_idx=index)
-    fit(TwoLoaders(), histogram, validation=loaders)
-    assert int(histogram.counts.sum()) == [50, 20][index]
-    fit(Plain(), histogram, validation=None)  # a second training starts without the counts of the first
+def test_a_second_training_starts_without_the_counts_of_the_first():
+    fit(Plain(), histogram := MarginHistogram())
+    assert int(histogram.counts.sum()) == 50
+    fit(Plain(), histogram, validation=None)
     assert histogram.counts is None
+
+
+def test_bins_below_one_are_refused():
     with pytest.raises(ValueError, match="bins must be an integer of at least 1, got 0"):
         MarginHistogram(bins=0)
 
