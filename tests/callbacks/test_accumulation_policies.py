@@ -210,22 +210,30 @@ def test_every_window_decides_by_the_formula(scale: float, monotone: bool, max_s
     assert wanted_after(counts, **options) == expected
 
 
-def test_a_decision_for_several_windows_is_taken_on_all_their_samples() -> None:
-    counts = [(8, 8), (0, 24), (30, 32), (31, 32), (0, 1), (0, 1)]
-    wanted = wanted_after(counts, update_every=2, monotone=False)
-    # 8 of 32 masked: 32 / 24 rounds to 1; 61 of 64 masked: as many as allowed, one more
-    assert wanted == [1, 1, 1, 1, 2, 2]
-
-
-@pytest.mark.parametrize("update_every", [1, 2])
-def test_nothing_changes_before_the_warm_up_windows(update_every: int) -> None:
-    wanted = wanted_after([(8, 8)] * 9, warmup_windows=4, update_every=update_every)
-    assert wanted == {1: [1, 1, 1, 1, 2, 3, 4, 4, 4], 2: [1, 1, 1, 1, 2, 2, 3, 3, 4]}[update_every]
-
-
-def test_the_first_decision_after_the_warm_up_looks_at_its_last_windows_only() -> None:
-    counts = [(0, 1000)] * 3 + [(7, 8)] * 2
-    assert wanted_after(counts, warmup_windows=4)[-1] == 2
+@pytest.mark.parametrize(
+    ("arguments", "counts", "wanted"),
+    [
+        # 8 of 32 masked: 32 / 24 rounds to 1; 61 of 64 masked: as many as allowed, one more
+        (
+            {"update_every": 2, "monotone": False},
+            [(8, 8), (0, 24), (30, 32), (31, 32), (0, 1), (0, 1)],
+            [1, 1, 1, 1, 2, 2],
+        ),
+        ({"warmup_windows": 4}, [(8, 8)] * 9, [1, 1, 1, 1, 2, 3, 4, 4, 4]),
+        ({"warmup_windows": 4, "update_every": 2}, [(8, 8)] * 9, [1, 1, 1, 1, 2, 2, 3, 3, 4]),
+        ({"warmup_windows": 4}, [(0, 1000)] * 3 + [(7, 8)] * 2, [1, 1, 1, 1, 2]),
+    ],
+    ids=[
+        "all samples of several windows",
+        "warm-up",
+        "warm-up, and several windows",
+        "the warm-up's last window alone",
+    ],
+)
+def test_a_decision_is_taken_after_the_warm_up_on_all_samples_of_its_windows(
+    arguments: dict[str, Any], counts: list[tuple[int, int]], wanted: list[int]
+) -> None:
+    assert wanted_after(counts, **arguments) == wanted
 
 
 class WithLossModule(ScriptedMasking):
