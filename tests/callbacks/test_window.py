@@ -21,11 +21,3 @@ def test_an_aligned_window_is_the_longest_that_lightning_treats_as_one(
     assert all((batch + i) % length != 0 for i in range(1, length))  # and not inside
     assert (batch + length) % length == 0  # stepped after its last batch
     assert all((batch + i + 1) % length != 0 for i in range(length - 1))  # and not before
-
-
-@given(batches=st.integers(1, 200), wanted=st.integers(1, 64))
-def test_aligned_windows_end_where_the_epoch_ends(batches: int, wanted: int) -> None:
-    batch = 0
-    while batch < batches:
-        batch += aligned_window(batch, wanted, batches - batch)
-    assert batch == batches
