@@ -170,15 +170,6 @@ def test_a_loss_that_is_exchanged_between_two_fits_is_found_again() -> None:
         quiet_trainer(max_epochs=1, callbacks=[MaskingMonitor()]).fit(module, data)
 
 
-def test_a_loss_that_training_does_not_call_is_refused() -> None:
-    class Forgets(Plain):
-        def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-            return nn.functional.cross_entropy(self.net(batch[0]), batch[1])
-
-    with pytest.raises(MisconfigurationException, match="has not called its ASSoftmaxLoss"):
-        quiet_trainer(max_epochs=1, callbacks=[MaskingMonitor()]).fit(Forgets(ASSoftmaxLoss()), loader_of(batches()))
-
-
 @pytest.mark.parametrize("make", [lambda: Plain(ASSoftmaxLoss(0.2)), lambda: Mixed(nn.CrossEntropyLoss(), delta=0.2)])
 def test_the_progress_bar_shows_the_share_of_masked_samples(make: Callable[[], Plain], capsys: Any) -> None:
     trainer = quiet_trainer(max_epochs=6, callbacks=[monitor := MaskingMonitor()], enable_progress_bar=True)
