@@ -31,6 +31,7 @@ def test_tables_of_any_shape_unit_type_and_names_are_judged_alike():
     roles = {"method": "kind", "seed": "number", "score": "how good"}
     for found in (
         judged(WIDE),
+        judged(WIDE.set_index("seed")),
         judged(LONG.assign(accuracy=LONG["accuracy"] / 100)),
         judged(LONG.assign(accuracy=100 - LONG["accuracy"]), mode="min", unit="percent"),
         judged(LONG.astype(str)),
@@ -85,6 +86,12 @@ def test_each_group_has_its_verdict_and_three_or_more_one_of_their_means():
 WANDB = "Name,Agent,State,Notes,User,Tags,Created,Runtime,Sweep,lr,optimizer,seed,test/accuracy\n"
 MLFLOW_PAGE = "Start Time,Duration,Run ID,Name,Source Type,Source Name,User,Status,optimizer,seed,accuracy\n"
 MLFLOW_FRAME = "run_id,experiment_id,status,artifact_uri,start_time,end_time,metrics.acc,params.optimizer,params.seed\n"
+
+
+def test_groups_and_seeds_of_the_index_as_pivot_leaves_them_are_those_of_columns():
+    runs = pd.concat([LONG, LONG.assign(accuracy=LONG["accuracy"] - 20)], keys=["a", "b"], names=["dataset", None])
+    wide = runs.reset_index("dataset").pivot(index=["dataset", "seed"], columns="method", values="accuracy")
+    pd.testing.assert_frame_equal(judged(wide), judged(wide.reset_index()))
 
 
 @pytest.mark.parametrize(
