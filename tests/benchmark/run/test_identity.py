@@ -60,9 +60,9 @@ def with_keywords(*of_hooks: bool) -> nn.Module:
     return made
 
 
-def held_back(factor: float) -> nn.Module:
+def held_back(factor: float, register: str) -> nn.Module:
     made = layer(0)
-    made[0].weight.register_hook(lambda gradient: gradient * factor)
+    getattr(made[0].weight, register)(lambda gradient: gradient if factor else None)
     return made
 
 
@@ -81,7 +81,8 @@ PAIRS: dict[str, tuple[Callable[[Any], Any], Any, Any]] = {
     "weights": (layer, 0, 1),
     "weights of a module with hooks, whose numbers are the process's": (hooked, 0, 1),
     "which hook takes keywords": (lambda first: with_keywords(first, not first), True, False),
-    "a hook of a weight's gradient": (held_back, 0.0, 1.0),
+    "a hook of a weight's gradient": (partial(held_back, register="register_hook"), 0.0, 1.0),
+    "a late one": (partial(held_back, register="register_post_accumulate_grad_hook"), 0.0, 1.0),
     "a conjugate": (lambda value: torch.tensor([value]).conj(), 1 + 2j, 1 + 3j),
     "whether weights are frozen": (lambda trained: layer(0).requires_grad_(trained), True, False),
     "a function": (Holds, torch.relu, torch.sin),
