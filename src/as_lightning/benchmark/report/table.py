@@ -230,8 +230,8 @@ def _results(runs: pd.DataFrame, name: str, score: str) -> list[Result]:
 
 def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, str, list[str]]:
     """The columns method, group, budget, seed, score and seconds, the name of the score, and sentences on them."""
-    known = {*columns.values(), *ROLES, *(name for names in ROLES.values() for name in names)} - {*frame}
-    frame = frame.reset_index([name for name in frame.index.names if name in known])  # as after pivot and groupby
+    of_roles = {*columns.values(), *ROLES, *(name for names in ROLES.values() for name in names)} - {*frame}
+    frame = frame.reset_index([name for name in frame.index.names if name in of_roles])  # as after pivot and groupby
     if len(again := frame.columns[frame.columns.duplicated()]):
         raise ValueError(f"two columns are named {again[0]}: rename one of them, or leave it out")
     plain = {column: re.sub(r"\W+", "_", PREFIX.sub("", str(column).lower())) for column in frame}
