@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset, random_split
 
 from as_lightning import AccumulationSchedule, AdaptiveGradientAccumulation, ASSoftmaxMixin, compare
+from as_lightning.benchmark.report.page import write_report
+from as_lightning.benchmark.report.record import ComparisonRecord
 
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent))
@@ -112,11 +114,12 @@ def digits() -> pl.LightningDataModule:
 
 
 def keep(folder: Path) -> None:
-    """Keep of a finished comparison one file of all runs, the record and the report."""
+    """Keep of a finished comparison one file of all runs, the record, and the report of both."""
     gather(folder)
     for part in ("runs", "tuning"):
         shutil.rmtree(folder / part)
     (folder / "inputs.json").unlink()
+    write_report([ComparisonRecord.read(folder)], folder / "report")
 
 
 def main(what: str) -> None:
