@@ -415,7 +415,7 @@ class OwnModules:
             if own.isdisjoint(id(parameter) for group in optimizer.param_groups for parameter in group["params"]):
                 raise ValueError(
                     f"the {type(optimizer).__name__} that configure_optimizers returned trains no parameter of this "
-                    f"{type(module).__name__}, but those of another run's: make it anew at each call"
+                    f"{type(module).__name__}: make it anew at each call, from self.parameters() or a part of them"
                 )
         return made
 
