@@ -94,9 +94,12 @@ def main() -> None:
     asked = parser.parse_args()
     new_session()
     for folder in asked.folders:
-        if not (folder / "comparison.json").exists():
+        if not all((folder / name).exists() for name in ("comparison.json", "runs.jsonl")):
             continue
-        record, finished = ComparisonRecord.read(folder), finished_runs(folder)
+        if not (record := ComparisonRecord.read(folder)).commands:
+            print(f"{folder}: made in Python")
+            continue
+        finished = finished_runs(folder)
         job, plan = planned(record)
         spent = sum(run.train_seconds for run in finished.values() if isinstance(run, Result)) / 3600
         plan.max_hours = spent + max(asked.hours, 1e-9)

@@ -1,6 +1,6 @@
 """How often a comparison's words, intervals and advice are right: simulated comparisons, judged by the project itself.
 
-python results/statistics/simulation.py                # some minutes on one core; writes simulation.json and .md
+python results/statistics/simulation.py                # half an hour on one core; writes simulation.json and .md
 python results/statistics/simulation.py --comparisons 200 --output /tmp
 """
 
@@ -456,7 +456,7 @@ def rounded(values: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Simulate all cells and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--comparisons", type=int, default=8_000)
+    parser.add_argument("--comparisons", type=int, default=40_000)
     parser.add_argument("--output", type=Path, default=Path(__file__).parent)
     options = parser.parse_args()
     design, few = Design(), max(options.comparisons // 8, 1)

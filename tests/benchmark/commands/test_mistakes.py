@@ -59,7 +59,7 @@ def test_a_mistake_is_told_in_one_line(error, words):
     ("words", "meant"),
     [
         (["--seed", "3"], "seed=3"),
-        (["experiment=digits", "--max-epochs=3"], "max_epochs=3"),
+        (["experiment=digits", "--epochs=3"], "trainer.max_epochs=3"),
         (["--trials", "experiment=digits"], "trials=..."),
         (["-m", "experiment=digits", "method", "softmax"], "method=softmax"),
     ],

@@ -26,7 +26,7 @@ from as_lightning.benchmark.report.page import write_report
 from as_lightning.benchmark.report.record import ComparisonRecord
 from as_lightning.benchmark.run.recorder import RunRecorder
 
-SHORT = ["trials=1", "trainer.limit_train_batches=3", "trainer.max_epochs=1", "budgets=1", "seeds=2"]
+SHORT = ["trials=1", "trainer.limit_train_batches=3", "trainer.max_epochs=1", "budgets=[1]", "seeds=2"]
 OF_OWN = [
     "module._target_=harness.own_modules.WithCriterion",
     "module.replaces=criterion",

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
+from hydra import compose, initialize_config_dir
 from hydra._internal.utils import get_args_parser
 from hydra.errors import HydraException, InstantiationException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig
@@ -38,8 +39,10 @@ def check_words(words: Sequence[str]) -> None:
     for before, word, after in zip(["", *words], words, [*words[1:], ""], strict=False):
         name, _, value = word.lstrip("-").partition("=")
         if word.startswith("--") and not any(option.startswith(f"--{name}") for option in options):
-            meant = f"{name.replace('-', '_')}={value or (after if bare.fullmatch(after) else '...')}"
-            raise SettingError(f"there is no option --{name}: settings have no dashes, did you mean {meant}?")
+            with initialize_config_dir(str(config_dir()), version_base="1.3"):
+                meant = _inside(compose("train"), setting := name.replace("-", "_")) or [setting]
+            meant = [f"{setting}={value or (after if bare.fullmatch(after) else '...')}" for setting in meant]
+            raise SettingError(f"there is no option --{name}: settings have no dashes, did you mean {' or '.join(meant)}?")
         if bare.fullmatch(word) and bare.fullmatch(after) and not before.startswith("-"):
             raise SettingError(f"expected settings as name=value, got '{word} {after}': did you mean {word}={after}?")
 

@@ -85,13 +85,9 @@ class ComparisonPlan:
         self.facts: Mapping[str, Any] = {}
         self.examples: Mapping[int, str] = {}
         self.full_epochs = check_count("trainer.max_epochs", full_epochs, least=1)  # of budget 1
-        budgets = asked["budgets"]
-        if not isinstance(budgets, Mapping):
-            budgets = {"baseline": budgets, "methods": budgets}
-        self.baseline_budgets = _budgets(budgets["baseline"], full_epochs)  # shares of the full training, ascending
-        self.candidate_budgets = _budgets(budgets["methods"], full_epochs)
-        if self.full_budget not in self.baseline_budgets:
-            raise ValueError(f"the baseline's budgets must hold the largest of the others, {self.full_budget:g}")
+        given = asked["budgets"]  # shares of the full training, ascending
+        self.candidate_budgets = _budgets(1 if given is None else given, full_epochs)
+        self.baseline_budgets = _budgets([0.5, 1], full_epochs) if given is None else self.candidate_budgets
         if len(self.candidates) == len(self.baseline_budgets) == 1:
             raise ValueError(f"nothing is compared with {self.baseline}: name another candidate, or a second budget")
         self.trials = check_count("trials", asked["trials"], least=1)

@@ -68,7 +68,8 @@ class PageFigure:
             figure = Figure(figsize=(5.2, 3.6), layout="constrained")
             axes = figure.subplots()
             if self.level:
-                axes.axhspan(*self.level, color=next(iter(self.colors.values())), alpha=0.12, linewidth=0)
+                band: Any = {"alpha": 0.12, "linewidth": 0, "label": "counts as equal"}
+                axes.axhspan(*self.level, color=next(iter(self.colors.values())), **band)
             for number, (candidate, color) in enumerate(self.colors.items()):
                 look: Any = {"fmt": MARKERS[number // len(PALETTE) % len(MARKERS)], "markersize": 4, "elinewidth": 1}
                 line = self.lines[self.lines["candidate"] == candidate]
@@ -82,7 +83,8 @@ class PageFigure:
             axes.grid(alpha=0.25, color=INK)
             # below the axes: inside it would lie on the curves
             longest = 8 + max(map(len, self.colors))
-            columns = min(LEGEND_COLUMNS, self.lines["candidate"].nunique(), max(1, LEGEND_CHARACTERS // longest))
+            entries = self.lines["candidate"].nunique() + (self.level is not None)
+            columns = min(LEGEND_COLUMNS, entries, max(1, LEGEND_CHARACTERS // longest))
             figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
             text = StringIO()
             figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})

@@ -18,8 +18,9 @@ WORDS = ("better", "worse", "equal", "not worse", "no gain", "undecided")
 BETTER, WORSE, EQUAL, NOT_WORSE, NO_GAIN, UNDECIDED = range(len(WORDS))
 MIN_PAIRS = 3
 # chosen by simulation (results/statistics/simulation.py): the share of the error of each end of an interval, and the
-# power by which it is spent over the looks. "Better" is read off the lower end and waits, "no gain" off the upper one
-LOW, HIGH = (1 / 3, 3.0), (2 / 3, 1.5)
+# power by which it is spent over the looks. "Better" is read off the lower end and waits, "no gain" off the upper one.
+# The rest is lost where the spread is estimated: the looks' levels are exact for a known one
+LOW, HIGH = (0.3, 5.0), (0.65, 1.4)
 ADVICE_ALPHA = 0.01  # a family's error of the "not worse" that advice asks for
 LUCK = 0.9  # standard errors by which an estimate may still move when it is asked what more seeds can show
 POWER = 0.80
