@@ -41,8 +41,9 @@ def check_words(words: Sequence[str]) -> None:
         if word.startswith("--") and not any(option.startswith(f"--{name}") for option in options):
             with initialize_config_dir(str(config_dir()), version_base="1.3"):
                 meant = _inside(compose("train"), setting := name.replace("-", "_")) or [setting]
-            meant = [f"{setting}={value or (after if bare.fullmatch(after) else '...')}" for setting in meant]
-            raise SettingError(f"there is no option --{name}: settings have no dashes, did you mean {' or '.join(meant)}?")
+            given = value or (after if bare.fullmatch(after) else "...")
+            hint = f"did you mean {' or '.join(f'{setting}={given}' for setting in meant)}?"
+            raise SettingError(f"there is no option --{name}: settings have no dashes, {hint}")
         if bare.fullmatch(word) and bare.fullmatch(after) and not before.startswith("-"):
             raise SettingError(f"expected settings as name=value, got '{word} {after}': did you mean {word}={after}?")
 
