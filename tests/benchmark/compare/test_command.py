@@ -295,7 +295,7 @@ def test_what_a_candidate_names_as_its_range_is_tuned(compare, tmp_path):
         (["candidates={wide: model.width=9}"], "candidates.wide must be a list of overrides, as ["),
         (["candidates={a: [optimizer=sgd], b: [optimizer=sgd]}"], "a and b are the same run: leave one out, or change"),
         (["candidates={less: [data.split_seed=7]}"], "less has other validation or test examples"),
-        (["candidates={wide: [model.width=256"], "expected 'candidates={name: [setting=value, ...]}', in quotes, got"),
+        (["candidates={wide: [model.width=256"], "in quotes, got candidates={wide: [model.width=256"),
         (["n_jobs=0"], "n_jobs must be an integer of at least 1, got 0"),
         ([*OF_OWN, "data._target_=harness.own_modules.Pints"], "data._target_=harness.own_modules.Pints: "),
         ([*OF_OWN, "+module.feetures=3"], "module.feetures: WithCriterion has no such argument; "),

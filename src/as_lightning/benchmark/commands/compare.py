@@ -34,7 +34,7 @@ def as_hydra_reads(word: str) -> str:
         try:
             return f"++{key.lstrip('+')}={override_value(yaml.safe_load(value))}"
         except yaml.YAMLError:
-            expected = "'candidates={name: [setting=value, ...]}', in quotes"
+            expected = "'candidates={name: [setting=value, \"setting=[a, b]\", ...]}', in quotes"
             raise SettingError(f"expected {expected}, got candidates={value}") from None
     return f"++{word}" if word.startswith("method.") else word
 
