@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
 
 from as_lightning.functional.calibration import same_weights, weights_digest
 
+Versions = dict[str, tuple[Callable[[], Tensor | None], int]]
 OTHER_WEIGHTS = (-1,)
 
 
@@ -24,10 +27,10 @@ class FittedTemperature:
         self.multilabel: bool | None = None
         self.weights: dict[str, int] | None = None
         # those of the module that has the value: () to be taken at the next load or read, None not to be looked at
-        self._versions: tuple[int, ...] | None = ()
+        self._versions: Versions | tuple[int, ...] | None = ()
 
     def __getstate__(self) -> dict[str, Any]:
-        copied = () if self._versions not in (None, OTHER_WEIGHTS) else self._versions  # until its weights are there
+        copied = () if isinstance(self._versions, dict) else self._versions  # until its weights are there
         return vars(self) | {"_versions": copied}
 
     def set(self, value: float | None, weights: dict[str, int] | None = None) -> None:
@@ -53,7 +56,10 @@ class FittedTemperature:
     def read(self, module: nn.Module) -> float | None:
         """The value, unless the weights of ``module`` have changed since."""
         self.loaded(module)
-        return self.value if self._versions in (None, versions(module)) else None
+        if isinstance(self._versions, dict):
+            now = versions(module)
+            self._versions = now if _unchanged(self._versions, now) else OTHER_WEIGHTS
+        return None if self._versions == OTHER_WEIGHTS else self.value
 
     def loaded(self, module: nn.Module) -> None:
         """The weights of a value that was `set` before are there."""
@@ -70,10 +76,19 @@ class FittedTemperature:
             self.compare(module, weights_digest(module.state_dict(), least=2))
 
 
-def versions(module: nn.Module) -> tuple[int, ...]:
-    """Changes with each change in place of a weight or a buffer, by an optimizer or by ``load_state_dict``.
+def versions(module: nn.Module) -> Versions:
+    """Each weight and buffer, with a number that an optimizer or ``load_state_dict`` raises by a change in place.
 
     Single numbers, such as counters and best scores, which a validation may change, are no weights.
     """
-    weights: list[Tensor] = [*module.parameters(), *module.buffers()]
-    return tuple(weight._version for weight in weights if weight.numel() > 1)
+    weights = [*module.named_parameters(), *module.named_buffers()]
+    return {name: (weakref.ref(weight), weight._version) for name, weight in weights if weight.numel() > 1}
+
+
+def _unchanged(before: Versions, now: Versions) -> bool:
+    """Whether each weight is the same and has its number. A buffer may be another one: ``to`` makes new ones."""
+    pairs = [(weight(), version, *before.get(name, (lambda: None, 0))) for name, (weight, version) in now.items()]
+    return all(
+        version == number if of() is weight else not isinstance(weight, nn.Parameter)
+        for weight, version, of, number in pairs
+    )

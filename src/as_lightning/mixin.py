@@ -157,6 +157,10 @@ class ASSoftmaxMixin(_Base):
         """The next class's ``__init__``, whose ``delta`` is its own: save_hyperparameters does not look beyond this."""
         super().__init__(*args, **kwargs)
 
+    def __getstate__(self) -> dict[str, Any]:
+        self._as_softmax_fitted.read(self)  # a copy has no value that is not that of its weights
+        return super().__getstate__()
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._as_softmax_fitted.loaded(self)  # a copy's weights are there

@@ -239,23 +239,29 @@ def test_other_weights_are_not_measured_at_the_temperature_of_the_trained_ones(
 
 
 def test_a_temperature_goes_with_its_weights_and_stays_with_copies_of_them(tmp_path: Path) -> None:
+    class Normalised(Masked):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = torch.nn.Sequential(torch.nn.BatchNorm1d(4), self.net)  # whose buffers `double` makes anew
+
     def trained_by_hand(module: Masked) -> None:
         module.loss(module(all_of(loader())[0]), all_of(loader())[1]).backward()
         module.configure_optimizers().step()
 
     changes = {
-        "load_state_dict": lambda module: module.load_state_dict(Masked().state_dict()),
-        "of a part": lambda module: module.net.load_state_dict(Masked().net.state_dict()),
+        "load_state_dict": lambda module: module.load_state_dict(Normalised().state_dict()),
+        "of a part": lambda module: module.net.load_state_dict(Normalised().net.state_dict()),
+        "in another's place": lambda module: module.net.load_state_dict(Normalised().net.state_dict(), assign=True),
         "training by hand": trained_by_hand,
     }
-    trained = Masked()
+    trained = Normalised()
     fitted(trained, TemperatureScaling(), tmp_path)
     assert trained.as_softmax_temperature is not None
     for name, change in changes.items():
-        for module in (copy.deepcopy(trained), Masked.load_from_checkpoint(tmp_path / "last.ckpt")):
+        for module in (copy.deepcopy(trained), Normalised.load_from_checkpoint(tmp_path / "last.ckpt")):
             assert copy.deepcopy(module.double()).as_softmax_temperature == trained.as_softmax_temperature
             change(module.float())
-            assert module.as_softmax_temperature is None, name
+            assert copy.deepcopy(module).as_softmax_temperature is module.as_softmax_temperature is None, name
             for _ in range(2):  # a test may load a checkpoint's weights once more
                 module.load_state_dict(trained.state_dict())
                 assert module.as_softmax_temperature == trained.as_softmax_temperature

@@ -36,6 +36,9 @@ def test_tables_of_any_shape_unit_type_and_names_are_judged_alike():
         judged(LONG.assign(accuracy=100 - LONG["accuracy"]), mode="min", unit="percent"),
         judged(LONG.astype(str)),
         judged(LONG.astype({"method": "category"})),
+        judged(LONG.assign(seed=[str(2**70 + seed) for seed in LONG["seed"]])),
+        judged(LONG.assign(seed=[*"0123", "last", 0.0, 1.0, 2.0, 3.0, "last"])),
+        judged(LONG.assign(fold=[0, 1, 0, 1, 0] * 2, repeat=[0, 0, 1, 1, 2] * 2), columns={"seed": "fold,repeat"}),
         judged(LONG.set_axis(roles.values(), axis=1), columns=roles),
     ):
         pd.testing.assert_frame_equal(found, expected)
@@ -147,6 +150,7 @@ def changed(row: int, column: str, value: object) -> pd.DataFrame:
     [
         (LONG.assign(State=["crashed", *["finished"] * 9], Name="", User="", Runtime=1), "not finished: row 0", 3.075),
         (WIDE.assign(adamw=[*ADAMW[:4], None]), "the cell is empty: row 4", 3.1),
+        (WIDE.assign(lion=""), "the cell is empty: rows 0, 1, 2, 3, 4", 3.08),
         (pd.concat([LONG.assign(task="a"), LONG[5:].assign(task="b")], ignore_index=True), "no run of sgd: b", 3.08),
     ],
 )
@@ -159,6 +163,7 @@ def test_runs_that_are_left_out_are_said_and_those_of_seeds_that_both_have_paire
 
 BAD = {
     "a column that is not there": (LONG, {"columns": {"score": "acuracy"}}, "no column is named acuracy: did you mean"),
+    "two scores": (LONG, {"columns": {"score": "accuracy,seed"}}, "score=accuracy,seed are several columns"),
     "a role that is none": (LONG, {"columns": {"sed": "seed"}}, "sed=seed is of no role: did you mean seed"),
     "no column of scores": (LONG.drop(columns="accuracy"), {}, "no column is known as the score: name it"),
     "two columns of scores": (LONG.assign(f1=LONG.accuracy - 1), {}, "the score may be accuracy or f1: say it"),

@@ -3,8 +3,9 @@
 import platform
 import random
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,12 @@ from as_lightning.benchmark.run.result import Result
 from as_lightning.benchmark.run.resume import written_identity
 from as_lightning.benchmark.run.train import run_inputs, train
 
-FACTOR = 1.0
+FACTOR, OTHER_FILE = 1.0, ModuleType("other_file")
+OTHER_FILE.FACTOR = 1.0
 
 
 def scaled(value: float) -> float:
-    return FACTOR * value
+    return FACTOR * OTHER_FILE.FACTOR * value
 
 
 class Holds:
@@ -66,6 +68,17 @@ def held_back(factor: float, register: str) -> nn.Module:
     return made
 
 
+def tied(whether: bool) -> nn.Module:
+    made = nn.Sequential(layer(0), layer(0))
+    if whether:
+        made[1][0].weight = made[0][0].weight
+    return made
+
+
+def times(factor: int) -> Callable[..., Any]:
+    return [wraps(scaled)(lambda x: 2 * scaled(x)), wraps(scaled)(lambda x: 3 * scaled(x))][factor - 2]
+
+
 def late(value: float) -> torch.Tensor:
     found = torch.zeros(5000)
     found[2500] = value
@@ -85,6 +98,9 @@ PAIRS: dict[str, tuple[Callable[[Any], Any], Any, Any]] = {
     "a late one": (partial(held_back, register="register_post_accumulate_grad_hook"), 0.0, 1.0),
     "a conjugate": (lambda value: torch.tensor([value]).conj(), 1 + 2j, 1 + 3j),
     "whether weights are frozen": (lambda trained: layer(0).requires_grad_(trained), True, False),
+    "whether weights are tied": (tied, True, False),
+    "a list of one's own": (lambda factor: type("Rows", (list,), {"factor": factor})(), 1, 2),
+    "two functions of a line, which wrap another": (times, 2, 3),
     "a function": (Holds, torch.relu, torch.sin),
     "a bound method": (lambda value: Holds(value).loss, 1.0, 2.0),
     "what a function encloses": (enclosing, 1, 2),
@@ -105,11 +121,14 @@ def test_what_differs_has_another_fingerprint_and_what_is_the_same_has_the_same(
     assert first.differing(second)
 
 
-def test_a_constant_of_the_file_and_a_file_that_is_named_count(monkeypatch, tmp_path):
+def test_a_constant_of_the_file_or_of_another_and_a_file_that_is_named_count(monkeypatch, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("a")
     holds, named = Fingerprint(Holds(1.0), "x"), Fingerprint({"path": str(path)}, "x")
     monkeypatch.setitem(globals(), "FACTOR", 2.0)
+    assert Fingerprint(Holds(1.0), "x").digest != holds.digest
+    monkeypatch.setitem(globals(), "FACTOR", 1.0)
+    monkeypatch.setattr(OTHER_FILE, "FACTOR", 2.0)
     assert Fingerprint(Holds(1.0), "x").digest != holds.digest
     path.write_text("ab")  # of another size
     assert Fingerprint({"path": str(path)}, "x").digest != named.digest

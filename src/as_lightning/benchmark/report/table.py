@@ -30,6 +30,7 @@ ROLES = {
     "group": ("dataset", "data_set", "task"),
     "seconds": ("train_seconds",),
 }
+JOINED = ("method", "group", "seed")  # roles that several columns may have together
 WRITTEN = ("candidate", "phase", "metric", "budget", "epochs")  # by `write_runs`
 PREFIX = re.compile(r"^(params|metrics|tags|config|summary)[./]")
 # what W&B and MLflow write of each run beside its settings and metrics
@@ -113,7 +114,7 @@ def verdicts(
         frame: a row a run, with columns of candidates, seeds and scores; or a row a seed, with a column for each.
         baseline: the candidate to compare with; ``softmax`` or ``baseline``, where there is one.
         columns: the column of the ``method``, ``seed``, ``score``, ``group`` (data set) or ``seconds``, where its name
-            does not say it. Several columns, with commas, are a candidate together.
+            does not say it. Several columns, with commas, are a candidate, a seed or a group together.
         equal_within: the difference that counts as equal, in points.
         mode: ``"max"`` if more of the score is better, or ``"min"``.
         unit: ``"share"`` for scores of 0 to 1 (a point is 0.01), ``"percent"`` for 0 to 100, ``"raw"`` for others (a
@@ -258,21 +259,18 @@ def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, s
             raise ValueError(f"no column is known as the {role}: name it, as in --columns {role}=NAME; {known}")
     if frame.empty:
         raise ValueError("the table has no run that has finished")
-    texts = {column: _texts(frame, column) for role in ("method", "group", "seed") for column in roles.get(role, ())}
-    first, *more = roles["method"]
-    runs = pd.DataFrame({"method": texts[first], "group": texts[roles["group"][0]] if "group" in roles else ""})
-    for column in more:
-        runs["method"] += f", {column}=" + texts[column]
+    texts = {role: _texts(frame, roles[role]) for role in JOINED if role in roles}
+    runs = pd.DataFrame({"group": "", **texts})
     runs["score"] = _numbers(frame, roles["score"][0])
     for role, default in {"seconds": math.nan, "epochs": math.nan, "budget": 1.0}.items():
         runs[role] = pd.to_numeric(frame[roles[role][0]], errors="coerce") if role in roles else default
-    runs["seed"] = range(len(runs))  # so that no runs are pairs
     if "seed" in roles:
-        seeds = texts[roles["seed"][0]]
-        numbers = pd.to_numeric(seeds, errors="coerce")
-        runs["seed"] = numbers if (numbers % 1 == 0).all() else seeds.factorize()[0]
+        runs["seed"] = runs["seed"].map(_seed).astype(object)
         _refuse_duplicates(runs, frame)
+        if not all(isinstance(seed, int) for seed in runs["seed"]):
+            runs["seed"] = runs["seed"].factorize()[0]
     else:
+        runs["seed"] = range(len(runs))  # so that no runs are pairs
         notes.append("No column is known as the seed: runs are not paired.")
     name = frame["metric"].iloc[0] if written else roles["score"][0]
     read = (f"{role} from {' and '.join(map(str, of))}" for role, of in roles.items())
@@ -290,6 +288,8 @@ def _roles(frame: pd.DataFrame, plain: Mapping[Any, str], given: dict[str, str])
             if len(of_name) != 1:
                 raise ValueError(f"no column is named {name}: {nearest(name, list(map(str, frame)))}")
             roles.setdefault(role, []).extend(of_name)
+        if len(roles[role]) > 1 and role not in JOINED:
+            raise ValueError(f"{role}={names} are several columns: name one of them")
     for role, known in ROLES.items():
         found = [column for column in plain if plain[column] == role] or [c for c in plain if plain[c] in known]
         if len(found) > 1:  # a constant is no choice, and numbers are no candidates
@@ -317,16 +317,30 @@ def _melted(
         raise ValueError(f"expected the names of the columns in the first line, got {', '.join(map(str, own))}")
     if len(methods) < 2:
         return frame, roles, frame.index[:0]
+    methods += [column for column in rest if _stripped(frame[column]).eq("").all()]  # no run of it has ended
     long = frame.melt(used, methods, "method", "score", ignore_index=False)
-    there = long["score"].notna() & long["score"].astype(str).str.strip().ne("")
+    there = _stripped(long["score"]).ne("")
     return long[there], roles | {"method": ["method"], "score": ["score"]}, long.index[~there]
 
 
-def _texts(frame: pd.DataFrame, column: Any) -> pd.Series:
-    texts = frame[column].astype(object).where(frame[column].notna(), "").astype(str).str.strip()
-    if (empty := texts.eq("")).any():
-        raise ValueError(f"{_rows(frame.index[empty])}: nothing is in the column {column}")
-    return texts
+def _stripped(cells: pd.Series) -> pd.Series:
+    return cells.astype(object).where(cells.notna(), "").astype(str).str.strip()
+
+
+def _texts(frame: pd.DataFrame, columns: Sequence[Any]) -> pd.Series:
+    """What the columns of a role say together."""
+    texts = {column: _stripped(frame[column]) for column in columns}
+    for column, text in texts.items():
+        if (empty := text.eq("")).any():
+            raise ValueError(f"{_rows(frame.index[empty])}: nothing is in the column {column}")
+    first, *more = columns
+    return sum((f", {column}=" + texts[column] for column in more), texts[first])
+
+
+def _seed(text: str) -> int | str:
+    """A whole number of any size, also as a float is written; else the text, which 1e5 is too, as of a digest."""
+    whole = re.fullmatch(r"([+-]?\d+)([.]0*)?", text)
+    return int(whole[1]) if whole else text
 
 
 def _numbers(frame: pd.DataFrame, column: Any) -> pd.Series:
@@ -351,7 +365,7 @@ def _refuse_duplicates(runs: pd.DataFrame, frame: pd.DataFrame) -> None:
     rows, run = frame[same].astype(str), runs[same].iloc[0]
     differ = ", ".join(str(column) for column in rows if rows[column].nunique() > 1) or "nothing"
     raise ValueError(
-        f"{_rows(rows.index)} are of one run ({run['method']}, seed {run['seed']:g}), and differ in {differ}: leave "
+        f"{_rows(rows.index)} are of one run ({run['method']}, seed {run['seed']}), and differ in {differ}: leave "
         "one out, or name what tells them apart, as in --columns method=COLUMN,COLUMN"
     )
 

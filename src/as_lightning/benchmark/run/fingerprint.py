@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import inspect
 import os
 import pickle
 import random
+import re
 import secrets
 import sys
-import sysconfig
 import types
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sized
@@ -27,7 +26,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
-INSTALLED = tuple(sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib"))
+LIBRARIES = ("as_lightning", "torch", "lightning", "torchmetrics", "numpy")  # wherever they are
+INSTALLED = re.compile(r"[\\/](site|dist)-packages[\\/]")
 EXAMPLES = 64  # of a split that is compared with another one
 # what holds nothing that a training could depend on
 WITHOUT_STATE = (type(Lock()), type(RLock()), types.ModuleType, RemovableHandle)
@@ -41,7 +41,7 @@ def digest(*texts: str) -> str:
 
 
 class Fingerprint:
-    """What ``value`` is made of: attributes, weights, arrays, source, what functions enclose and call, files it names.
+    """What ``value`` is made of: attributes, weights, arrays, code, what functions enclose and call, files it names.
 
     ``parts`` has a line for each, by its place in ``value``. ``unread`` are the places of which nothing can be known,
     as a stream or an object of a C extension that cannot be pickled: a fingerprint that has one is like no other.
@@ -66,14 +66,15 @@ class Fingerprint:
         return [place for place in places if self.parts.get(place) != other.parts.get(place)]
 
     def _read(self, value: Any, place: str) -> None:
-        text = _text(value)
-        if text is None and id(value) in self._seen:
-            text = f"as {self._seen[id(value)][0]}"
-        if text is not None:
-            self.parts[place] = text
+        if id(value) in self._seen:
+            self.parts[place] = f"as {self._seen[id(value)][0]}"
             return
-        self._seen[id(value)] = place, value
-        self.parts[place] = type(value).__qualname__
+        text = _text(value)
+        self.parts[place] = type(value).__qualname__ if text is None else text
+        if text is None or isinstance(value, torch.nn.Parameter):  # which may be tied
+            self._seen[id(value)] = place, value
+        if text is not None:
+            return
         try:
             if isinstance(value, (set, frozenset)):
                 members = [Fingerprint(part, "member", self._seen) for part in value]
@@ -97,12 +98,12 @@ def _text(value: Any) -> str | None:
     if isinstance(value, PLAIN) and not isinstance(value, Enum):
         return repr(value)
     if isinstance(value, Tensor):
-        frozen = " frozen" * (isinstance(value, torch.nn.Parameter) and not value.requires_grad)
+        trained = " trained" * value.requires_grad
         if value.layout is not torch.strided or _hooks_of(value):
             return None
         value = value.detach().cpu().resolve_conj().resolve_neg()
         raw = value.contiguous().reshape(-1).view(torch.uint8).numpy()
-        return f"{value.dtype} {tuple(value.shape)} {hashlib.sha256(raw).hexdigest()}{frozen}"
+        return f"{value.dtype} {tuple(value.shape)} {hashlib.sha256(raw).hexdigest()}{trained}"
     if isinstance(value, np.ndarray) and value.dtype != object:
         return f"{value.dtype} {value.shape} {hashlib.sha256(np.ascontiguousarray(value).data).hexdigest()}"
     if isinstance(value, WITHOUT_STATE):
@@ -114,6 +115,8 @@ def _text(value: Any) -> str | None:
 
 def _inside(value: Any) -> Iterator[tuple[str, Any]]:
     """The parts of a value, by their names; raises where it cannot be taken apart."""
+    if isinstance(value, (Mapping, list, tuple)) and not _of_library(type(value)):
+        yield from [("state", getattr(value, "__dict__", None)), ("class", type(value))]
     if isinstance(value, Enum):
         yield from [("class", type(value)), ("name", value.name)]
     elif isinstance(value, Mapping):
@@ -174,7 +177,7 @@ def _items(value: Mapping[Any, Any]) -> Iterator[tuple[int, tuple[Any, Any]]]:
 
 
 def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """Source, defaults, and what a function encloses and takes from its file."""
+    """Code, defaults, and what a function encloses and takes from its file and from other files of the user's."""
     code = function.__code__
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         if name != "__class__":
@@ -182,20 +185,25 @@ def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     if _of_library(function):
         yield "name", f"{function.__module__}.{function.__qualname__}"
         return
-    try:
-        yield "source", inspect.getsource(function)
-    except (OSError, TypeError):  # typed into an interpreter
-        yield "code", [code.co_code, *(part for part in code.co_consts if not isinstance(part, types.CodeType))]
     yield "defaults", [function.__defaults__, function.__kwdefaults__]
-    names: list[str] = []
-    codes = [code]
-    while codes:  # also those of functions inside
-        found = codes.pop()
-        names += found.co_names
-        codes += [part for part in found.co_consts if isinstance(part, types.CodeType)]
-    for name in dict.fromkeys(names):
-        if name in function.__globals__:
-            yield name, function.__globals__[name]
+    # the source may be that of several functions, of the one that is wrapped, or newer than what runs
+    codes, names = [code], dict[str, None]()
+    for number, each in enumerate(codes):  # also those of functions inside
+        names |= dict.fromkeys(each.co_names)
+        codes += [part for part in each.co_consts if isinstance(part, types.CodeType)]
+        constants = [part for part in each.co_consts if not isinstance(part, types.CodeType)]
+        about = repr((each.co_names, each.co_varnames, each.co_flags))
+        yield f"code {number}", [each.co_code, getattr(each, "co_exceptiontable", b""), about, constants]
+    scopes = [("", function.__globals__)]
+    for prefix, scope in scopes:
+        for name in names:
+            if name not in scope:
+                continue
+            part = scope[name]
+            yield prefix + name, part
+            of_user = isinstance(part, types.ModuleType) and not _installed(part.__name__.partition(".")[0])
+            if of_user and all(vars(part) is not known for _, known in scopes):
+                scopes.append((f"{part.__name__}.", vars(part)))
 
 
 def _of_library(value: Any) -> bool:
@@ -205,10 +213,10 @@ def _of_library(value: Any) -> bool:
 
 @functools.cache
 def _installed(package: str) -> bool:
-    if package == "as_lightning" or package in sys.stdlib_module_names:
+    if package in LIBRARIES or package in sys.stdlib_module_names:
         return package != "__main__"
     file = getattr(sys.modules.get(package), "__file__", None)
-    return file is not None and file.startswith(INSTALLED)
+    return file is not None and INSTALLED.search(file) is not None
 
 
 def of_split(data: pl.LightningDataModule, loader: str) -> str:
