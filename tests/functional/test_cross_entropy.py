@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -178,14 +177,6 @@ def test_every_shape_and_reduction_with_its_counts_traces_to_one_graph(shape: tu
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_autocast_gives_a_float32_loss_as_cross_entropy_does(dtype: torch.dtype) -> None:
-    logits, target = example((5, 7), dtype)
-    with torch.autocast("cpu", dtype=dtype):
-        assert as_cross_entropy(logits, target, 0.1).dtype == F.cross_entropy(logits, target).dtype == torch.float32
-    assert as_cross_entropy(logits, target, 0.1).dtype == dtype
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_a_row_has_the_same_half_gradient_whether_or_not_all_upstream_gradients_are_one_number(
     dtype: torch.dtype, reduction: str
@@ -228,33 +219,18 @@ def test_a_second_backward_gives_the_same_gradient_and_all_is_left_as_it_was() -
     assert torch.equal(target, target_before)
 
 
-GOOD = {"logits": torch.zeros(2, 3), "target": torch.tensor([0, 1])}
-
-
 @pytest.mark.parametrize(
-    ("change", "error", "message"),
+    ("delta", "error", "message"),
     [
-        ({"delta": 1.5}, ValueError, r"delta .* \[0, 1\], got 1.5"),
-        ({"delta": float("nan")}, ValueError, r"delta .* \[0, 1\], got nan"),
-        ({"delta": "0.1"}, TypeError, r"delta must be a number in \[0, 1\], got '0.1' of type str"),
-        ({"delta": True}, TypeError, r"delta must be a number"),
-        ({"reduction": "avg"}, ValueError, r"reduction must be one of 'none', 'mean', 'sum', got 'avg'"),
-        ({"target": torch.tensor([0.0, 1.0])}, TypeError, r"target must hold class indices .* got torch.float32"),
-        ({"target": torch.full((2, 3), 1 / 3)}, TypeError, r"soft targets"),
-        ({"target": torch.tensor([0, 1, 2])}, ValueError, r"target must have shape \(2,\) .* got \(3,\)"),
-        ({"target": torch.tensor([0, 3])}, IndexError, r"target must hold class indices from 0 to 2 .* got 3"),
-        ({"target": torch.tensor([0, -1])}, IndexError, r"target must hold class indices from 0 to 2 .* got -1"),
-        ({"logits": torch.zeros(2, 3, dtype=torch.long)}, TypeError, r"logits must be a floating-point tensor"),
-        ({"logits": torch.tensor(1.0)}, ValueError, r"logits must have a class dimension"),
-        ({"weight": torch.ones(4)}, ValueError, r"weight must hold one weight per class, shape \(3,\), got \(4,\)"),
-        ({"logits": SimpleNamespace(logits=1)}, TypeError, r"logits must be a tensor, .*Namespace: pass its \.logits"),
-        ({"target": [0, 1]}, TypeError, r"target must be a tensor, got list"),
-        ({"weight": [1.0, 1.0, 1.0]}, TypeError, r"weight must be a tensor, got list"),
+        (1.5, ValueError, r"delta .* \[0, 1\], got 1.5"),
+        (float("nan"), ValueError, r"delta .* \[0, 1\], got nan"),
+        ("0.1", TypeError, r"delta must be a number in \[0, 1\], got '0.1' of type str"),
+        (True, TypeError, "delta must be a number"),
     ],
 )
-def test_bad_input_is_refused_by_name(change: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_a_margin_that_is_none_is_refused(delta: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        as_cross_entropy(**{**GOOD, **change})
+        as_cross_entropy(torch.zeros(2, 3), torch.tensor([0, 1]), delta)
 
 
 @pytest.mark.parametrize("rows", [2, 1 << 15])

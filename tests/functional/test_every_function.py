@@ -2,12 +2,14 @@
 
 A cell holds if value and gradients are those of the eager call in float64 on the rows that count. Losses with a class
 for each sample come from ``harness.variant_methods``, all others from the public names: a new one is in the table.
+Below it are the properties that each function has for itself: derivatives, half types, large logits, refusals.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -26,7 +28,7 @@ TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 FUSED = 2e-3  # float32 of perturb_max in one kernel of inductor: up to 7.2e-4 off; eager holds TOLERANCE
 HEAD = torch.randn(CLASSES, 8, generator=torch.Generator().manual_seed(5))
 DIRECTION = torch.linspace(-1.0, 1.0, CLASSES)  # in which the gradient of a transform is taken
-Call = Callable[..., Tensor]  # of the leaves, the target, the class weights and the reduction
+Call = Callable[..., Tensor]  # of the leaves, the target, the class weights and the options of losses
 
 
 class Function(NamedTuple):
@@ -39,21 +41,21 @@ class Function(NamedTuple):
 
 
 def of_classes(loss: Callable[..., Tensor], **arguments: Any) -> Call:
-    return lambda x, target, weight, reduction="mean": loss(x, target, weight=weight, reduction=reduction, **arguments)
+    return lambda x, target, weight, **options: loss(x, target, weight=weight, **arguments, **options)
 
 
-def of_labels(loss: Callable[..., Tensor], **arguments: Any) -> Call:
-    return lambda x, target, weight, reduction="mean": loss(x, target, reduction=reduction, **arguments)
+def of_labels(loss: Callable[..., Tensor]) -> Call:
+    return lambda x, target, weight, **options: loss(x, target, **options)
 
 
 def of_head(loss: Callable[..., Tensor]) -> Call:
-    return lambda x, head, target, weight, reduction="mean": loss(x, head, target, weight=weight, reduction=reduction)
+    return lambda x, head, target, weight, **options: loss(x, head, target, weight=weight, **options)
 
 
 def of_transform(transform: Callable[..., Tensor], **arguments: Any) -> Call:
     def call(x: Tensor, target: Tensor, weight: Tensor, reduction: str = "mean") -> Tensor:
         p = transform(x, **arguments)
-        along = p.to(torch.promote_types(p.dtype, torch.float32)) * DIRECTION
+        along = p.to(torch.promote_types(p.dtype, torch.float32)) * DIRECTION[: p.size(-1)]
         return along.sum() / (1 if reduction == "sum" else x.size(0))
 
     return call
@@ -102,9 +104,8 @@ KINDS = {
     "labels": ("plain", "ignored", "all ignored", "ignored, not finite", "empty", "NaN in a row", *OUT),
     "transform": ("plain", "empty", "NaN in a row"),
 }
-KINDS["head"] = tuple(
-    kind for kind in KINDS["classes"] if "in a row" not in kind
-)  # it would be in each weight's gradient
+# it would be in each weight's gradient
+KINDS["head"] = tuple(kind for kind in KINDS["classes"] if "in a row" not in kind)
 
 
 class Case(NamedTuple):
@@ -116,19 +117,19 @@ class Case(NamedTuple):
         return function(*self.leaves, self.target, self.weight, **options)
 
 
-def case_of(function: Function, kind: str, dtype: torch.dtype, rows: int = ROWS) -> Case:
+def case_of(
+    function: Function, kind: str, dtype: torch.dtype, rows: int = ROWS, classes: int = CLASSES, features: int = 8
+) -> Case:
     generator = torch.Generator().manual_seed(rows)
-    x = torch.randn(rows, 8 if function.kind == "head" else CLASSES, generator=generator)
+    x = torch.randn(rows, features if function.kind == "head" else classes, generator=generator)
     if function.kind == "labels":
-        target = (torch.rand(rows, CLASSES, generator=generator) < 0.3).long()
+        target = (torch.rand(rows, classes, generator=generator) < 0.3).long()
     else:
-        target = torch.randint(1, CLASSES, (rows,), generator=generator)
-    weight = torch.ones(CLASSES)
-    if kind == "weighted":  # the inverse frequency of a class without samples
-        weight = torch.rand(CLASSES, generator=generator) + 0.1
-        weight[0] = (
-            9.0 if function.public is functional.label_smoothing_loss else torch.inf
-        )  # it smooths with all weights
+        target = torch.randint(1, classes, (rows,), generator=generator)
+    weight = torch.ones(classes)
+    if kind == "weighted":  # the inverse frequency of a class without samples; label smoothing has a part of it
+        weight = torch.rand(classes, generator=generator) + 0.1
+        weight[0] = 9.0 if function.public is functional.label_smoothing_loss else torch.inf
     if kind in ("ignored", "weighted", "ignored, not finite"):
         target[:3] = -100
         if function.kind == "labels":
@@ -142,10 +143,10 @@ def case_of(function: Function, kind: str, dtype: torch.dtype, rows: int = ROWS)
     if kind == "empty":
         x, target = x[:0], target[:0]
     if kind in OUT:
-        target.view(-1)[1] = -1 if kind == OUT[0] else CLASSES
+        target.view(-1)[1] = -1 if kind == OUT[0] else classes
     if kind.endswith("in a row"):
         x[3, 1] = torch.nan if kind.startswith("NaN") else torch.inf
-    leaves = [x.to(dtype), HEAD.to(dtype)] if function.kind == "head" else [x.to(dtype)]
+    leaves = [x.to(dtype), HEAD[:classes, :features].to(dtype)] if function.kind == "head" else [x.to(dtype)]
     return Case(leaves, target, weight)
 
 
@@ -232,12 +233,8 @@ WAYS: dict[str, Way] = {
     "exported": exported,
     "linearize": linearised,
 }
-IN_SECONDS = (
-    "eager",
-    "vmap",
-)  # in all dtypes; of the others the quick half has one entry for each function, in float32
-
-
+# in all dtypes; of the others the quick half has one entry for each function, in float32
+IN_SECONDS = ("eager", "vmap")
 QUICK = {name for name, function in FUNCTIONS.items() if FIRST[function.public] == name or function.many}
 
 
@@ -263,15 +260,12 @@ def as_many(monkeypatch: pytest.MonkeyPatch) -> Callable[[Function], None]:
 
 
 def kinds_of(way: str, function: Function) -> list[str]:
-    left_out = (
-        set() if way == "eager" else {"empty"}
-    )  # torch.func.vmap takes no batch of 0, and the graph is another one
-    left_out |= (
-        {"all ignored", "NaN in a row", "infinity in a row", *OUT} if way == "linearize" else set()
-    )  # it knows only derivatives
-    left_out |= (
-        {*OUT} if way == "vmap" and function.kind == "labels" else set()
-    )  # PyTorch's kernels look at indices alone
+    # torch.func.vmap takes no batch of 0, and the graph is another one
+    left_out = set() if way == "eager" else {"empty"}
+    if way == "linearize":  # it knows only derivatives
+        left_out |= {"all ignored", "NaN in a row", "infinity in a row", *OUT}
+    if way == "vmap" and function.kind == "labels":  # PyTorch's kernels look at indices alone
+        left_out |= {*OUT}
     return [kind for kind in KINDS[function.kind] if kind not in left_out]
 
 
@@ -331,13 +325,172 @@ def test_every_cell_of_the_table_holds(
 
 
 def test_every_public_function_of_tensors_is_in_the_table() -> None:
-    others = {
-        "accumulation_steps",
-        "as_softmax_mask",
-        "class_counts_of",
-        "fit_temperature",
-        "live_samples",
-        "reliability",
-    }  # no gradient
+    others = {"accumulation_steps", "as_softmax_mask", "class_counts_of"}  # without a gradient
+    others |= {"fit_temperature", "live_samples", "reliability"}
     functions = {name for name in functional.__all__ if not inspect.isclass(getattr(functional, name))}
     assert {function.public.__name__ for function in FUNCTIONS.values()} == functions - others
+
+
+LOSSES = [name for name, function in FUNCTIONS.items() if function.kind != "transform"]
+OF_LOGITS = [name for name in LOSSES if FUNCTIONS[name].kind != "head"]
+
+
+def losses_and_gradients(function: Function, case: Case, **options: Any) -> list[Tensor]:
+    leaves = [leaf.detach().clone().requires_grad_() for leaf in case.leaves]
+    losses = case._replace(leaves=leaves).call(function.call, **options)
+    return [losses.detach(), *torch.autograd.grad(losses.sum(), leaves)]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_derivatives_of_every_mode_and_of_second_order_are_right_or_refused(
+    name: str, as_many: Callable[[Function], None]
+) -> None:
+    function = FUNCTIONS[name]
+    as_many(function)
+    kind = {"transform": "plain", "labels": "ignored"}.get(function.kind, "weighted")
+    case = case_of(function, kind, torch.float64, rows=6, classes=5, features=3)
+    leaves = tuple(leaf.requires_grad_() for leaf in case.leaves)
+    fused = function.kind == "head" and function.many
+    for reduction in ("mean", "none"):
+
+        def loss(*leaves: Tensor, reduction: str = reduction) -> Tensor:
+            return case._replace(leaves=[*leaves]).call(function.call, reduction=reduction)
+
+        batched = not fused or reduction == "mean"
+        ways = {"check_forward_ad": True, "check_batched_forward_grad": True, "check_batched_grad": batched}
+        assert torch.autograd.gradcheck(loss, leaves, atol=1e-7, rtol=1e-7, **ways)
+        one_by_one = torch.autograd.functional.jacobian(loss, leaves)
+        for jacobian in (torch.func.jacfwd, torch.func.jacrev)[: 1 + batched]:
+            torch.testing.assert_close(jacobian(loss, (0, 1)[: len(leaves)])(*leaves), one_by_one)
+        if not batched:
+            with pytest.raises(
+                RuntimeError, match=r"one upstream gradient at a time, .*: use jacobian\(vectorize=False"
+            ):
+                torch.autograd.functional.jacobian(loss, leaves, vectorize=True)
+        if fused:
+            with pytest.raises(RuntimeError, match=r"differentiated once, .* create_graph=True: .*as_cross_entropy"):
+                torch.autograd.grad(loss(*leaves).sum(), leaves, create_graph=True)
+            continue
+        assert torch.autograd.gradgradcheck(loss, leaves)
+        first = torch.autograd.grad(loss(*leaves).sum(), leaves, create_graph=True)
+        second = torch.autograd.grad(sum(gradient.square().sum() for gradient in first), leaves)
+        assert all(x.any() for x in second) or function.kind == "transform"  # some are linear where they are not 0
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize(
+    ("dtype", "ignore_index"),  # which wraps around to 1
+    [(torch.uint8, -255), (torch.uint8, 257), (torch.int8, 257), (torch.int8, -255), (torch.int16, 65537)],
+    ids=str,
+)
+def test_an_ignore_index_beyond_a_narrow_type_ignores_nothing(
+    name: str, dtype: torch.dtype, ignore_index: int, as_many: Callable[[Function], None]
+) -> None:
+    function = FUNCTIONS[name]
+    as_many(function)
+    case = case_of(function, "plain", torch.float64)
+    case.target[0] = 1
+    narrow, wide = (
+        losses_and_gradients(function, case._replace(target=target), ignore_index=ignore_index, reduction="none")
+        for target in (case.target.to(dtype), case.target)
+    )
+    torch.testing.assert_close(narrow, wide, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", OF_LOGITS)
+@pytest.mark.parametrize("dtype", DTYPES[1:], ids=str)
+def test_half_types_are_computed_in_float32_which_autocast_keeps(
+    name: str, dtype: torch.dtype, as_many: Callable[[Function], None]
+) -> None:
+    function = FUNCTIONS[name]
+    as_many(function)
+    case = case_of(function, "plain", dtype)
+    wide = case._replace(leaves=[leaf.float() for leaf in case.leaves])
+    for reduction in ("none", "mean", "sum"):
+        found, expected = (losses_and_gradients(function, of, reduction=reduction) for of in (case, wide))
+        same = 1 if function.many else None  # the gradient of many logits is kept in their type
+        torch.testing.assert_close(found[:same], [x.to(dtype) for x in expected[:same]], rtol=0, atol=0)
+        with torch.autocast("cpu", dtype=dtype):
+            loss = case.call(function.call, reduction=reduction)
+        torch.testing.assert_close(loss, expected[0], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", OF_LOGITS)
+@pytest.mark.parametrize(
+    ("dtype", "size"),
+    [(torch.float64, 1e4), (torch.float32, 1e4), (torch.bfloat16, 1e3), (torch.float16, 1e3)],
+    ids=str,
+)
+@pytest.mark.bug_report(
+    "kornia/kornia#918", "The focal loss has a gradient of NaN where a probability is exactly 0 or 1."
+)
+def test_large_logits_give_finite_losses_and_gradients(
+    name: str, dtype: torch.dtype, size: float, as_many: Callable[[Function], None]
+) -> None:
+    function = FUNCTIONS[name]
+    as_many(function)
+    case = case_of(function, "plain", dtype, rows=48)
+    logits = ((torch.rand(48, CLASSES) * 2 - 1) * size).to(dtype)
+    logits[0] = size  # all equal
+    logits[1], logits[1, 3] = -size, size  # the target as far ahead as it gets
+    logits[2], logits[2, 3] = size, -size  # and as far behind
+    if function.kind == "labels":
+        case.target[:3] = torch.nn.functional.one_hot(torch.tensor(3), CLASSES)
+    else:
+        case.target[:3] = 3
+    exact = case._replace(leaves=[logits.double()]).call(function.call, reduction="none")
+    leaf = logits.requires_grad_()
+    loss = case._replace(leaves=[leaf]).call(function.call, reduction="none")
+    fits = exact <= torch.finfo(dtype).max  # a loss of 1e6 is right, and is no float16
+    assert loss[fits].isfinite().all()
+    torch.testing.assert_close(loss[fits].double(), exact[fits], rtol=2e-2, atol=1e-4)
+    (gradient,) = torch.autograd.grad(loss[fits].double().sum(), leaf)
+    assert gradient.isfinite().all()
+
+
+Refusals = list[tuple[dict[str, Any], type[Exception], str]]  # what is changed, and what is raised
+GOOD = {"x": torch.zeros(2, 3), "target": torch.tensor([0, 1]), "weight": torch.ones(3)}
+GOOD_LABELS = GOOD | {"target": torch.tensor([[1, 0, 0], [0, 0, 1]])}
+OUTPUT = SimpleNamespace(logits=1)
+BAD_LOGITS: Refusals = [
+    ({"x": torch.zeros(2, 3).long()}, TypeError, "logits must be a floating-point tensor, got torch.int64"),
+    ({"x": torch.tensor(1.0), "target": torch.tensor(0)}, ValueError, "must have a (class|label) dimension"),
+    ({"x": OUTPUT}, TypeError, r"logits must be a tensor, got SimpleNamespace: pass its \.logits"),
+]
+BAD_OPTIONS: Refusals = [
+    ({"reduction": "avg"}, ValueError, "reduction must be one of 'none', 'mean', 'sum', got 'avg'"),
+    ({"target": [0, 1]}, TypeError, "target must be a tensor, got list"),
+]
+BAD_CALLS: dict[str, Refusals] = {
+    "transform": BAD_LOGITS,
+    "classes": BAD_LOGITS
+    + BAD_OPTIONS
+    + [
+        ({"target": torch.zeros(2)}, TypeError, "target must hold class indices .* got torch.float32"),
+        ({"target": torch.full((2, 3), 1 / 3)}, TypeError, "soft targets"),
+        ({"target": torch.tensor([0, 1, 2])}, ValueError, r"target must have shape \(2,\) .* got \(3,\)"),
+        ({"target": torch.tensor([0, 3])}, IndexError, "target must hold class indices from 0 to 2 .* got 3"),
+        ({"target": torch.tensor([0, -1])}, IndexError, "target must hold class indices from 0 to 2 .* got -1"),
+        ({"weight": torch.ones(4)}, ValueError, r"one weight per class, shape \(3,\), got \(4,\)"),
+        ({"weight": [1.0, 1.0, 1.0]}, TypeError, "weight must be a tensor, got list"),
+        ({"weight": torch.ones(3).long()}, TypeError, "weight must be a floating-point tensor"),
+    ],
+    "labels": BAD_LOGITS
+    + BAD_OPTIONS
+    + [
+        ({"target": torch.zeros(2)}, ValueError, r"the shape of logits, \(2, 3\), .* got \(2,\)"),
+        ({"target": torch.full((2, 3), 0.5)}, ValueError, r"only 0 and 1, and .* got 0.5 \(6 such values\)"),
+        ({"target": torch.full((2, 3), -1)}, ValueError, "target must hold only 0 and 1, .* got -1"),
+        ({"target": torch.full((2, 3), torch.nan)}, ValueError, "target must hold only 0 and 1, .* got nan"),
+        ({"target": torch.zeros(2, 3).cfloat()}, TypeError, "target must hold 0 and 1"),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", [name for name, function in FUNCTIONS.items() if function.kind != "head"])
+def test_bad_input_is_refused_by_name(name: str, as_many: Callable[[Function], None]) -> None:
+    function = FUNCTIONS[name]
+    as_many(function)
+    for change, error, message in BAD_CALLS[function.kind]:
+        with pytest.raises(error, match=message):
+            function.call(**(GOOD_LABELS if function.kind == "labels" else GOOD) | change)

@@ -36,7 +36,7 @@ def with_class_counts(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     @functools.wraps(loss)
     def counted(logits: Tensor, target: Tensor, **arguments: Any) -> Tensor:
-        classes = logits.size(class_dimension(logits)) if logits.dim() else 1
+        classes = logits.size(class_dimension(logits)) if getattr(logits, "ndim", 0) else 1
         return loss(logits, target, class_counts=torch.from_numpy(reference.class_counts(classes)), **arguments)
 
     return counted
