@@ -1,7 +1,5 @@
 """What README, docs and messages name exists, each Python block of a page runs, and no page shows its source."""
 
-from __future__ import annotations
-
 import ast
 import re
 import runpy

@@ -1,7 +1,5 @@
 """The recipe for the Trainer of transformers, as its page has it."""
 
-from __future__ import annotations
-
 import copy
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The mixin in a new module, and in one that exists."""
 
-from __future__ import annotations
-
 import lightning.pytorch as pl
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """What README and docs say of committed results in words of their own is what the results say."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

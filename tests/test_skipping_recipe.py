@@ -1,7 +1,5 @@
 """The recipe in docs/skipping.md trains the live rows alone, and its step is that of AS-Softmax."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The pages name tests that exist, and the trust page takes its figures from a run in which all of them passed."""
 
-from __future__ import annotations
-
 import ast
 import re
 import runpy

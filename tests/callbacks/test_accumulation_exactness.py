@@ -1,7 +1,5 @@
 """Training with the callback ends with the weights of a hand-written loop over the same windows, bit for bit."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Windows of any policy: what it decides, and what a run costs."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import pickle

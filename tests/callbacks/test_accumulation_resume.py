@@ -1,7 +1,5 @@
 """What a checkpoint keeps; that a run goes on from any of them is in `tests/contracts`."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Learning-rate schedules follow the batches, or the optimizer steps, whatever the windows are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """With ``items=`` every accumulated window steps as one large batch of its items, to 1e-12 in float64."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """With ``lr_scale`` a window of k batches steps at sqrt(k) or k times the rate, and nothing else changes."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

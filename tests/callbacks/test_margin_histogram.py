@@ -1,7 +1,5 @@
 """The histogram of the margin, and the layout that TensorBoard opens with."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the monitor logs, and when."""
 
-from __future__ import annotations
-
 import lightning.pytorch as pl
 import pytest
 import torch

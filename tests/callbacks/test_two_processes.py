@@ -3,8 +3,6 @@
 The other callbacks see the data of both.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

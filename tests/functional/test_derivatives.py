@@ -1,7 +1,5 @@
 """Loss scalers, narrow integer targets and compiled derivatives; `test_every_function.py` has those of all."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

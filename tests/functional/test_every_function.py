@@ -5,8 +5,6 @@ for each sample come from ``harness.variant_methods``, all others from the publi
 Below it are the properties that each function has for itself: derivatives, half types, large logits, refusals.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The losses where they are recorded: ``torch.export``, ``torch.compile`` and ONNX with any batch; fake tensors."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 

@@ -1,12 +1,10 @@
 """The losses of a wide head: against the dense formula in float64, and against PyTorch's own functions."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import pytest
 import torch
-from oracles.as_softmax import as_cross_entropy_reference, mask_reference
+from oracles.as_softmax import as_cross_entropy_reference, as_softmax_reference
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
@@ -90,7 +88,7 @@ def workspace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, o
 def test_the_example_has_rows_of_every_kind() -> None:
     head = example()
     logits = F.linear(*head[:3])
-    keep = torch.cat([mask_reference(logits, head.target, delta).sum(1) for delta in (0.02, 0.1)])
+    keep = torch.cat([as_softmax_reference(logits, head.target, delta)[1].sum(1) for delta in (0.02, 0.1)])
     few = int(head_loss.LISTED_SHARE * 80)
     assert (keep == 80).any()
     assert (keep == 1).any()
@@ -116,7 +114,9 @@ def test_value_and_gradients_follow_the_dense_formula(reduction: str, dtype: tor
         for options in ({}, {"weight": class_weight}):
             options = {**options, "ignore_index": -1, "reduction": reduction}
             exact = Head(head.hidden.double(), head.head_weight.double(), head.bias.double(), head.target)
-            masks = [mask_reference(F.linear(*of[:3]), head.target, delta, -1) for of in (head, exact)]
+            masks = [
+                as_softmax_reference(F.linear(*of[:3]), of.target, delta, ignore_index=-1)[1] for of in (head, exact)
+            ]
             if dtype.itemsize > 2 or torch.equal(*masks):  # logits of a half type are rounded, as F.linear's are
                 ours = value_and_gradients(fused, head, delta, **options)
                 assert_agrees(ours, value_and_gradients(dense, exact, delta, **options), dtype)

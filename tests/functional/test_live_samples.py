@@ -1,7 +1,5 @@
 """Which samples have a gradient."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

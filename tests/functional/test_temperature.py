@@ -1,7 +1,5 @@
 """Fitting a temperature, and reliability diagrams."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

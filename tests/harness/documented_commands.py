@@ -1,7 +1,5 @@
 """The commands that README and docs print, as the shell would split them."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A tiny module that reports whatever masking a test scripts, so that any sequence of windows can be asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any

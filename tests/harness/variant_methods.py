@@ -1,7 +1,5 @@
 """The methods with class-index targets, each with the arguments it is tested with and its reference."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The written report: one page for sweeps and comparisons, in Markdown, CSV and HTML that needs nothing else."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -1,7 +1,5 @@
 """What the losses for a long tail make of class counts; `test_losses.py` compares them with their formulas."""
 
-from __future__ import annotations
-
 import functools
 import warnings
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Properties that every loss with class-index targets has, against its reference and against ``F.cross_entropy``."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

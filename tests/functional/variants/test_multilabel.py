@@ -1,7 +1,5 @@
 """What the multi-label losses have in common; `test_differential.py` compares them with their formulas."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Properties of the transforms: what makes each a probability distribution, and what sets them apart."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
