@@ -37,19 +37,9 @@ def test_weight_follows_the_module_to_another_dtype() -> None:
 
 
 @pytest.mark.parametrize("loss", [ASSoftmaxLoss, MultiLabelASSoftmaxLoss])
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"delta": -0.1}, ValueError, r"delta .* got -0.1"),
-        ({"delta": "small"}, TypeError, r"delta .* got 'small'"),
-        ({"reduction": "max"}, ValueError, r"reduction must be one of .* got 'max'"),
-    ],
-)
-def test_bad_settings_are_refused_when_the_module_is_made(
-    loss: type[nn.Module], arguments: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        loss(**arguments)
+def test_an_unknown_reduction_is_refused_when_the_module_is_made(loss: type[nn.Module]) -> None:
+    with pytest.raises(ValueError, match=r"reduction must be one of .* got 'max'"):
+        loss(reduction="max")
 
 
 class Adapted(nn.Linear):

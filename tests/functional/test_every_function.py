@@ -6,6 +6,7 @@ Below it are the properties that each function has for itself: derivatives, half
 """
 
 import inspect
+import math
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from harness.torch_limits import ONE_SIDE_OF_A_CONDITION
 from harness.variant_methods import METHODS
 from torch import Tensor
 
-from as_lightning import functional
+from as_lightning import ASSoftmaxLoss, LinearCrossEntropyLoss, MultiLabelASSoftmaxLoss, functional
 from as_lightning.functional import cross_entropy
 from as_lightning.functional.kernels import head_loss
 
@@ -448,7 +449,8 @@ def test_large_logits_give_finite_losses_and_gradients(
 
 Refusals = list[tuple[dict[str, Any], type[Exception], str]]  # what is changed, and what is raised
 GOOD = {"x": torch.zeros(2, 3), "target": torch.tensor([0, 1]), "weight": torch.ones(3)}
-GOOD_LABELS = GOOD | {"target": torch.tensor([[1, 0, 0], [0, 0, 1]])}
+GOOD_LABELS = torch.tensor([[1, 0, 0], [0, 0, 1]])
+ALSO_GOOD = {"labels": {"target": GOOD_LABELS}, "head": {"x": torch.zeros(2, 4), "head": torch.zeros(3, 4)}}
 OUTPUT = SimpleNamespace(logits=1)
 BAD_LOGITS: Refusals = [
     ({"x": torch.zeros(2, 3).long()}, TypeError, "logits must be a floating-point tensor, got torch.int64"),
@@ -459,19 +461,26 @@ BAD_OPTIONS: Refusals = [
     ({"reduction": "avg"}, ValueError, "reduction must be one of 'none', 'mean', 'sum', got 'avg'"),
     ({"target": [0, 1]}, TypeError, "target must be a tensor, got list"),
 ]
+OUT_OF_RANGE: Refusals = [
+    ({"target": torch.tensor([0, 3])}, IndexError, "target must hold class indices from 0 to 2 .* got 3"),
+    ({"target": torch.tensor([0, -1])}, IndexError, "target must hold class indices from 0 to 2 .* got -1"),
+]
+BAD_WEIGHTS: Refusals = [
+    ({"weight": torch.ones(4)}, ValueError, r"weight must hold one weight per class, shape \(3,\), got \(4,\)"),
+    ({"weight": [1.0, 1.0, 1.0]}, TypeError, "weight must be a tensor, got list"),
+    ({"weight": torch.ones(3).long()}, TypeError, "weight must be a floating-point tensor"),
+    ({"weight": torch.ones(3).requires_grad_()}, RuntimeError, r"^weight must not require .*weight\.detach\(\)"),
+]
 BAD_CALLS: dict[str, Refusals] = {
     "transform": BAD_LOGITS,
     "classes": BAD_LOGITS
     + BAD_OPTIONS
+    + OUT_OF_RANGE
+    + BAD_WEIGHTS
     + [
         ({"target": torch.zeros(2)}, TypeError, "target must hold class indices .* got torch.float32"),
         ({"target": torch.full((2, 3), 1 / 3)}, TypeError, "soft targets"),
         ({"target": torch.tensor([0, 1, 2])}, ValueError, r"target must have shape \(2,\) .* got \(3,\)"),
-        ({"target": torch.tensor([0, 3])}, IndexError, "target must hold class indices from 0 to 2 .* got 3"),
-        ({"target": torch.tensor([0, -1])}, IndexError, "target must hold class indices from 0 to 2 .* got -1"),
-        ({"weight": torch.ones(4)}, ValueError, r"one weight per class, shape \(3,\), got \(4,\)"),
-        ({"weight": [1.0, 1.0, 1.0]}, TypeError, "weight must be a tensor, got list"),
-        ({"weight": torch.ones(3).long()}, TypeError, "weight must be a floating-point tensor"),
     ],
     "labels": BAD_LOGITS
     + BAD_OPTIONS
@@ -482,13 +491,118 @@ BAD_CALLS: dict[str, Refusals] = {
         ({"target": torch.full((2, 3), torch.nan)}, ValueError, "target must hold only 0 and 1, .* got nan"),
         ({"target": torch.zeros(2, 3).cfloat()}, TypeError, "target must hold 0 and 1"),
     ],
+    "head": BAD_OPTIONS
+    + OUT_OF_RANGE
+    + BAD_WEIGHTS
+    + [
+        ({"x": torch.zeros(2, 5)}, ValueError, r"^the hidden states must have shape .* weight \(C, d\), got"),
+        (
+            {"x": torch.zeros(2, 4).to(torch.float8_e4m3fn)},
+            TypeError,
+            "^the hidden states .* torch.float8_e4m3fn: co",
+        ),
+        ({"x": torch.zeros(2, 4).double()}, TypeError, "^the hidden states, the head's weight .* must have one dtype"),
+        ({"target": torch.tensor([0])}, ValueError, r"^target must have shape \(2,\), that of the hidden states"),
+        ({"head": torch.zeros(3, 4, device="meta")}, ValueError, "^hidden, head_weight, .* on one device, .* on meta"),
+        ({"ignore_index": None}, TypeError, "^ignore_index must be an integer, got None: .* leave it out"),
+    ],
 }
 
 
-@pytest.mark.parametrize("name", [name for name, function in FUNCTIONS.items() if function.kind != "head"])
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_bad_input_is_refused_by_name(name: str, as_many: Callable[[Function], None]) -> None:
     function = FUNCTIONS[name]
     as_many(function)
     for change, error, message in BAD_CALLS[function.kind]:
         with pytest.raises(error, match=message):
-            function.call(**(GOOD_LABELS if function.kind == "labels" else GOOD) | change)
+            function.call(**GOOD | ALSO_GOOD.get(function.kind, {}) | change)
+
+
+@pytest.mark.parametrize("name", ["as_softmax_mask", "live_samples"])
+def test_what_is_asked_of_logits_refuses_bad_input_as_the_losses_do(name: str) -> None:
+    for change, error, message in BAD_LOGITS + OUT_OF_RANGE:
+        logits, target, _ = (GOOD | change).values()
+        with pytest.raises(error, match=message):
+            getattr(functional, name)(logits, target, 0.1)
+
+
+PUBLIC = [getattr(functional, name) for name in functional.__all__]
+PUBLIC += [ASSoftmaxLoss, MultiLabelASSoftmaxLoss, LinearCrossEntropyLoss]
+WITH_A_MARGIN = [public for public in PUBLIC if "delta" in inspect.signature(public).parameters]
+
+
+@pytest.mark.parametrize("public", WITH_A_MARGIN, ids=lambda public: public.__name__)
+@pytest.mark.parametrize(
+    ("delta", "error", "message"),
+    [
+        (1.5, ValueError, r"delta .* \[0, 1\], got 1.5"),
+        (-0.1, ValueError, r"delta .* \[0, 1\], got -0.1"),
+        (float("nan"), ValueError, r"delta .* \[0, 1\], got nan"),
+        ("0.1", TypeError, r"delta must be a number in \[0, 1\], got '0.1' of type str"),
+        (True, TypeError, "delta must be a number"),
+    ],
+)
+def test_a_margin_that_is_none_is_refused(
+    public: Callable[..., Any], delta: Any, error: type[Exception], message: str
+) -> None:
+    target = GOOD_LABELS if "label" in public.__name__.lower() else GOOD["target"]
+    settings = (4, 3) if public is LinearCrossEntropyLoss else ()
+    head = (torch.zeros(3, 3),) if "linear" in public.__name__ else ()
+    inputs = () if inspect.isclass(public) else (GOOD["x"], *head, target)
+    with pytest.raises(error, match=message):
+        public(*settings, *inputs, delta=delta)
+
+
+COUNTS = torch.tensor([50, 20, 4])
+NAN, TAU = math.nan, torch.tensor(1.5)
+BAD_ARGUMENTS: list[tuple[Callable[..., Tensor], dict[str, Any], type[Exception], str]] = [
+    (functional.sparse_softmax, {"k": 0}, ValueError, "k must be an integer of at least 1, got 0"),
+    (functional.sparse_softmax, {"k": 4}, ValueError, "k must be at most the number of classes, 3, got 4"),
+    (functional.sparse_softmax, {"k": 2.0}, TypeError, "k must be an int.*got 2.0 of type float"),
+    (functional.entmax, {"alpha": 1.0}, ValueError, r"alpha must be a number in \(1, 2\].*softmax.*got 1.0"),
+    (functional.entmax, {"alpha": NAN}, ValueError, r"alpha must be a number in \(1, 2\]"),
+    (functional.entmax, {"alpha": TAU}, TypeError, "alpha must be a number"),
+    (functional.taylor_softmax, {"order": 3}, ValueError, "order must be 2, 4 or 6 .*, got 3"),
+    (functional.taylor_softmax, {"order": 0}, ValueError, "order must be an integer of at least 2, got 0$"),
+    (functional.taylor_softmax, {"order": 2.0}, TypeError, "order must be an integer .*got 2.0"),
+    (functional.t_softmax, {"tau": 0}, ValueError, "tau must be a positive temperature, got 0"),
+    (functional.t_softmax, {"tau": "1"}, TypeError, "tau must be a positive temperature, got '1' of type str"),
+    (functional.am_softmax, {"tau": 0.0}, ValueError, "tau must be a positive temperature"),
+    (functional.am_softmax_loss, {"margin": -0.1}, ValueError, "margin must be a margin .*got -0.1"),
+    (functional.label_smoothing_loss, {"smoothing": 1.0}, ValueError, r"smoothing must be a number in \[0, 1\)"),
+    (functional.perturb_max, {"noise": "uniform"}, ValueError, "noise must be one of 'gumbel'.*got 'uniform'"),
+    (functional.focal_loss, {"gamma": -1}, ValueError, "gamma must be a number of 0 or more, got -1"),
+    (functional.generalised_cross_entropy_loss, {"q": 1.1}, ValueError, r"q must be a number in \[0, 1\], got 1.1"),
+    (functional.encouraging_loss, {"log_end": 1.0}, ValueError, r"log_end must be a number in \[0, 1\), got 1.0"),
+    (functional.logit_adjusted_loss, {"tau": -0.5}, ValueError, "tau must be .* got -0.5"),
+    (functional.logit_adjusted_loss, {"tau": NAN}, ValueError, "tau must be .* got nan"),
+    (functional.class_weighted_loss, {"power": -1}, ValueError, "power must be .* got -1"),
+    (functional.class_weighted_loss, {"beta": 0.0}, ValueError, r"beta must be .*\(0, 1\], got 0"),
+    (functional.logit_adjusted_loss, {"class_counts": COUNTS[:2]}, ValueError, r"shape \(3,\) for .*, got \(2,\)"),
+    (functional.logit_adjusted_loss, {"class_counts": COUNTS / 0}, ValueError, "0 or more, got inf"),
+    (functional.class_weighted_loss, {"class_counts": -COUNTS}, ValueError, "0 or more, got -50"),
+    (functional.logit_adjusted_loss, {"class_counts": [1, 2]}, TypeError, "class_counts must be a tensor, got list"),
+    (functional.asymmetric_loss, {"gamma_negative": -1}, ValueError, "gamma_negative must be a number .*got -1"),
+    (functional.asymmetric_loss, {"gamma_positive": -0.1}, ValueError, "gamma_positive must be a number .*got -0.1"),
+    (functional.asymmetric_loss, {"clip": 1.0}, ValueError, "clip must be a number .*got 1.0"),
+    (functional.asymmetric_loss, {"clip": -0.1}, ValueError, "clip must be a number .*got -0.1"),
+    (functional.multilabel_sparse_loss, {"k": 4}, ValueError, "k must be at most the number of labels, 3, got 4"),
+    (functional.multilabel_as_cross_entropy, {"logits": torch.zeros(2, 0)}, ValueError, "at least one label"),
+]
+
+
+@pytest.mark.parametrize(
+    ("public", "change", "error", "message"),
+    BAD_ARGUMENTS,
+    ids=lambda value: getattr(value, "__name__", "") or (next(iter(value)) if isinstance(value, dict) else ""),
+)
+def test_an_argument_out_of_its_range_is_refused_by_name(
+    public: Callable[..., Any], change: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    labels = public.__name__.startswith(("asymmetric", "multilabel"))
+    given = {"logits": torch.zeros(2, 3), "target": GOOD_LABELS if labels else GOOD["target"], "class_counts": COUNTS}
+    arguments = inspect.signature(public).parameters.keys()
+    if "logits" in change:
+        given["target"] = change["logits"]
+    with pytest.raises(error, match=message):
+        public(**{name: value for name, value in given.items() if name in arguments} | change)
