@@ -8,14 +8,7 @@ import lightning.pytorch as pl
 import pytest
 from harness.scripted_masking import Batches, ScriptedMasking, batches_of, loader_of, quiet_trainer
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import (
-    CosineAnnealingLR,
-    LambdaLR,
-    LRScheduler,
-    OneCycleLR,
-    ReduceLROnPlateau,
-    StepLR,
-)
+from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler, OneCycleLR, ReduceLROnPlateau, StepLR
 from torch.utils.data import DataLoader
 
 from as_lightning.callbacks import AccumulationWindow, AdaptiveGradientAccumulation

@@ -9,10 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.variants import by_rows
 
-from as_lightning.functional import (
-    entmax_loss,
-    label_smoothing_loss,
-)
+from as_lightning.functional import entmax_loss, label_smoothing_loss
 
 every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS.keys())
 

@@ -7,12 +7,7 @@ from harness.variant_methods import WITH_TRANSFORM, Method, random_logits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from as_lightning.functional import (
-    entmax,
-    perturb_max,
-    sparsemax,
-    taylor_softmax,
-)
+from as_lightning.functional import entmax, perturb_max, sparsemax, taylor_softmax
 
 every_transform = pytest.mark.parametrize("method", WITH_TRANSFORM.values(), ids=WITH_TRANSFORM.keys())
 

@@ -4,15 +4,17 @@ import ast
 import re
 import runpy
 import textwrap
+from pathlib import Path
 from types import ModuleType
 
 import pytest
-from harness.documented_commands import PAGES, ROOT
 
 import as_lightning
 import as_lightning.callbacks
 import as_lightning.functional
 
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 API = [
     path
     for page in sorted((ROOT / "docs/api").glob("*.md"))
