@@ -205,18 +205,6 @@ def test_the_gradient_has_no_graph_of_its_own(share: float) -> None:
         assert not gradient.requires_grad
 
 
-def test_a_second_backward_gives_the_same_gradient_and_all_is_left_as_it_was() -> None:
-    logits, target = example((6, 9))
-    before, target_before = logits.clone(), target.clone()
-    leaf = logits.requires_grad_()
-    loss = as_cross_entropy(leaf, target, 0.1)
-    (first,) = torch.autograd.grad(loss, leaf, retain_graph=True)
-    (second,) = torch.autograd.grad(loss, leaf)
-    assert torch.equal(first, second)
-    assert torch.equal(leaf.detach(), before)
-    assert torch.equal(target, target_before)
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

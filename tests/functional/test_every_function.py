@@ -377,6 +377,32 @@ def test_derivatives_of_every_mode_and_of_second_order_are_right_or_refused(
 
 
 @pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_a_second_backward_gives_the_same_gradients_and_all_is_left_as_it_was(
+    name: str, reduction: str, as_many: Callable[[Function], None]
+) -> None:
+    function = FUNCTIONS[name]
+    as_many(function)
+    case = case_of(function, "ignored", torch.float64)
+    before = [x.clone() for x in (*case.leaves, case.target, case.weight)]
+    with torch.no_grad():
+        alone = case.call(function.call, reduction=reduction)
+    leaves = [leaf.requires_grad_() for leaf in case.leaves]
+    losses = case.call(function.call, reduction=reduction)
+    assert not alone.requires_grad
+    torch.testing.assert_close(alone, losses.detach())
+    first = torch.autograd.grad(losses, leaves, torch.ones_like(losses), retain_graph=True)
+    kept = [gradient.clone() for gradient in first]
+    for gradient in first:
+        assert not gradient.requires_grad
+        gradient.zero_()
+    second = torch.autograd.grad(losses, leaves, torch.full_like(losses, 3.0))
+    torch.testing.assert_close([3.0 * gradient for gradient in kept], [*second])
+    after = [x.detach() for x in (*case.leaves, case.target, case.weight)]
+    assert all(map(torch.equal, before, after))
+
+
+@pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize(
     ("dtype", "ignore_index"),  # which wraps around to 1
     [(torch.uint8, -255), (torch.uint8, 257), (torch.int8, 257), (torch.int8, -255), (torch.int16, 65537)],
