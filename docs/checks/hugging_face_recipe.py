@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-PAGE = Path(__file__).parents[1] / "docs/hugging_face.md"
+PAGE = Path(__file__).parents[2] / "docs/hugging_face.md"
 
 
 @pytest.fixture
