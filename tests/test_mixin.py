@@ -11,7 +11,13 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from as_lightning import AdaptiveGradientAccumulation, ASSoftmaxMixin, DeltaWarmup, MaskingMonitor
+from as_lightning import (
+    AdaptiveGradientAccumulation,
+    ASSoftmaxMixin,
+    DeltaWarmup,
+    LinearCrossEntropyLoss,
+    MaskingMonitor,
+)
 from as_lightning.functional import as_cross_entropy
 from as_lightning.mixin import HOOKS
 
@@ -421,9 +427,11 @@ class Scaled(nn.Linear):
         return 2 * super().forward(hidden)
 
 
-hooked, patched = nn.Linear(4, 3), nn.Linear(4, 3)
+hooked, patched, pruned, normalised = (nn.Linear(4, 3) for _ in range(4))
 hooked.register_forward_hook(lambda *args: None)
 patched.forward = lambda hidden: 2 * hidden
+nn.utils.prune.l1_unstructured(pruned, "weight", 0.5)
+nn.utils.spectral_norm(normalised)
 
 
 @pytest.mark.parametrize(
@@ -433,11 +441,20 @@ patched.forward = lambda hidden: 2 * hidden
         (Scaled(4, 3), "it is Scaled, whose forward may compute something else"),
         (nn.Sequential(nn.Linear(4, 3)), "it is Sequential"),
         (hooked, "it has hooks"),
+        (pruned, "a hook makes its weight"),
+        (normalised, "a hook makes its weight"),
     ],
 )
-def test_the_head_loss_refuses_what_it_would_go_around_and_names_the_way_out(head, message):
+def test_the_losses_of_heads_refuse_what_they_would_go_around_and_name_the_way_out(head, message):
+    hidden, target = torch.randn(2, 4), torch.tensor([0, 1])
     with pytest.raises(TypeError, match=rf"{message}.*use self\.as_softmax_loss\(head\(hidden\), target\)"):
-        New().as_softmax_head_loss(torch.randn(2, 4), head, torch.tensor([0, 1]))
+        New().as_softmax_head_loss(hidden, head, target)
+    if head is hooked:  # in a module that holds the head, profilers may watch it
+        return
+    loss = LinearCrossEntropyLoss(4, 3)
+    loss.linear = head
+    with pytest.raises(TypeError, match=rf"LinearCrossEntropyLoss reads .*{message}.*ASSoftmaxLoss\(1\.0\)"):
+        loss(hidden, target)
 
 
 def test_the_head_loss_trains_under_a_profiler_that_hooks_every_module(batches, tmp_path):
