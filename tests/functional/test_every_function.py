@@ -473,6 +473,30 @@ def test_large_logits_give_finite_losses_and_gradients(
     assert gradient.isfinite().all()
 
 
+# a polynomial of -inf is +inf, smoothing puts mass on every class, and class weights are relative to all
+OF_ALL_CLASSES = ("taylor_softmax", "label_smoothing", "class_weighted")
+KINDS_OF_ONE_CLASS = ("classes", "transform")
+
+
+@pytest.mark.parametrize(
+    "name", [n for n, f in FUNCTIONS.items() if f.kind in KINDS_OF_ONE_CLASS and not n.startswith(OF_ALL_CLASSES)]
+)
+def test_a_class_ruled_out_by_minus_infinity_changes_nothing_and_has_no_gradient(
+    name: str, as_many: Callable[[Function], None]
+) -> None:
+    function = FUNCTIONS[name]
+    as_many(function)
+    case = case_of(function, "plain", torch.float64, classes=6)
+    more = torch.cat([case.leaves[0], torch.full((ROWS, 2), -torch.inf)], dim=1)
+    ruled_out = case._replace(leaves=[more], weight=torch.ones(8))
+    (found, gradient), (expected, of_others) = (
+        losses_and_gradients(function, of, reduction="none") for of in (ruled_out, case)
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(gradient[:, :6], of_others, rtol=1e-8, atol=1e-9)
+    assert not gradient[:, 6:].any()
+
+
 Refusals = list[tuple[dict[str, Any], type[Exception], str]]  # what is changed, and what is raised
 GOOD = {"x": torch.zeros(2, 3), "target": torch.tensor([0, 1]), "weight": torch.ones(3)}
 GOOD_LABELS = torch.tensor([[1, 0, 0], [0, 0, 1]])

@@ -52,20 +52,6 @@ def test_gradient_is_p_minus_onehot(name: str, seed: int, rows: int, classes: in
     torch.testing.assert_close(logits.grad, expected, rtol=1e-7, atol=1e-9)
 
 
-@every_method
-def test_classes_masked_with_minus_infinity_are_left_out(method: Method) -> None:
-    if not method.shift_invariant or method.loss is label_smoothing_loss or "power" in method.arguments:
-        pytest.skip("a polynomial of -inf is +inf, smoothing puts mass on every class, and weights are relative to all")
-    logits = random_logits(3, 6, scale=1.0)
-    masked = torch.cat((logits, torch.full((3, 2), -torch.inf, dtype=torch.float64)), dim=1).requires_grad_()
-    target = torch.tensor([0, 1, 2])
-    loss = method.loss(masked, target, reduction="none", **method.all_loss_arguments)
-    expected = method.loss(logits, target, reduction="none", **method.all_loss_arguments)
-    torch.testing.assert_close(loss, expected, rtol=1e-8, atol=1e-9)
-    loss.sum().backward()
-    assert torch.equal(masked.grad[:, 6:], torch.zeros(3, 2, dtype=torch.float64))
-
-
 @pytest.mark.parametrize(("alpha", "lead"), [(2.0, 1.0), (1.5, 2.0), (1.25, 4.0)])
 def test_entmax_loss_vanishes_past_its_margin(alpha: float, lead: float) -> None:
     logits = random_logits(5, 8, scale=1.0)
