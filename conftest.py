@@ -9,7 +9,7 @@ from sybil.parsers.markdown import PythonCodeBlockParser
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser()],
     patterns=["README.md", "docs/*.md", "docs/methods/*.md"],
-    excludes=["docs/hugging_face.md"],  # needs accelerate: tests/test_hugging_face_recipe.py runs it
+    excludes=["docs/hugging_face.md"],  # needs accelerate: docs/checks/hugging_face_recipe.py runs it
     fixtures=["a_folder_of_its_own"],
 ).pytest()
 

@@ -1,7 +1,5 @@
 """Where the real data are, and settings that every test shares."""
 
-from __future__ import annotations
-
 import gc
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The drawing in ARCHITECTURE.md is that of the code as it stands."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 

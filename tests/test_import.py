@@ -1,7 +1,5 @@
 """What importing the library loads, and how far the way of a loss is."""
 
-from __future__ import annotations
-
 import sys
 
 import lightning.pytorch as pl

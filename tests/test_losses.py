@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -39,43 +37,9 @@ def test_weight_follows_the_module_to_another_dtype() -> None:
 
 
 @pytest.mark.parametrize("loss", [ASSoftmaxLoss, MultiLabelASSoftmaxLoss])
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"delta": -0.1}, ValueError, r"delta .* got -0.1"),
-        ({"delta": "small"}, TypeError, r"delta .* got 'small'"),
-        ({"reduction": "max"}, ValueError, r"reduction must be one of .* got 'max'"),
-    ],
-)
-def test_bad_settings_are_refused_when_the_module_is_made(
-    loss: type[nn.Module], arguments: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        loss(**arguments)
-
-
-class Adapted(nn.Linear):
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        return 2 * super().forward(input)
-
-
-def adapted(loss: LinearCrossEntropyLoss) -> None:
-    loss.linear = Adapted(5, 7)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda loss: nn.utils.prune.l1_unstructured(loss.linear, "weight", 0.5), "a hook makes its weight"),
-        (lambda loss: nn.utils.spectral_norm(loss.linear), "a hook makes its weight"),
-        (adapted, "it is Adapted, whose forward may compute something else"),
-    ],
-)
-def test_a_head_whose_logits_are_not_those_of_its_weight_is_refused(change: Any, message: str) -> None:
-    loss = LinearCrossEntropyLoss(5, 7)
-    change(loss)
-    with pytest.raises(TypeError, match=rf"LinearCrossEntropyLoss reads .*{message}.*ASSoftmaxLoss\(1\.0\)"):
-        loss(LOGITS, TARGET.clamp(min=0))
+def test_an_unknown_reduction_is_refused_when_the_module_is_made(loss: type[nn.Module]) -> None:
+    with pytest.raises(ValueError, match=r"reduction must be one of .* got 'max'"):
+        loss(reduction="max")
 
 
 def test_a_parametrized_or_watched_head_has_the_loss_of_its_logits() -> None:

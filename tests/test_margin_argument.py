@@ -1,7 +1,5 @@
 """Whose ``delta`` is it: the margin, or the module's own argument; in Python and on the command line of Lightning."""
 
-from __future__ import annotations
-
 import lightning.pytorch as pl
 import pytest
 import torch

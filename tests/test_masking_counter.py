@@ -1,7 +1,5 @@
 """Counting over an accumulation window."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

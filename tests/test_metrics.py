@@ -1,7 +1,5 @@
 """The masking rate."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torchmetrics import MetricCollection

@@ -1,7 +1,5 @@
 """One version everywhere; and the page of a package index, whose links lead to the repository where it is known."""
 
-from __future__ import annotations
-
 import re
 from datetime import date
 from importlib.metadata import PackageNotFoundError, metadata, version

@@ -1,7 +1,5 @@
 """The loss that takes the place of a module's own: its margin, its settings, how it is called."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import pickle

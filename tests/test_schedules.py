@@ -1,7 +1,5 @@
 """The margin warm-up."""
 
-from __future__ import annotations
-
 import math
 
 import lightning.pytorch as pl

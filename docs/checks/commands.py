@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
 
 import pytest
-from harness.documented_commands import ROOT, commands_of, documented_commands, words_of
 from hydra import initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.utils import create_config_search_path, get_args_parser
@@ -22,6 +22,62 @@ from as_lightning.benchmark.commands.train import seed_by_seed
 from as_lightning.benchmark.compare.configured import ConfiguredComparison
 from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.run.settings import checked_settings
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+COMMAND = re.compile(r"(?:\.venv/bin/)?(make|as-lightning(?:-[a-z-]+)?)(?=\s|$)")
+UNFINISHED = re.compile(r"\.\.\.|<TAB>| -sc ")
+MISTAKES = ("as-lightning digits",)  # shown with the error that they give
+FENCE = re.compile(r"^ *```(\w*)")
+
+
+def commands_of(text: str) -> list[str]:
+    """The commands in a page's code: lines of blocks (joined where they end in a backslash) and spans in a sentence.
+
+    In a ``console`` block a command follows ``$``; the other lines are output.
+
+    A span needs an argument: `as-lightning` alone is a name. Spans with an ellipsis or a key, and those that a shell is
+    to read, are no commands.
+    """
+    commands: list[str] = []
+    prose: list[str] = []
+    in_fence, in_console = False, False
+    lines = iter(text.splitlines())
+    for line in lines:
+        if fence := FENCE.match(line):
+            in_fence = not in_fence
+            in_console = in_fence and fence[1] == "console"
+        elif in_console and not line.startswith("$ "):
+            continue
+        elif in_fence or line.startswith("    "):
+            while line.endswith("\\"):
+                line = line[:-1] + next(lines)
+            line = line.removeprefix("$ ").strip()
+            if COMMAND.match(line):
+                commands.append(line)
+        else:
+            prose.append(line)
+    spans = re.findall(r"`([^`]+)`", " ".join(prose))
+    commands += [span for span in spans if COMMAND.match(span) and " " in span and not UNFINISHED.search(span)]
+    return [command for command in commands if command not in MISTAKES]
+
+
+def words_of(command: str) -> list[str]:
+    """The command's words: a comment or a pipe ends it."""
+    words = shlex.split(command.removeprefix(".venv/bin/"), comments=True)
+    return words[: words.index("|")] if "|" in words else words
+
+
+def documented_commands() -> dict[str, list[str]]:
+    """Each command, with the pages that print it."""
+    found: dict[str, list[str]] = {}
+    for page in PAGES:
+        for command in commands_of(page.read_text(encoding="utf-8")):
+            pages = found.setdefault(shlex.join(words_of(command)), [])
+            if page.relative_to(ROOT).as_posix() not in pages:
+                pages.append(page.relative_to(ROOT).as_posix())
+    return found
+
 
 COMMANDS = documented_commands()
 SCRIPTS = dict(re.findall(r'^(as-lightning\S*) = "(\S+)"$', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE))

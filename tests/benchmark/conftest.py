@@ -1,7 +1,5 @@
 """Runs of the app, composed as the command line does, and made-up results for the statistics."""
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager

@@ -1,7 +1,5 @@
 """Every notebook runs from top to bottom, and the demo shows what it says."""
 
-from __future__ import annotations
-
 import os
 import re
 from importlib import import_module

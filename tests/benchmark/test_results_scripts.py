@@ -1,7 +1,5 @@
 """The scripts in ``results/``: what they gather is what was there, and their intervals hold."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from pathlib import Path
 

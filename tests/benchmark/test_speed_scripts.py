@@ -1,7 +1,5 @@
 """Every script of ``speed/`` still runs."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import sys

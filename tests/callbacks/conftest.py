@@ -1,7 +1,5 @@
 """What the tests of several callbacks share."""
 
-from __future__ import annotations
-
 import inspect
 from collections import Counter
 from collections.abc import Callable

@@ -1,9 +1,8 @@
 """Training with the callback ends with the weights of a hand-written loop over the same windows, bit for bit."""
 
-from __future__ import annotations
-
 import itertools
 import math
+from contextlib import nullcontext
 from typing import Any
 
 import lightning.pytorch as pl
@@ -11,6 +10,8 @@ import pytest
 import torch
 from harness.scripted_masking import (
     OPTIMIZERS,
+    SAMPLES,
+    Batches,
     BatchStream,
     ScriptedMasking,
     batches_of,
@@ -51,6 +52,7 @@ def trained(
     trainer = quiet_trainer(max_epochs=epochs, callbacks=[*callbacks, callback])
     trainer.fit(module, loader)
     assert trainer.accumulate_grad_batches == 1
+    assert all(window.samples == window.length * SAMPLES for window in callback.history)
     return [(*window, window[-1]) for window in taken(callback)]
 
 
@@ -132,30 +134,40 @@ class LeavesEpochEarly(ScriptedMasking):
         return -1 if batch_idx == 10 else None
 
 
-def test_an_epoch_that_the_module_leaves_drops_its_open_window_and_leaks_nothing() -> None:
-    data = batches_of(24)
-    module = LeavesEpochEarly((16,))
-    callback = AdaptiveGradientAccumulation(max_steps=4)
-    with pytest.warns(UserWarning, match="the gradients of its last 2 batches are dropped"):
-        quiet_trainer(max_epochs=3, callbacks=[callback]).fit(module, loader_of(data))
-
-    windows = [(epoch, first, length, length) for epoch, first, length in taken(callback)]
-    assert windows[-1] == (2, 4, 4, 4)  # batches 8 and 9 are dropped, as Lightning drops them
-    assert same_weights(module, by_hand(data, windows))
-    assert all(window.samples == window.length * 720_720 for window in callback.history)
-
-
 class PromisesTooMuch(BatchStream):
     def __len__(self) -> int:
         return len(self.batches) + 5
 
 
+class StopsMidWindow(pl.Callback):
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        trainer.should_stop = trainer.current_epoch == 1 and batch_idx == 5
+
+
 @pytest.mark.filterwarnings("ignore:.*has `__len__` defined.*", "ignore:Length of IterableDataset")
-def test_a_data_set_that_ends_before_its_length_says_so_and_leaks_nothing_into_the_next_epoch() -> None:
-    data, module = batches_of(11), ScriptedMasking((16,))
-    with pytest.warns(UserWarning, match="ended inside an accumulation window"):
-        windows = trained(module, DataLoader(PromisesTooMuch(data), batch_size=None))
-    assert windows[-1] == (2, 4, 4, 4)
+@pytest.mark.parametrize(
+    ("kind", "data", "stream", "callbacks", "said", "last"),
+    [
+        (
+            LeavesEpochEarly,
+            batches_of(24),
+            Batches,
+            [],
+            "gradients of its last 2 batches are dropped",
+            (2, 4, 4, 4),
+        ),
+        (ScriptedMasking, batches_of(11), PromisesTooMuch, [], "ended inside an accumulation window", (2, 4, 4, 4)),
+        (ScriptedMasking, batches_of(12), Batches, [StopsMidWindow()], "", (1, 0, 4, 4)),
+    ],
+    ids=["the module leaves an epoch", "the data end before their length", "training stops"],
+)
+def test_a_window_that_does_not_end_takes_no_step_says_so_and_leaks_nothing_into_the_next_epoch(
+    kind: type[ScriptedMasking], data: list[Any], stream: Any, callbacks: list[Any], said: str, last: tuple[int, ...]
+) -> None:
+    module = kind((16,))
+    with pytest.warns(UserWarning, match=said) if said else nullcontext():
+        windows = trained(module, DataLoader(stream(data), batch_size=None), callbacks=callbacks)
+    assert windows[-1] == last
     assert same_weights(module, by_hand(data, windows))
 
 
@@ -168,18 +180,6 @@ def test_a_batch_of_none_that_ends_a_window_says_that_the_windows_gradients_are_
         trainer.fit(module := ScriptedMasking(), loader_of([*data[:3], None]))
     assert trainer.global_step == 1
     assert same_weights(module, by_hand(data[:2], [(0, 0, 2, 2)]))
-
-
-class StopsMidWindow(pl.Callback):
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        trainer.should_stop = trainer.current_epoch == 1 and batch_idx == 5
-
-
-def test_stopping_inside_a_window_takes_no_step_on_half_of_it() -> None:
-    data, module = batches_of(12), ScriptedMasking((16,))
-    windows = trained(module, loader_of(data), epochs=5, callbacks=[StopsMidWindow()])
-    assert windows[-1] == (1, 0, 4, 4)
-    assert same_weights(module, by_hand(data, windows))
 
 
 class FrozenUntilAsked(ScriptedMasking):

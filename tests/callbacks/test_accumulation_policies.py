@@ -1,7 +1,5 @@
 """Windows of any policy: what it decides, and what a run costs."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import pickle
@@ -29,13 +27,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from oracles.accumulation_loop import train_by_hand, windows_of_training
 from torch import Tensor
 
-from as_lightning import (
-    AccumulationSchedule,
-    AdaptiveGradientAccumulation,
-    ASSoftmaxLoss,
-    DeltaWarmup,
-    MaskingMonitor,
-)
+from as_lightning import AccumulationSchedule, AdaptiveGradientAccumulation, ASSoftmaxLoss, DeltaWarmup, MaskingMonitor
 from as_lightning.callbacks import AccumulationWindow
 from as_lightning.callbacks.accumulation_policy import MaskingPolicy
 from as_lightning.functional import MaskingCounts, accumulation_steps

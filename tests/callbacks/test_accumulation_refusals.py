@@ -1,7 +1,5 @@
 """What cannot work is refused when fit starts, with the way out in the message."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a checkpoint keeps; that a run goes on from any of them is in `tests/contracts`."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -20,7 +18,6 @@ from harness.scripted_masking import (
     quiet_trainer,
     same_weights,
 )
-from harness.searches import FindsInTheSecondEpoch
 from harness.stateful_loader import StatefulLoader
 from harness.token_batches import MaskedTagger, Tagger, token_batches, tokens_in
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -81,21 +78,6 @@ def test_testing_the_best_checkpoint_does_not_rewind_the_history(tmp_path: Path)
     assert [callback.history for callback in callbacks] == histories
     assert len(speed.history) > 4
     assert len(monitor.history) == 2
-
-
-def test_a_search_of_the_learning_rate_in_the_midst_of_a_training_leaves_the_history_and_the_windows(
-    tmp_path: Path,
-) -> None:
-    histories, modules = [], []
-    for search in ([], [FindsInTheSecondEpoch()]):
-        speed, module = AdaptiveGradientAccumulation(max_steps=4), ScriptedMasking((1, 4))
-        trainer = quiet_trainer(max_epochs=3, callbacks=[speed, *search], default_root_dir=tmp_path)
-        trainer.fit(module, loader_of(batches_of(8)))
-        histories.append(speed.history)
-        modules.append(module)
-    assert histories[0] == histories[1]
-    assert {window.epoch for window in histories[1]} == {0, 1, 2}
-    assert same_weights(*modules)
 
 
 def test_state_is_plain_data_of_a_size_that_does_not_grow() -> None:

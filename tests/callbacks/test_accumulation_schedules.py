@@ -1,7 +1,5 @@
 """Learning-rate schedules follow the batches, or the optimizer steps, whatever the windows are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -10,14 +8,7 @@ import lightning.pytorch as pl
 import pytest
 from harness.scripted_masking import Batches, ScriptedMasking, batches_of, loader_of, quiet_trainer
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import (
-    CosineAnnealingLR,
-    LambdaLR,
-    LRScheduler,
-    OneCycleLR,
-    ReduceLROnPlateau,
-    StepLR,
-)
+from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler, OneCycleLR, ReduceLROnPlateau, StepLR
 from torch.utils.data import DataLoader
 
 from as_lightning.callbacks import AccumulationWindow, AdaptiveGradientAccumulation
@@ -67,10 +58,11 @@ def fit(
     callbacks: Any = (),
     config: dict[str, Any] | None = None,
     length_known: bool = True,
+    kind: type[ScriptedMasking] = ScriptedMasking,
     **arguments: Any,
 ) -> RecordsRates:
     records = RecordsRates()
-    module = ScriptedMasking(
+    module = kind(
         script,
         scheduler=lambda optimizer, steps: {"interval": "step", **(config or {}), "scheduler": build(optimizer, steps)},
     )
@@ -142,17 +134,11 @@ def test_reduce_on_plateau_by_step_counts_optimizer_steps() -> None:
             self.log("loss", loss)
             return loss
 
-    speed, records = AdaptiveGradientAccumulation(max_steps=4), RecordsRates()
-    module = LogsItsLoss(
-        (8,),
-        scheduler=lambda optimizer, _: {
-            "scheduler": ReduceLROnPlateau(optimizer, patience=100),
-            "interval": "step",
-            "monitor": "loss",
-        },
+    speed, plateau = AdaptiveGradientAccumulation(max_steps=4), partial(ReduceLROnPlateau, patience=100)
+    records = fit(
+        lambda optimizer, _: plateau(optimizer), kind=LogsItsLoss, config={"monitor": "loss"}, callbacks=[speed]
     )
-    quiet_trainer(max_epochs=2, callbacks=[records, speed]).fit(module, loader_of(batches_of(12)))
-    assert records.last_step == len(speed.history) < 24
+    assert records.last_step == len(speed.history) < 3 * 23
 
 
 @pytest.mark.parametrize("script", [(1,), (16,), RESTLESS, (4, 4, 4, 1, 1, 1, 1, 1, 1)])
@@ -189,16 +175,9 @@ def test_an_epoch_that_the_module_leaves_advances_the_schedule_as_without_accumu
         def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
             return -1 if batch_idx == 10 else None
 
-    def train(callbacks: list[pl.Callback]) -> int:
-        records = RecordsRates()
-        module = LeavesEpochEarly((16,), scheduler=lambda o, n: {"scheduler": cosine(o, n), "interval": "step"})
-        trainer = quiet_trainer(max_epochs=3, callbacks=[records, *callbacks])
-        trainer.fit(module, loader_of(batches_of(23)))
-        return records.last_step
-
     with pytest.warns(UserWarning, match="inside an accumulation window"):
-        accumulated = train([AdaptiveGradientAccumulation(max_steps=4)])
-    assert accumulated == train([])
+        accumulated = fit(cosine, kind=LeavesEpochEarly, script=(16,), callbacks=[AdaptiveGradientAccumulation()])
+    assert accumulated.last_step == fit(cosine, kind=LeavesEpochEarly).last_step
 
 
 def test_a_module_that_steps_its_own_scheduler_is_asked_to() -> None:
@@ -209,11 +188,8 @@ def test_a_module_that_steps_its_own_scheduler_is_asked_to() -> None:
             calls.append(metric)
             scheduler.step()
 
-    module = OwnStep((16,), scheduler=lambda o, n: {"scheduler": cosine(o, n), "interval": "step"})
-    quiet_trainer(max_epochs=2, callbacks=[AdaptiveGradientAccumulation(max_steps=4)]).fit(
-        module, loader_of(batches_of(9))
-    )
-    assert calls == [None] * 18
+    fit(cosine, kind=OwnStep, callbacks=[AdaptiveGradientAccumulation()])
+    assert calls == [None] * 3 * 23
 
 
 def test_a_schedule_is_built_from_every_batch_of_training_also_on_resume(tmp_path: Any) -> None:

@@ -1,7 +1,5 @@
 """Modules and callbacks that something copies or pickles while ``fit`` runs, as weight averaging and loggers do."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle

@@ -1,7 +1,5 @@
 """A loss module in a LightningModule without the mixin is counted by the callbacks, in training alone."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import re

@@ -1,7 +1,5 @@
 """With ``items=`` every accumulated window steps as one large batch of its items, to 1e-12 in float64."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter
@@ -13,7 +11,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from harness.own_modules import HuggingFace, Sentences
-from harness.scripted_masking import KeepsRows, SavesEveryBatch, loader_of, quiet_trainer
+from harness.scripted_masking import KeepsRows, SavesEveryBatch, loader_of, quiet_trainer, with_a_scaler
 from harness.stateful_loader import StatefulLoader
 from harness.token_batches import MaskedTagger, SkipsBatches, SumTagger, Tagger, token_batches, tokens_in
 from lightning.pytorch.plugins.precision import MixedPrecision
@@ -184,13 +182,6 @@ class Weighted(Tagger):
         return self.training_step(tuple(map(torch.cat, zip(*window, strict=True))), 0)
 
 
-def with_a_scaler() -> MixedPrecision:
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8, growth_interval=3)  # its scale grows every few steps
-    plugin = MixedPrecision("16-mixed", "cpu", scaler)
-    plugin.autocast_context_manager = lambda: torch.autocast("cpu", enabled=False)  # type: ignore[assignment, method-assign]
-    return plugin
-
-
 @pytest.mark.parametrize("clip", [None, 0.05])
 @pytest.mark.parametrize(
     ("make", "arguments", "plugins"),
@@ -200,7 +191,7 @@ def with_a_scaler() -> MixedPrecision:
         (Weighted, {"items": "module"}, list),
         (lambda: Autocast(torch.bfloat16), {}, list),
         (lambda: Autocast(torch.float16), {}, list),
-        (Tagger, {}, lambda: [with_a_scaler()]),
+        (Tagger, {}, lambda: [with_a_scaler(init_scale=2.0**8, growth_interval=3)]),
     ],
     ids=["sums", "the module's items", "weights", "bfloat16", "float16", "scaled gradients"],
 )

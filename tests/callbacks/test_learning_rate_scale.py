@@ -1,7 +1,5 @@
 """With ``lr_scale`` a window of k batches steps at sqrt(k) or k times the rate, and nothing else changes."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any
@@ -17,9 +15,9 @@ from harness.scripted_masking import (
     loader_of,
     quiet_trainer,
     same_weights,
+    with_a_scaler,
 )
 from harness.stateful_loader import StatefulLoader
-from lightning.pytorch.plugins.precision import MixedPrecision
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from oracles.accumulation_loop import train_by_hand
 from torch.optim import Optimizer
@@ -258,12 +256,9 @@ class Overflows(TwoGroups):
 
 @pytest.mark.parametrize("lr_scale", ["sqrt", "linear"])
 def test_a_step_that_the_gradient_scaler_leaves_out_changes_no_rate(lr_scale: str) -> None:
-    scaler = torch.amp.GradScaler("cpu")
-    plugin = MixedPrecision("16-mixed", "cpu", scaler)
-    plugin.autocast_context_manager = lambda: torch.autocast("cpu", enabled=False)  # type: ignore[assignment, method-assign]
     module, watches = Overflows(gamma=1.0), Watches()
-    speed = fit(module, lr_scale, plugins=[plugin], callbacks=[watches])
-    assert scaler.get_scale() == 2.0**15  # it has left out one step
+    speed = fit(module, lr_scale, plugins=[plugin := with_a_scaler()], callbacks=[watches])
+    assert plugin.scaler.get_scale() == 2.0**15  # it has left out one step
     assert watches.rates == [[0.01, 0.03]] * 2 * BATCHES
 
     left_out = next(i for i, window in enumerate(speed.history) if window.batch <= 6 < window.batch + window.length)

@@ -1,7 +1,5 @@
 """The histogram of the margin, and the layout that TensorBoard opens with."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -229,18 +227,15 @@ class ReturnsScores(Plain):
         return torch.zeros(len(batch[1]), 5)
 
 
+class OnlyReturns(Plain):
+    def validation_step(self, batch, batch_idx):
+        return self.net(batch[0])
+
+
 def test_what_a_validation_step_returns_is_no_logits_also_where_the_strategy_wraps_the_module():
-    module, histogram = ReturnsScores(), MarginHistogram()
-    trainer = quiet_trainer(max_epochs=1, num_sanity_val_steps=0, strategy=Wraps(), callbacks=[histogram])
+    settings = {"max_epochs": 1, "num_sanity_val_steps": 0, "callbacks": [MarginHistogram()]}
+    trainer, module = quiet_trainer(strategy=Wraps(), **settings), ReturnsScores()
     trainer.fit(module, LOADER, LOADER)
     assert trainer.callback_metrics["margin/mean"] == pytest.approx(float(torch.cat(module.leads).mean()), abs=1e-6)
-
-
-def test_a_validation_step_that_does_not_call_the_forward_is_refused_also_where_the_strategy_wraps_the_module():
-    class OnlyReturns(Plain):
-        def validation_step(self, batch, batch_idx):
-            return self.net(batch[0])
-
-    trainer = quiet_trainer(max_epochs=1, num_sanity_val_steps=0, strategy=Wraps(), callbacks=[MarginHistogram()])
     with pytest.raises(MisconfigurationException, match="found no logits of a batch"):
-        trainer.fit(OnlyReturns(), LOADER, LOADER)
+        quiet_trainer(strategy=Wraps(), **settings).fit(OnlyReturns(), LOADER, LOADER)

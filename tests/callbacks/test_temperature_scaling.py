@@ -1,7 +1,5 @@
 """TemperatureScaling in trainings: with and without the mixin, one class, several labels, tokens, checkpoints."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any

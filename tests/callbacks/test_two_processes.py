@@ -3,8 +3,6 @@
 The other callbacks see the data of both.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +17,7 @@ from harness.scripted_masking import OPTIMIZERS, SAMPLES, ScriptedMasking, quiet
 from harness.stateful_loader import StatefulLoader
 from harness.token_batches import MaskedTagger, Tagger
 from harness.torch_limits import FSDP2_ON_A_CPU, TENSOR_PARALLEL_CLIPPED, skipped_by
-from oracles.accumulation_loop import WantedSteps, train_by_hand, windows_of_training
+from oracles.accumulation_loop import train_by_hand, windows_of_training
 from oracles.large_batch import train_on_large_batches
 
 from as_lightning.callbacks.adaptive_gradient_accumulation import GRADIENTS
@@ -58,7 +56,7 @@ def assert_same_weights(weights: dict[str, Any], expected: dict[str, Any], rtol:
         torch.testing.assert_close(weights[name], weight, rtol=rtol, atol=1e-14 if rtol else 1e-12)
 
 
-def expected_windows(masked: int, samples: int, max_steps: int) -> list[tuple[int, int, int, int]]:
+def expected_windows(masked: int, samples: int, max_steps: int, **known: bool) -> list[tuple[int, int, int, int]]:
     """Windows when every batch reports these counts, summed over the ranks."""
     steps = [1]
 
@@ -66,24 +64,31 @@ def expected_windows(masked: int, samples: int, max_steps: int) -> list[tuple[in
         steps.append(accumulation_steps(samples, masked, max_steps=max_steps, previous=steps[-1]))
         return steps[-2]
 
-    return windows_of_training([BATCHES] * EPOCHS, wanted)
+    return windows_of_training([BATCHES] * EPOCHS, wanted, **known)
+
+
+OF_EIGHT = SAMPLES - SAMPLES // 8  # masked samples that ask for eight batches
 
 
 @pytest.mark.parametrize(
-    ("scenario", "masked", "samples", "max_steps"),
+    ("scenario", "masked", "samples", "max_steps", "ranks"),
     [
-        ("different_masking", SAMPLES - SAMPLES // 8, 2 * SAMPLES, 6),
-        ("with_the_monitor", SAMPLES - SAMPLES // 8, 2 * SAMPLES, 6),
-        ("one_rank_all_ignored", SAMPLES - SAMPLES // 3, SAMPLES, 6),
-        ("nothing_but_ignored", 0, 0, 6),
-        pytest.param("fully_sharded", SAMPLES - SAMPLES // 8, 2 * SAMPLES, 6, marks=skipped_by(FSDP2_ON_A_CPU)),
+        ("different_masking", OF_EIGHT, 2 * SAMPLES, 6, (0, 1)),
+        ("with_the_monitor", OF_EIGHT, 2 * SAMPLES, 6, (0, 1)),
+        ("one_rank_all_ignored", SAMPLES - SAMPLES // 3, SAMPLES, 6, (0, 1)),
+        ("nothing_but_ignored", 0, 0, 6, (0, 1)),
+        pytest.param("fully_sharded", OF_EIGHT, 2 * SAMPLES, 6, (0, 1), marks=skipped_by(FSDP2_ON_A_CPU)),
+        ("tensor_parallel", OF_EIGHT, SAMPLES, 6, (0,)),  # the ranks share their batches
+        ("a_stream_of_unknown_length", 2 * OF_EIGHT, 2 * SAMPLES, 4, (0, 1)),
+        pytest.param("fully_sharded_stream", 2 * OF_EIGHT, 2 * SAMPLES, 4, (0, 1), marks=skipped_by(FSDP2_ON_A_CPU)),
     ],
 )
 def test_both_ranks_take_the_windows_of_the_joint_counts_and_end_with_the_joint_weights(
-    scenario: str, masked: int, samples: int, max_steps: int, seen: Seen
+    scenario: str, masked: int, samples: int, max_steps: int, ranks: tuple[int, ...], seen: Seen
 ) -> None:
-    windows = expected_windows(masked, samples, max_steps)
-    expected = trained_on_joint_batches(windows)
+    windows = expected_windows(masked, samples, max_steps, length_known="stream" not in scenario)
+    assert "stream" not in scenario or windows[-1] == (1, 24, 2, 4)  # the last window keeps its scale
+    expected = trained_on_joint_batches(windows, ranks)
     for rank in seen(scenario):
         assert [window[:5] for window in rank["history"]] == [
             (e, b, n, n * masked, n * samples) for e, b, n, _ in windows
@@ -98,28 +103,6 @@ def test_a_module_without_a_counter_that_a_schedule_of_steps_accumulates_ends_wi
     expected = trained_on_joint_batches(windows)
     for rank in seen("without_a_counter"):
         assert [window[:5] for window in rank["history"]] == [(e, b, n, 0, 0) for e, b, n, _ in windows]
-        assert_same_weights(rank["weights"], expected)
-
-
-def test_ranks_that_share_their_batches_are_counted_once(seen: Seen) -> None:
-    windows = windows_of_training([BATCHES] * EPOCHS, WantedSteps((8,), 6))
-    expected = trained_on_joint_batches(windows, ranks=(0,))
-    for rank in seen("tensor_parallel"):
-        assert [window[:3] for window in rank["history"]] == [window[:3] for window in windows]
-        assert rank["history"][0][4] == SAMPLES
-        assert_same_weights(rank["weights"], expected)
-
-
-@pytest.mark.parametrize(
-    "scenario",
-    ["a_stream_of_unknown_length", pytest.param("fully_sharded_stream", marks=skipped_by(FSDP2_ON_A_CPU))],
-)
-def test_the_last_window_of_a_stream_keeps_its_scale(scenario: str, seen: Seen) -> None:
-    windows = windows_of_training([BATCHES] * EPOCHS, WantedSteps((8,), 4), length_known=False)
-    assert windows[-1] == (1, 24, 2, 4)
-    expected = trained_on_joint_batches(windows)
-    for rank in seen(scenario):
-        assert [window[:3] for window in rank["history"]] == [window[:3] for window in windows]
         assert_same_weights(rank["weights"], expected)
 
 
@@ -221,7 +204,14 @@ def windows_of(history: list[Any]) -> list[tuple[int, int]]:
 OF_ITEMS = ["items", "items_without_no_sync", "items_of_a_stream", "sums_of_items", "items_of_the_mixin"]
 
 
-@pytest.mark.parametrize("scenario", [*OF_ITEMS, pytest.param("items_fully_sharded", marks=skipped_by(FSDP2_ON_A_CPU))])
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        *OF_ITEMS,
+        pytest.param("items_fully_sharded", marks=skipped_by(FSDP2_ON_A_CPU)),
+        pytest.param("items_tensor_parallel", marks=skipped_by(TENSOR_PARALLEL_CLIPPED)),
+    ],
+)
 @pytest.mark.bug_report(
     "huggingface/transformers#34242",
     "Tokens are averaged in each process first: two processes train otherwise than one.",
@@ -231,17 +221,9 @@ def test_both_ranks_step_as_one_large_batch_of_the_items_of_both(scenario: str, 
     module = MaskedTagger() if scenario == "items_of_the_mixin" else Tagger()
     assert first["history"] == second["history"]
     assert first["history"][0][:3] == (0, 0, 4)
-    assert first["history"][0][5] == sum(sum(counts[:4]) for counts in two_ranks.ITEMS)
-    expected = on_large_batches(module, joint_tokens() * 2, windows_of(first["history"]))
-    for rank in (first, second):
-        exactly(rank["weights"], expected)
-
-
-@skipped_by(TENSOR_PARALLEL_CLIPPED)
-def test_ranks_that_share_their_batches_count_their_items_once(seen: Seen) -> None:
-    first, second = seen("items_tensor_parallel")
-    assert first["history"][0][5] == sum(two_ranks.ITEMS[0][:4])
-    expected = on_large_batches(Tagger(), joint_tokens((0,)) * 2, windows_of(first["history"]))
+    ranks = (0,) if scenario == "items_tensor_parallel" else (0, 1)  # which share their batches
+    assert first["history"][0][5] == sum(sum(two_ranks.ITEMS[rank][:4]) for rank in ranks)
+    expected = on_large_batches(module, joint_tokens(ranks) * 2, windows_of(first["history"]))
     for rank in (first, second):
         exactly(rank["weights"], expected)
 
@@ -279,7 +261,7 @@ def test_a_window_of_two_processes_goes_on_in_one_with_the_weight_of_both(seen: 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="FSDPStrategy needs a GPU for each of two processes")
 def test_fsdp_on_two_gpus_ends_with_the_joint_weights(tmp_path: Path) -> None:
     first, second = run_two_ranks(two_ranks.__file__, tmp_path, ["fsdp"])("fsdp")
-    windows = expected_windows(SAMPLES - SAMPLES // 8, 2 * SAMPLES, 6)
+    windows = expected_windows(OF_EIGHT, 2 * SAMPLES, 6)
     assert first["history"] == second["history"]
     assert [window[:3] for window in first["history"]] == [window[:3] for window in windows]
     weights = first["weights"] or second["weights"]  # the full ones are on the first rank

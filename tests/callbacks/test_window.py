@@ -1,7 +1,5 @@
 """The alignment of accumulation windows with Lightning's zeroing and stepping."""
 
-from __future__ import annotations
-
 import math
 
 from hypothesis import given

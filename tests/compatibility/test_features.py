@@ -1,7 +1,5 @@
 """Features of Lightning that no other test of the core trains with, on one process and on two."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

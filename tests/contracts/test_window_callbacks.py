@@ -22,11 +22,11 @@ from harness.scripted_masking import (
     loader_of,
     one_cycle,
     quiet_trainer,
+    with_a_scaler,
 )
 from harness.stateful_loader import StatefulLoader
 from harness.token_batches import MaskedTagger, SkipsBatches, SumTagger, Tagger, token_batches, tokens_in
 from lightning.pytorch.callbacks import OnExceptionCheckpoint
-from lightning.pytorch.plugins.precision import MixedPrecision
 
 from as_lightning import AccumulationSchedule, AdaptiveGradientAccumulation, MaskingMonitor, TokenBudget
 
@@ -95,17 +95,10 @@ ROWS = {
 }
 
 
-def with_a_scaler() -> dict[str, Any]:
-    """Scales the gradients by powers of two, which costs no bit, and takes the scale out before each step."""
-    plugin = MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=2.0**8, growth_interval=3))
-    plugin.autocast_context_manager = lambda: torch.autocast("cpu", enabled=False)  # type: ignore[assignment, method-assign]
-    return {"plugins": [plugin]}
-
-
 WAYS: dict[str, Callable[[], dict[str, Any]]] = {
     "plain": dict,
     "clipped": lambda: {"gradient_clip_val": 0.05},
-    "scaled": with_a_scaler,
+    "scaled": lambda: {"plugins": [with_a_scaler(init_scale=2.0**8, growth_interval=3)]},
 }
 
 

@@ -1,7 +1,5 @@
 """The accumulation policy."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Heads and logits whose classes are spread over processes equal those of one process."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable, Iterable
@@ -15,7 +13,7 @@ from harness import class_parallel_ranks as program
 from harness.class_parallel_ranks import LINEAR_CASES, LOGITS_CASES, Case, operands
 from harness.prepared_processes import run
 from harness.torch_limits import TENSOR_PARALLEL_OUTSIDE, skipped_by
-from oracles.as_softmax import as_cross_entropy_reference, counts_reference
+from oracles.as_softmax import as_softmax_reference
 from torch import Tensor
 
 from as_lightning.functional import as_cross_entropy, as_linear_cross_entropy
@@ -74,11 +72,10 @@ def reference(case: Case) -> dict[str, Any]:
     given = leaves(case, torch.float64)
     logits = given.logits
     logits.retain_grad()
-    loss = as_cross_entropy_reference(
-        logits, given.target, case.delta, weight=given.class_weight, reduction=case.reduction
-    )
+    settings = {"weight": given.class_weight, "reduction": case.reduction}
+    loss, _, counts = as_softmax_reference(logits, given.target, case.delta, **settings)
     loss.backward(given.upstream.double())
-    return results(given, loss, counts_reference(logits, given.target, case.delta), logits.grad)
+    return results(given, loss, counts, logits.grad)
 
 
 def one_process(case: Case) -> dict[str, Any]:

@@ -1,11 +1,8 @@
-from __future__ import annotations
-
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from oracles.as_softmax import as_cross_entropy_reference, counts_reference
+from oracles.as_softmax import as_cross_entropy_reference, as_softmax_reference
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -178,14 +175,6 @@ def test_every_shape_and_reduction_with_its_counts_traces_to_one_graph(shape: tu
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_autocast_gives_a_float32_loss_as_cross_entropy_does(dtype: torch.dtype) -> None:
-    logits, target = example((5, 7), dtype)
-    with torch.autocast("cpu", dtype=dtype):
-        assert as_cross_entropy(logits, target, 0.1).dtype == F.cross_entropy(logits, target).dtype == torch.float32
-    assert as_cross_entropy(logits, target, 0.1).dtype == dtype
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_a_row_has_the_same_half_gradient_whether_or_not_all_upstream_gradients_are_one_number(
     dtype: torch.dtype, reduction: str
@@ -216,57 +205,6 @@ def test_the_gradient_has_no_graph_of_its_own(share: float) -> None:
         assert not gradient.requires_grad
 
 
-def test_a_second_backward_gives_the_same_gradient_and_all_is_left_as_it_was() -> None:
-    logits, target = example((6, 9))
-    before, target_before = logits.clone(), target.clone()
-    leaf = logits.requires_grad_()
-    loss = as_cross_entropy(leaf, target, 0.1)
-    (first,) = torch.autograd.grad(loss, leaf, retain_graph=True)
-    (second,) = torch.autograd.grad(loss, leaf)
-    assert torch.equal(first, second)
-    assert torch.equal(leaf.detach(), before)
-    assert torch.equal(target, target_before)
-
-
-GOOD = {"logits": torch.zeros(2, 3), "target": torch.tensor([0, 1])}
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"delta": 1.5}, ValueError, r"delta .* \[0, 1\], got 1.5"),
-        ({"delta": float("nan")}, ValueError, r"delta .* \[0, 1\], got nan"),
-        ({"delta": "0.1"}, TypeError, r"delta must be a number in \[0, 1\], got '0.1' of type str"),
-        ({"delta": True}, TypeError, r"delta must be a number"),
-        ({"reduction": "avg"}, ValueError, r"reduction must be one of 'none', 'mean', 'sum', got 'avg'"),
-        ({"target": torch.tensor([0.0, 1.0])}, TypeError, r"target must hold class indices .* got torch.float32"),
-        ({"target": torch.full((2, 3), 1 / 3)}, TypeError, r"soft targets"),
-        ({"target": torch.tensor([0, 1, 2])}, ValueError, r"target must have shape \(2,\) .* got \(3,\)"),
-        ({"target": torch.tensor([0, 3])}, IndexError, r"target must hold class indices from 0 to 2 .* got 3"),
-        ({"target": torch.tensor([0, -1])}, IndexError, r"target must hold class indices from 0 to 2 .* got -1"),
-        ({"logits": torch.zeros(2, 3, dtype=torch.long)}, TypeError, r"logits must be a floating-point tensor"),
-        ({"logits": torch.tensor(1.0)}, ValueError, r"logits must have a class dimension"),
-        ({"weight": torch.ones(4)}, ValueError, r"weight must hold one weight per class, shape \(3,\), got \(4,\)"),
-        ({"logits": SimpleNamespace(logits=1)}, TypeError, r"logits must be a tensor, .*Namespace: pass its \.logits"),
-        ({"target": [0, 1]}, TypeError, r"target must be a tensor, got list"),
-        ({"weight": [1.0, 1.0, 1.0]}, TypeError, r"weight must be a tensor, got list"),
-    ],
-)
-def test_bad_input_is_refused_by_name(change: dict[str, Any], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        as_cross_entropy(**{**GOOD, **change})
-
-
-@pytest.mark.parametrize("rows", [2, 1 << 15])
-def test_learnt_class_weights_are_refused_with_few_logits_and_with_many(rows: int) -> None:
-    logits, target = torch.zeros(rows, 3, requires_grad=True), torch.zeros(rows, dtype=torch.long)
-    weight = torch.ones(3, requires_grad=True)
-    with pytest.raises(RuntimeError, match=r"^weight must not require a gradient.*weight\.detach\(\)"):
-        as_cross_entropy(logits, target, weight=weight)
-    with torch.no_grad():
-        assert as_cross_entropy(logits, target, weight=weight) > 0
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -287,4 +225,4 @@ def test_the_gpu_is_never_waited_for(dtype: torch.dtype) -> None:
     assert leaf.grad is not None
     expected, gradient = value_and_gradient(as_cross_entropy, logits, target, 0.1, weight=weight)
     assert_agrees((loss.detach().cpu(), leaf.grad.cpu()), (expected, gradient / SCALAR_UPSTREAM), dtype)
-    assert [int(count) for count in counts] == list(counts_reference(logits, target, 0.1))
+    assert [int(count) for count in counts] == list(as_softmax_reference(logits, target, 0.1)[2])

@@ -1,28 +1,21 @@
-"""Loss scalers, narrow integer targets and every way to differentiate: what each loss supports, and what it refuses."""
-
-from __future__ import annotations
+"""Loss scalers, narrow integer targets and compiled derivatives; `test_every_function.py` has those of all."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from harness.variant_methods import METHODS, Method
 from oracles.as_softmax import as_cross_entropy_reference
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from as_lightning.functional import (
     as_cross_entropy,
     as_linear_cross_entropy,
     as_softmax_mask,
-    bce_loss,
     cross_entropy,
     live_samples,
-    multilabel_as_cross_entropy,
-    multilabel_softmax_loss,
-    multilabel_sparse_loss,
 )
 from as_lightning.functional.calibration import fit_temperature
 from as_lightning.functional.kernels import head_loss
@@ -40,15 +33,6 @@ def both_paths_of_the_cpu(request: pytest.FixtureRequest, monkeypatch: pytest.Mo
 @pytest.fixture
 def _no_head_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(head_loss, "FEW_LOGITS", 0)
-
-
-@pytest.fixture
-def fused_head(_no_head_is_too_small: None) -> tuple[Tensor, Tensor, Tensor]:
-    """Hidden states, weight and targets of a head that takes the path of wide ones."""
-    generator = torch.Generator().manual_seed(0)
-    hidden = torch.randn(6, 4, generator=generator, dtype=torch.float64)
-    weight = torch.randn(30, 4, generator=generator, dtype=torch.float64)
-    return hidden, weight, torch.randint(30, (6,), generator=generator)
 
 
 def dense(hidden: Tensor, weight: Tensor, target: Tensor, delta: float = 0.1, **options: Any) -> Tensor:
@@ -128,128 +112,17 @@ def test_small_float16_probabilities_are_kept_for_the_loss_scaler() -> None:
     assert gradient[0, 5].item() == pytest.approx(expected.item(), rel=2e-2)
 
 
-NARROW = pytest.mark.parametrize(
-    ("dtype", "ignore_index"),
-    [(torch.uint8, -100), (torch.uint8, 300), (torch.int8, 300), (torch.int8, -300), (torch.int16, 70000)],
-    ids=str,
-)
-
-
-def every_class(dtype: torch.dtype) -> Tensor:
-    """A target of every class that an ignore_index could wrap around to."""
-    return torch.arange(256 if dtype == torch.uint8 else 128).to(dtype)
-
-
-@pytest.mark.usefixtures("both_paths_of_the_cpu", "_no_head_is_too_small")
-@NARROW
-def test_an_ignore_index_beyond_a_narrow_type_ignores_no_class(dtype: torch.dtype, ignore_index: int) -> None:
-    target = every_class(dtype)
-    classes = len(target)
-    logits = torch.randn(classes, classes)
-    options: dict[str, Any] = {"ignore_index": ignore_index, "reduction": "none"}
-    expected = F.cross_entropy(logits, target.long(), **options)
-    torch.testing.assert_close(as_cross_entropy(logits, target, 1.0, **options), expected)
-    _, counts = as_cross_entropy(logits, target, 0.1, ignore_index=ignore_index, return_counts=True)
-    assert int(counts.samples) == classes
-    head = as_linear_cross_entropy(logits, torch.eye(classes), target, 1.0, **options)
-    torch.testing.assert_close(head, expected)
-    mask = as_softmax_mask(logits, target, 0.1, ignore_index=ignore_index)
-    assert torch.equal(mask, as_softmax_mask(logits, target.long(), 0.1, ignore_index=ignore_index))
-    live = live_samples(logits, target, 0.1, ignore_index)
-    assert torch.equal(live, live_samples(logits, target.long(), 0.1, ignore_index))
-    leads = target_leads(logits, target, ignore_index)
-    assert torch.equal(leads, target_leads(logits, target.long(), ignore_index))
-    temperature = fit_temperature(logits, target, ignore_index=ignore_index)
-    assert temperature == fit_temperature(logits, target.long(), ignore_index=ignore_index)
-
-
-@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS.keys())
-@NARROW
-def test_the_family_ignores_no_class_for_an_ignore_index_beyond_a_narrow_type(
-    method: Method, dtype: torch.dtype, ignore_index: int
+@pytest.mark.parametrize(("dtype", "ignore_index"), [(torch.uint8, -100), (torch.int8, 300), (torch.int16, 70000)])
+def test_what_is_read_off_logits_ignores_no_class_for_an_ignore_index_beyond_a_narrow_type(
+    dtype: torch.dtype, ignore_index: int
 ) -> None:
-    target = every_class(dtype)
-    logits = torch.randn(len(target), len(target), dtype=torch.float64)
-    options: dict[str, Any] = {"ignore_index": ignore_index, "reduction": "none", **method.all_loss_arguments}
-    losses = []
-    for classes in (target, target.long()):
-        leaf = logits.clone().requires_grad_()
-        loss = method.loss(leaf, classes, **options)
-        losses.append((loss, *torch.autograd.grad(loss.sum(), leaf)))
-    torch.testing.assert_close(*losses, rtol=0, atol=0)
-    assert bool((losses[0][0] > 0).all())
-
-
-@pytest.mark.parametrize(
-    "loss", [bce_loss, multilabel_as_cross_entropy, multilabel_softmax_loss, multilabel_sparse_loss]
-)
-@pytest.mark.parametrize(("dtype", "ignore_index"), [(torch.uint8, -255), (torch.int8, 257), (torch.int16, 65537)])
-def test_an_ignore_index_beyond_a_narrow_type_ignores_no_label(
-    loss: Callable[..., Tensor], dtype: torch.dtype, ignore_index: int
-) -> None:
-    logits, target = torch.randn(6, 7), torch.tensor([[1, 0, 0, 1, 0, 1, 0]] * 6)  # ignore_index wraps around to 1
-    found, expected = (
-        loss(logits, labels, ignore_index=ignore_index, reduction="none") for labels in (target.to(dtype), target)
-    )
-    assert torch.equal(found, expected)
-
-
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_the_fused_head_takes_batched_upstream_gradients(
-    fused_head: tuple[Tensor, Tensor, Tensor], reduction: str
-) -> None:
-    hidden, weight, target = fused_head
-    leaves = [hidden.requires_grad_(), weight.requires_grad_()]
-    upstream = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
-    loss = as_linear_cross_entropy(*leaves, target, reduction=reduction)
-    ours = torch.autograd.grad(loss, leaves, upstream, is_grads_batched=True)
-    expected = torch.autograd.grad(dense(*leaves, target, reduction=reduction), leaves, upstream, is_grads_batched=True)
-    for mine, theirs in zip(ours, expected, strict=True):
-        torch.testing.assert_close(mine, theirs)
-
-
-def test_the_fused_head_of_single_losses_refuses_batched_upstream_gradients(
-    fused_head: tuple[Tensor, Tensor, Tensor],
-) -> None:
-    hidden, weight, target = fused_head
-
-    def losses(x: Tensor) -> Tensor:
-        return as_linear_cross_entropy(x, weight, target, reduction="none")
-
-    with pytest.raises(RuntimeError, match=r"one upstream gradient at a time, .*: use jacobian\(vectorize=False\)"):
-        torch.autograd.functional.jacobian(losses, hidden, vectorize=True)
-    expected = torch.autograd.functional.jacobian(lambda x: dense(x, weight, target, reduction="none"), hidden)
-    torch.testing.assert_close(torch.autograd.functional.jacobian(losses, hidden), expected)
-
-
-@pytest.mark.usefixtures("both_paths_of_the_cpu")
-@pytest.mark.parametrize("reduction", ["mean", "none"])
-def test_jacobians_are_the_same_vectorised_or_not(reduction: str) -> None:
-    logits, target = torch.randn(5, 4, dtype=torch.float64), torch.tensor([0, 1, 2, 3, 0])
-
-    def loss(x: Tensor) -> Tensor:
-        return as_cross_entropy(x, target, 0.1, reduction=reduction)
-
-    one_by_one = torch.autograd.functional.jacobian(loss, logits)
-    for options in ({"vectorize": True}, {"vectorize": True, "strategy": "forward-mode"}):
-        torch.testing.assert_close(torch.autograd.functional.jacobian(loss, logits, **options), one_by_one)
-    torch.testing.assert_close(torch.func.jacrev(loss)(logits), one_by_one)
-    torch.testing.assert_close(torch.func.jacfwd(loss)(logits), one_by_one)
-
-
-@pytest.mark.usefixtures("both_paths_of_the_cpu")
-def test_forward_mode_gives_the_directional_derivative(fused_head: tuple[Tensor, Tensor, Tensor]) -> None:
-    hidden, weight, target = fused_head
-    direction = torch.randn_like(hidden)
-    leaf = hidden.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(dense(leaf, weight, target), leaf)
-    for loss in (as_linear_cross_entropy, dense):
-        with forward_ad.dual_level():
-            value = loss(forward_ad.make_dual(hidden, direction), weight, target)
-            tangent = forward_ad.unpack_dual(value).tangent
-        torch.testing.assert_close(tangent, (gradient * direction).sum())
-        _, by_transform = torch.func.jvp(lambda x, loss=loss: loss(x, weight, target), (hidden,), (direction,))
-        torch.testing.assert_close(by_transform, tangent)
+    target = torch.arange(256 if dtype == torch.uint8 else 128)  # every class that it could wrap around to
+    logits = torch.randn(len(target), len(target))
+    for function in (partial(as_softmax_mask, delta=0.1), live_samples, target_leads, fit_temperature):
+        found, expected = (function(logits, of, ignore_index=ignore_index) for of in (target.to(dtype), target))
+        assert torch.equal(torch.as_tensor(found), torch.as_tensor(expected))
+    counts = as_cross_entropy(logits, target.to(dtype), ignore_index=ignore_index, return_counts=True)[1]
+    assert int(counts.samples) == len(target)
 
 
 def test_second_derivatives_of_many_logits_under_the_compiler_are_right(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,5 @@
 """The public losses against their float64 oracles on random calls; ``make test-slow`` makes tens of thousands."""
 
-from __future__ import annotations
-
 import functools
 import random
 from collections import Counter
@@ -12,7 +10,7 @@ import pytest
 import torch
 from harness.variant_methods import METHODS, Method
 from oracles import variants
-from oracles.as_softmax import multilabel_reference
+from oracles.as_softmax import as_rows, as_softmax_reference, multilabel_reference, reduced
 from oracles.variants import by_rows
 from torch import Tensor
 from torch.nn import functional as F
@@ -68,11 +66,6 @@ def random_shape(generator: random.Random, classes: int) -> tuple[int, ...]:
 
 def without_classes(shape: Sequence[int]) -> tuple[int, ...]:
     return (*shape[:1], *shape[2:]) if len(shape) > 1 else ()
-
-
-def rows_of(tensor: Tensor) -> Tensor:
-    class_dim = 0 if tensor.dim() == 1 else 1
-    return tensor.movedim(class_dim, -1).reshape(-1, tensor.size(class_dim))
 
 
 def random_layout(generator: random.Random, tensor: Tensor, seen: Counter[str]) -> Tensor:
@@ -147,31 +140,6 @@ def near_the_margin(rows: Tensor, target: Tensor, delta: float, tolerance: float
     return bool(((gaps.abs() <= tolerance) & ~exact_tie).any())
 
 
-def reduced(losses: Tensor, weights: Tensor, reduction: str, shape: Sequence[int]) -> Tensor:
-    """Of losses that are weighted already."""
-    if reduction == "none":
-        return losses.reshape(shape)
-    return losses.sum() / (weights.sum() if reduction == "mean" else 1)
-
-
-def reference(
-    logits: Tensor, target: Tensor, delta: float, weight: Tensor | None, ignore_index: int, reduction: str
-) -> tuple[Tensor, Tensor, tuple[int, ...]]:
-    """The loss, the classes that are kept in each row and the counts in float64, from the formula."""
-    rows, flat = rows_of(logits), target.reshape(-1)
-    counted = flat != ignore_index
-    rows = rows.masked_fill(~counted.unsqueeze(-1), 0.0)
-    column = flat.masked_fill(~counted, 0).unsqueeze(-1)
-    p = rows.detach().softmax(-1)
-    keep = (p.gather(-1, column) - p <= delta).scatter(-1, column, True)
-    losses = (rows - rows.gather(-1, column)).masked_fill(~keep, -torch.inf).logsumexp(-1)
-    weights = torch.ones(len(flat), dtype=torch.float64) if weight is None else weight.double()[column.squeeze(-1)]
-    losses, weights = losses.where(counted, 0.0), weights.where(counted, 0.0)
-    kept = keep.sum(-1)[counted]
-    counts = (int((kept == 1).sum()), len(kept), int((rows.size(-1) - kept).sum()), len(kept) * (rows.size(-1) - 1))
-    return reduced(losses * weights, weights, reduction, target.shape), keep, counts
-
-
 def gradient_of(loss: Tensor, leaves: list[Tensor], upstream: Tensor) -> tuple[Tensor, ...]:
     found = torch.autograd.grad(loss, leaves, upstream.to(loss.dtype), allow_unused=True)
     return tuple(torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found, strict=True))
@@ -220,22 +188,22 @@ def one_case_of_class_rows(generator: random.Random, seen: Counter[str], wide: b
     delta, reduction = generator.choice((*DELTAS, generator.random())), generator.choice(REDUCTIONS)
     weight = torch.rand(classes) + 0.1 if generator.random() < 0.3 else None
     flat = target.long().reshape(-1)
-    if not rows_of(logits).gather(-1, flat.clamp(0, classes - 1).unsqueeze(-1)).isfinite().all():
+    if not as_rows(logits).gather(-1, flat.clamp(0, classes - 1).unsqueeze(-1)).isfinite().all():
         return False  # a forbidden target: the loss is infinite, and its gradient undefined
     safe = flat.masked_fill(flat == ignore_index, 0)
-    if near_the_margin(rows_of(logits), safe, delta, 1e-13 if dtype == torch.float64 else 1e-6):
+    if near_the_margin(as_rows(logits), safe, delta, 1e-13 if dtype == torch.float64 else 1e-6):
         return False
     exact = logits.detach().double().contiguous().requires_grad_()
-    expected, keep, counts = reference(exact, target.long(), delta, weight, ignore_index, reduction)
+    options: dict[str, Any] = {"weight": weight, "ignore_index": ignore_index, "reduction": reduction}
+    expected, keep, counts = as_softmax_reference(exact, target, delta, **options)
     leaf = logits.detach().requires_grad_() if generator.random() < 0.5 else logits.detach().clone().requires_grad_()
-    options: dict[str, Any] = {"weight": weight, "ignore_index": ignore_index}
-    loss, found = as_cross_entropy(leaf, target, delta, reduction=reduction, return_counts=True, **options)
+    loss, found = as_cross_entropy(leaf, target, delta, return_counts=True, **options)
     assert loss.dtype == dtype
     assert tuple(map(int, found)) == counts
     counted = flat != ignore_index
     live = (keep.sum(-1) > 1) & counted
     assert torch.equal(live_samples(leaf, target, delta, ignore_index).reshape(-1), live)
-    assert torch.equal(rows_of(as_softmax_mask(leaf, target, delta, ignore_index))[counted], keep[counted])
+    assert torch.equal(as_rows(as_softmax_mask(leaf, target, delta, ignore_index))[counted], keep[counted])
     assert_near(loss, expected, dtype)
     assert_gradients_near(loss, [leaf], expected, [exact], 1.0 if weight is None else 2.0)
     return True
@@ -301,24 +269,20 @@ def one_case_of_the_fused_head(generator: random.Random, seen: Counter[str], wid
         return False  # a forbidden target
     if near_the_margin(logits.detach(), safe, delta, 1e-12 if dtype == torch.float64 else 1e-5):
         return False
-    expected, _, counts = reference(logits, flat, delta, class_weight, ignore_index, reduction)
-    options: dict[str, Any] = {"ignore_index": ignore_index, "reduction": reduction}
+    options: dict[str, Any] = {"weight": class_weight, "ignore_index": ignore_index, "reduction": reduction}
+    expected, keep, counts = as_softmax_reference(logits, flat, delta, **options)
     bias = leaves[2] if bias is not None else None
-    loss, found = as_linear_cross_entropy(
-        *leaves[:2], target, delta, bias=bias, weight=class_weight, return_counts=True, **options
-    )
+    loss, found = as_linear_cross_entropy(*leaves[:2], target, delta, bias=bias, return_counts=True, **options)
     assert tuple(map(int, found)) == counts
     if delta == 1.0:
-        plain = linear_cross_entropy(*leaves[:2], target, linear_bias=bias, weight=class_weight, **options)
+        plain = linear_cross_entropy(*leaves[:2], target, linear_bias=bias, **options)
         assert torch.equal(plain.nan_to_num(), loss.nan_to_num())
     assert_near(loss.reshape(expected.shape), expected, dtype)
     # an upstream gradient times a probability times a hidden state or a weight
     largest = max(1.0, *(float(x.detach().abs().max()) for x in exact[:2] if x.numel()))
     errors = None
     if wide and dtype == torch.float32:
-        p = logits.detach().softmax(-1)
-        keep = (p.gather(-1, column) - p <= delta).scatter(-1, column, True)
-        errors = functools.partial(dense_errors, leaves, keep, target=flat, weight=class_weight, **options)
+        errors = functools.partial(dense_errors, leaves, keep, target=flat, **options)
     assert_gradients_near(loss, leaves, expected, exact, largest, errors)
     return True
 
@@ -389,7 +353,7 @@ def one_case_of_the_family(generator: random.Random, seen: Counter[str]) -> bool
     target, ignore_index = random_target(generator, logits, seen)
     flat = target.long().reshape(-1)
     counted, safe = flat != ignore_index, flat.masked_fill(flat == ignore_index, 0)
-    rows = rows_of(logits.double())
+    rows = as_rows(logits.double())
     own = rows.gather(-1, safe.unsqueeze(-1)).squeeze(-1)
     if not own[counted].isfinite().all() or either_class_is_kept(method, rows[counted], safe[counted]):
         return False
@@ -424,7 +388,7 @@ def one_case_of_labels_of_the_family(generator: random.Random, seen: Counter[str
         return False  # PyTorch's binary cross-entropy is NaN there
     ignore_index = generator.choice((-100, -100, -1, 2, 300))
     target = random_labels(generator, logits, ignore_index, seen, (0.0, 0.3, 0.6, 1.0))
-    rows, labels = rows_of(logits.double()), rows_of(target.double())
+    rows, labels = as_rows(logits.double()), as_rows(target.double())
     known = labels != ignore_index
     if name in BY_LABEL:
         losses, counted = torch.zeros_like(rows), known

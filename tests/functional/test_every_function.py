@@ -2,12 +2,13 @@
 
 A cell holds if value and gradients are those of the eager call in float64 on the rows that count. Losses with a class
 for each sample come from ``harness.variant_methods``, all others from the public names: a new one is in the table.
+Below it are the properties that each function has for itself: derivatives, half types, large logits, refusals.
 """
 
-from __future__ import annotations
-
 import inspect
+import math
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -16,7 +17,7 @@ from harness.torch_limits import ONE_SIDE_OF_A_CONDITION
 from harness.variant_methods import METHODS
 from torch import Tensor
 
-from as_lightning import functional
+from as_lightning import ASSoftmaxLoss, LinearCrossEntropyLoss, MultiLabelASSoftmaxLoss, functional
 from as_lightning.functional import cross_entropy
 from as_lightning.functional.kernels import head_loss
 
@@ -26,7 +27,7 @@ TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 FUSED = 2e-3  # float32 of perturb_max in one kernel of inductor: up to 7.2e-4 off; eager holds TOLERANCE
 HEAD = torch.randn(CLASSES, 8, generator=torch.Generator().manual_seed(5))
 DIRECTION = torch.linspace(-1.0, 1.0, CLASSES)  # in which the gradient of a transform is taken
-Call = Callable[..., Tensor]  # of the leaves, the target, the class weights and the reduction
+Call = Callable[..., Tensor]  # of the leaves, the target, the class weights and the options of losses
 
 
 class Function(NamedTuple):
@@ -39,21 +40,21 @@ class Function(NamedTuple):
 
 
 def of_classes(loss: Callable[..., Tensor], **arguments: Any) -> Call:
-    return lambda x, target, weight, reduction="mean": loss(x, target, weight=weight, reduction=reduction, **arguments)
+    return lambda x, target, weight, **options: loss(x, target, weight=weight, **arguments, **options)
 
 
-def of_labels(loss: Callable[..., Tensor], **arguments: Any) -> Call:
-    return lambda x, target, weight, reduction="mean": loss(x, target, reduction=reduction, **arguments)
+def of_labels(loss: Callable[..., Tensor]) -> Call:
+    return lambda x, target, weight, **options: loss(x, target, **options)
 
 
 def of_head(loss: Callable[..., Tensor]) -> Call:
-    return lambda x, head, target, weight, reduction="mean": loss(x, head, target, weight=weight, reduction=reduction)
+    return lambda x, head, target, weight, **options: loss(x, head, target, weight=weight, **options)
 
 
 def of_transform(transform: Callable[..., Tensor], **arguments: Any) -> Call:
     def call(x: Tensor, target: Tensor, weight: Tensor, reduction: str = "mean") -> Tensor:
         p = transform(x, **arguments)
-        along = p.to(torch.promote_types(p.dtype, torch.float32)) * DIRECTION
+        along = p.to(torch.promote_types(p.dtype, torch.float32)) * DIRECTION[: p.size(-1)]
         return along.sum() / (1 if reduction == "sum" else x.size(0))
 
     return call
@@ -102,9 +103,8 @@ KINDS = {
     "labels": ("plain", "ignored", "all ignored", "ignored, not finite", "empty", "NaN in a row", *OUT),
     "transform": ("plain", "empty", "NaN in a row"),
 }
-KINDS["head"] = tuple(
-    kind for kind in KINDS["classes"] if "in a row" not in kind
-)  # it would be in each weight's gradient
+# it would be in each weight's gradient
+KINDS["head"] = tuple(kind for kind in KINDS["classes"] if "in a row" not in kind)
 
 
 class Case(NamedTuple):
@@ -116,19 +116,19 @@ class Case(NamedTuple):
         return function(*self.leaves, self.target, self.weight, **options)
 
 
-def case_of(function: Function, kind: str, dtype: torch.dtype, rows: int = ROWS) -> Case:
+def case_of(
+    function: Function, kind: str, dtype: torch.dtype, rows: int = ROWS, classes: int = CLASSES, features: int = 8
+) -> Case:
     generator = torch.Generator().manual_seed(rows)
-    x = torch.randn(rows, 8 if function.kind == "head" else CLASSES, generator=generator)
+    x = torch.randn(rows, features if function.kind == "head" else classes, generator=generator)
     if function.kind == "labels":
-        target = (torch.rand(rows, CLASSES, generator=generator) < 0.3).long()
+        target = (torch.rand(rows, classes, generator=generator) < 0.3).long()
     else:
-        target = torch.randint(1, CLASSES, (rows,), generator=generator)
-    weight = torch.ones(CLASSES)
-    if kind == "weighted":  # the inverse frequency of a class without samples
-        weight = torch.rand(CLASSES, generator=generator) + 0.1
-        weight[0] = (
-            9.0 if function.public is functional.label_smoothing_loss else torch.inf
-        )  # it smooths with all weights
+        target = torch.randint(1, classes, (rows,), generator=generator)
+    weight = torch.ones(classes)
+    if kind == "weighted":  # the inverse frequency of a class without samples; label smoothing has a part of it
+        weight = torch.rand(classes, generator=generator) + 0.1
+        weight[0] = 9.0 if function.public is functional.label_smoothing_loss else torch.inf
     if kind in ("ignored", "weighted", "ignored, not finite"):
         target[:3] = -100
         if function.kind == "labels":
@@ -142,10 +142,10 @@ def case_of(function: Function, kind: str, dtype: torch.dtype, rows: int = ROWS)
     if kind == "empty":
         x, target = x[:0], target[:0]
     if kind in OUT:
-        target.view(-1)[1] = -1 if kind == OUT[0] else CLASSES
+        target.view(-1)[1] = -1 if kind == OUT[0] else classes
     if kind.endswith("in a row"):
         x[3, 1] = torch.nan if kind.startswith("NaN") else torch.inf
-    leaves = [x.to(dtype), HEAD.to(dtype)] if function.kind == "head" else [x.to(dtype)]
+    leaves = [x.to(dtype), HEAD[:classes, :features].to(dtype)] if function.kind == "head" else [x.to(dtype)]
     return Case(leaves, target, weight)
 
 
@@ -232,12 +232,8 @@ WAYS: dict[str, Way] = {
     "exported": exported,
     "linearize": linearised,
 }
-IN_SECONDS = (
-    "eager",
-    "vmap",
-)  # in all dtypes; of the others the quick half has one entry for each function, in float32
-
-
+# in all dtypes; of the others the quick half has one entry for each function, in float32
+IN_SECONDS = ("eager", "vmap")
 QUICK = {name for name, function in FUNCTIONS.items() if FIRST[function.public] == name or function.many}
 
 
@@ -263,15 +259,12 @@ def as_many(monkeypatch: pytest.MonkeyPatch) -> Callable[[Function], None]:
 
 
 def kinds_of(way: str, function: Function) -> list[str]:
-    left_out = (
-        set() if way == "eager" else {"empty"}
-    )  # torch.func.vmap takes no batch of 0, and the graph is another one
-    left_out |= (
-        {"all ignored", "NaN in a row", "infinity in a row", *OUT} if way == "linearize" else set()
-    )  # it knows only derivatives
-    left_out |= (
-        {*OUT} if way == "vmap" and function.kind == "labels" else set()
-    )  # PyTorch's kernels look at indices alone
+    # torch.func.vmap takes no batch of 0, and the graph is another one
+    left_out = set() if way == "eager" else {"empty"}
+    if way == "linearize":  # it knows only derivatives
+        left_out |= {"all ignored", "NaN in a row", "infinity in a row", *OUT}
+    if way == "vmap" and function.kind == "labels":  # PyTorch's kernels look at indices alone
+        left_out |= {*OUT}
     return [kind for kind in KINDS[function.kind] if kind not in left_out]
 
 
@@ -331,13 +324,335 @@ def test_every_cell_of_the_table_holds(
 
 
 def test_every_public_function_of_tensors_is_in_the_table() -> None:
-    others = {
-        "accumulation_steps",
-        "as_softmax_mask",
-        "class_counts_of",
-        "fit_temperature",
-        "live_samples",
-        "reliability",
-    }  # no gradient
+    others = {"accumulation_steps", "as_softmax_mask", "class_counts_of"}  # without a gradient
+    others |= {"fit_temperature", "live_samples", "reliability"}
     functions = {name for name in functional.__all__ if not inspect.isclass(getattr(functional, name))}
     assert {function.public.__name__ for function in FUNCTIONS.values()} == functions - others
+
+
+LOSSES = [name for name, function in FUNCTIONS.items() if function.kind != "transform"]
+OF_LOGITS = [name for name in LOSSES if FUNCTIONS[name].kind != "head"]
+
+
+def losses_and_gradients(function: Function, case: Case, **options: Any) -> list[Tensor]:
+    leaves = [leaf.detach().clone().requires_grad_() for leaf in case.leaves]
+    losses = case._replace(leaves=leaves).call(function.call, **options)
+    return [losses.detach(), *torch.autograd.grad(losses.sum(), leaves)]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_derivatives_of_every_mode_and_of_second_order_are_right_or_refused(
+    name: str, as_many: Callable[[Function], None]
+) -> None:
+    function = FUNCTIONS[name]
+    as_many(function)
+    kind = {"transform": "plain", "labels": "ignored"}.get(function.kind, "weighted")
+    case = case_of(function, kind, torch.float64, rows=6, classes=5, features=3)
+    leaves = tuple(leaf.requires_grad_() for leaf in case.leaves)
+    fused = function.kind == "head" and function.many
+    for reduction in ("mean", "none"):
+
+        def loss(*leaves: Tensor, reduction: str = reduction) -> Tensor:
+            return case._replace(leaves=[*leaves]).call(function.call, reduction=reduction)
+
+        batched = not fused or reduction == "mean"
+        ways = {"check_forward_ad": True, "check_batched_forward_grad": True, "check_batched_grad": batched}
+        assert torch.autograd.gradcheck(loss, leaves, atol=1e-7, rtol=1e-7, **ways)
+        one_by_one = torch.autograd.functional.jacobian(loss, leaves)
+        for jacobian in (torch.func.jacfwd, torch.func.jacrev)[: 1 + batched]:
+            torch.testing.assert_close(jacobian(loss, (0, 1)[: len(leaves)])(*leaves), one_by_one)
+        if not batched:
+            with pytest.raises(
+                RuntimeError, match=r"one upstream gradient at a time, .*: use jacobian\(vectorize=False"
+            ):
+                torch.autograd.functional.jacobian(loss, leaves, vectorize=True)
+        if fused:
+            with pytest.raises(RuntimeError, match=r"differentiated once, .* create_graph=True: .*as_cross_entropy"):
+                torch.autograd.grad(loss(*leaves).sum(), leaves, create_graph=True)
+            continue
+        assert torch.autograd.gradgradcheck(loss, leaves)
+        first = torch.autograd.grad(loss(*leaves).sum(), leaves, create_graph=True)
+        second = torch.autograd.grad(sum(gradient.square().sum() for gradient in first), leaves)
+        assert all(x.any() for x in second) or function.kind == "transform"  # some are linear where they are not 0
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_a_second_backward_gives_the_same_gradients_and_all_is_left_as_it_was(
+    name: str, reduction: str, as_many: Callable[[Function], None]
+) -> None:
+    function = FUNCTIONS[name]
+    as_many(function)
+    case = case_of(function, "ignored", torch.float64)
+    before = [x.clone() for x in (*case.leaves, case.target, case.weight)]
+    with torch.no_grad():
+        alone = case.call(function.call, reduction=reduction)
+    leaves = [leaf.requires_grad_() for leaf in case.leaves]
+    losses = case.call(function.call, reduction=reduction)
+    assert not alone.requires_grad
+    torch.testing.assert_close(alone, losses.detach())
+    first = torch.autograd.grad(losses, leaves, torch.ones_like(losses), retain_graph=True)
+    kept = [gradient.clone() for gradient in first]
+    for gradient in first:
+        assert not gradient.requires_grad
+        gradient.zero_()
+    second = torch.autograd.grad(losses, leaves, torch.full_like(losses, 3.0))
+    torch.testing.assert_close([3.0 * gradient for gradient in kept], [*second])
+    after = [x.detach() for x in (*case.leaves, case.target, case.weight)]
+    assert all(map(torch.equal, before, after))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize(
+    ("dtype", "ignore_index"),  # which wraps around to 1
+    [(torch.uint8, -255), (torch.uint8, 257), (torch.int8, 257), (torch.int8, -255), (torch.int16, 65537)],
+    ids=str,
+)
+def test_an_ignore_index_beyond_a_narrow_type_ignores_nothing(
+    name: str, dtype: torch.dtype, ignore_index: int, as_many: Callable[[Function], None]
+) -> None:
+    function = FUNCTIONS[name]
+    as_many(function)
+    case = case_of(function, "plain", torch.float64)
+    case.target[0] = 1
+    narrow, wide = (
+        losses_and_gradients(function, case._replace(target=target), ignore_index=ignore_index, reduction="none")
+        for target in (case.target.to(dtype), case.target)
+    )
+    torch.testing.assert_close(narrow, wide, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", OF_LOGITS)
+@pytest.mark.parametrize("dtype", DTYPES[1:], ids=str)
+def test_half_types_are_computed_in_float32_which_autocast_keeps(
+    name: str, dtype: torch.dtype, as_many: Callable[[Function], None]
+) -> None:
+    function = FUNCTIONS[name]
+    as_many(function)
+    case = case_of(function, "plain", dtype)
+    wide = case._replace(leaves=[leaf.float() for leaf in case.leaves])
+    for reduction in ("none", "mean", "sum"):
+        found, expected = (losses_and_gradients(function, of, reduction=reduction) for of in (case, wide))
+        same = 1 if function.many else None  # the gradient of many logits is kept in their type
+        torch.testing.assert_close(found[:same], [x.to(dtype) for x in expected[:same]], rtol=0, atol=0)
+        with torch.autocast("cpu", dtype=dtype):
+            loss = case.call(function.call, reduction=reduction)
+        torch.testing.assert_close(loss, expected[0], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", OF_LOGITS)
+@pytest.mark.parametrize(
+    ("dtype", "size"),
+    [(torch.float64, 1e4), (torch.float32, 1e4), (torch.bfloat16, 1e3), (torch.float16, 1e3)],
+    ids=str,
+)
+@pytest.mark.bug_report(
+    "kornia/kornia#918", "The focal loss has a gradient of NaN where a probability is exactly 0 or 1."
+)
+def test_large_logits_give_finite_losses_and_gradients(
+    name: str, dtype: torch.dtype, size: float, as_many: Callable[[Function], None]
+) -> None:
+    function = FUNCTIONS[name]
+    as_many(function)
+    case = case_of(function, "plain", dtype, rows=48)
+    logits = ((torch.rand(48, CLASSES) * 2 - 1) * size).to(dtype)
+    logits[0] = size  # all equal
+    logits[1], logits[1, 3] = -size, size  # the target as far ahead as it gets
+    logits[2], logits[2, 3] = size, -size  # and as far behind
+    if function.kind == "labels":
+        case.target[:3] = torch.nn.functional.one_hot(torch.tensor(3), CLASSES)
+    else:
+        case.target[:3] = 3
+    exact = case._replace(leaves=[logits.double()]).call(function.call, reduction="none")
+    leaf = logits.requires_grad_()
+    loss = case._replace(leaves=[leaf]).call(function.call, reduction="none")
+    fits = exact <= torch.finfo(dtype).max  # a loss of 1e6 is right, and is no float16
+    assert loss[fits].isfinite().all()
+    torch.testing.assert_close(loss[fits].double(), exact[fits], rtol=2e-2, atol=1e-4)
+    (gradient,) = torch.autograd.grad(loss[fits].double().sum(), leaf)
+    assert gradient.isfinite().all()
+
+
+# a polynomial of -inf is +inf, smoothing puts mass on every class, and class weights are relative to all
+OF_ALL_CLASSES = ("taylor_softmax", "label_smoothing", "class_weighted")
+KINDS_OF_ONE_CLASS = ("classes", "transform")
+
+
+@pytest.mark.parametrize(
+    "name", [n for n, f in FUNCTIONS.items() if f.kind in KINDS_OF_ONE_CLASS and not n.startswith(OF_ALL_CLASSES)]
+)
+def test_a_class_ruled_out_by_minus_infinity_changes_nothing_and_has_no_gradient(
+    name: str, as_many: Callable[[Function], None]
+) -> None:
+    function = FUNCTIONS[name]
+    as_many(function)
+    case = case_of(function, "plain", torch.float64, classes=6)
+    more = torch.cat([case.leaves[0], torch.full((ROWS, 2), -torch.inf)], dim=1)
+    ruled_out = case._replace(leaves=[more], weight=torch.ones(8))
+    (found, gradient), (expected, of_others) = (
+        losses_and_gradients(function, of, reduction="none") for of in (ruled_out, case)
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(gradient[:, :6], of_others, rtol=1e-8, atol=1e-9)
+    assert not gradient[:, 6:].any()
+
+
+Refusals = list[tuple[dict[str, Any], type[Exception], str]]  # what is changed, and what is raised
+GOOD = {"x": torch.zeros(2, 3), "target": torch.tensor([0, 1]), "weight": torch.ones(3)}
+GOOD_LABELS = torch.tensor([[1, 0, 0], [0, 0, 1]])
+ALSO_GOOD = {"labels": {"target": GOOD_LABELS}, "head": {"x": torch.zeros(2, 4), "head": torch.zeros(3, 4)}}
+OUTPUT = SimpleNamespace(logits=1)
+BAD_LOGITS: Refusals = [
+    ({"x": torch.zeros(2, 3).long()}, TypeError, "logits must be a floating-point tensor, got torch.int64"),
+    ({"x": torch.tensor(1.0), "target": torch.tensor(0)}, ValueError, "must have a (class|label) dimension"),
+    ({"x": OUTPUT}, TypeError, r"logits must be a tensor, got SimpleNamespace: pass its \.logits"),
+]
+BAD_OPTIONS: Refusals = [
+    ({"reduction": "avg"}, ValueError, "reduction must be one of 'none', 'mean', 'sum', got 'avg'"),
+    ({"target": [0, 1]}, TypeError, "target must be a tensor, got list"),
+]
+OUT_OF_RANGE: Refusals = [
+    ({"target": torch.tensor([0, 3])}, IndexError, "target must hold class indices from 0 to 2 .* got 3"),
+    ({"target": torch.tensor([0, -1])}, IndexError, "target must hold class indices from 0 to 2 .* got -1"),
+]
+BAD_WEIGHTS: Refusals = [
+    ({"weight": torch.ones(4)}, ValueError, r"weight must hold one weight per class, shape \(3,\), got \(4,\)"),
+    ({"weight": [1.0, 1.0, 1.0]}, TypeError, "weight must be a tensor, got list"),
+    ({"weight": torch.ones(3).long()}, TypeError, "weight must be a floating-point tensor"),
+    ({"weight": torch.ones(3).requires_grad_()}, RuntimeError, r"^weight must not require .*weight\.detach\(\)"),
+]
+BAD_CALLS: dict[str, Refusals] = {
+    "transform": BAD_LOGITS,
+    "classes": BAD_LOGITS
+    + BAD_OPTIONS
+    + OUT_OF_RANGE
+    + BAD_WEIGHTS
+    + [
+        ({"target": torch.zeros(2)}, TypeError, "target must hold class indices .* got torch.float32"),
+        ({"target": torch.full((2, 3), 1 / 3)}, TypeError, "soft targets"),
+        ({"target": torch.tensor([0, 1, 2])}, ValueError, r"target must have shape \(2,\) .* got \(3,\)"),
+    ],
+    "labels": BAD_LOGITS
+    + BAD_OPTIONS
+    + [
+        ({"target": torch.zeros(2)}, ValueError, r"the shape of logits, \(2, 3\), .* got \(2,\)"),
+        ({"target": torch.full((2, 3), 0.5)}, ValueError, r"only 0 and 1, and .* got 0.5 \(6 such values\)"),
+        ({"target": torch.full((2, 3), -1)}, ValueError, "target must hold only 0 and 1, .* got -1"),
+        ({"target": torch.full((2, 3), torch.nan)}, ValueError, "target must hold only 0 and 1, .* got nan"),
+        ({"target": torch.zeros(2, 3).cfloat()}, TypeError, "target must hold 0 and 1"),
+    ],
+    "head": BAD_OPTIONS
+    + OUT_OF_RANGE
+    + BAD_WEIGHTS
+    + [
+        ({"x": torch.zeros(2, 5)}, ValueError, r"^the hidden states must have shape .* weight \(C, d\), got"),
+        (
+            {"x": torch.zeros(2, 4).to(torch.float8_e4m3fn)},
+            TypeError,
+            "^the hidden states .* torch.float8_e4m3fn: co",
+        ),
+        ({"x": torch.zeros(2, 4).double()}, TypeError, "^the hidden states, the head's weight .* must have one dtype"),
+        ({"target": torch.tensor([0])}, ValueError, r"^target must have shape \(2,\), that of the hidden states"),
+        ({"head": torch.zeros(3, 4, device="meta")}, ValueError, "^hidden, head_weight, .* on one device, .* on meta"),
+        ({"ignore_index": None}, TypeError, "^ignore_index must be an integer, got None: .* leave it out"),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_bad_input_is_refused_by_name(name: str, as_many: Callable[[Function], None]) -> None:
+    function = FUNCTIONS[name]
+    as_many(function)
+    for change, error, message in BAD_CALLS[function.kind]:
+        with pytest.raises(error, match=message):
+            function.call(**GOOD | ALSO_GOOD.get(function.kind, {}) | change)
+
+
+@pytest.mark.parametrize("name", ["as_softmax_mask", "live_samples"])
+def test_what_is_asked_of_logits_refuses_bad_input_as_the_losses_do(name: str) -> None:
+    for change, error, message in BAD_LOGITS + OUT_OF_RANGE:
+        logits, target, _ = (GOOD | change).values()
+        with pytest.raises(error, match=message):
+            getattr(functional, name)(logits, target, 0.1)
+
+
+PUBLIC = [getattr(functional, name) for name in functional.__all__]
+PUBLIC += [ASSoftmaxLoss, MultiLabelASSoftmaxLoss, LinearCrossEntropyLoss]
+WITH_A_MARGIN = [public for public in PUBLIC if "delta" in inspect.signature(public).parameters]
+
+
+@pytest.mark.parametrize("public", WITH_A_MARGIN, ids=lambda public: public.__name__)
+@pytest.mark.parametrize(
+    ("delta", "error", "message"),
+    [
+        (1.5, ValueError, r"delta .* \[0, 1\], got 1.5"),
+        (-0.1, ValueError, r"delta .* \[0, 1\], got -0.1"),
+        (float("nan"), ValueError, r"delta .* \[0, 1\], got nan"),
+        ("0.1", TypeError, r"delta must be a number in \[0, 1\], got '0.1' of type str"),
+        (True, TypeError, "delta must be a number"),
+    ],
+)
+def test_a_margin_that_is_none_is_refused(
+    public: Callable[..., Any], delta: Any, error: type[Exception], message: str
+) -> None:
+    target = GOOD_LABELS if "label" in public.__name__.lower() else GOOD["target"]
+    settings = (4, 3) if public is LinearCrossEntropyLoss else ()
+    head = (torch.zeros(3, 3),) if "linear" in public.__name__ else ()
+    inputs = () if inspect.isclass(public) else (GOOD["x"], *head, target)
+    with pytest.raises(error, match=message):
+        public(*settings, *inputs, delta=delta)
+
+
+COUNTS = torch.tensor([50, 20, 4])
+NAN, TAU = math.nan, torch.tensor(1.5)
+BAD_ARGUMENTS: list[tuple[Callable[..., Tensor], dict[str, Any], type[Exception], str]] = [
+    (functional.sparse_softmax, {"k": 0}, ValueError, "k must be an integer of at least 1, got 0"),
+    (functional.sparse_softmax, {"k": 4}, ValueError, "k must be at most the number of classes, 3, got 4"),
+    (functional.sparse_softmax, {"k": 2.0}, TypeError, "k must be an int.*got 2.0 of type float"),
+    (functional.entmax, {"alpha": 1.0}, ValueError, r"alpha must be a number in \(1, 2\].*softmax.*got 1.0"),
+    (functional.entmax, {"alpha": NAN}, ValueError, r"alpha must be a number in \(1, 2\]"),
+    (functional.entmax, {"alpha": TAU}, TypeError, "alpha must be a number"),
+    (functional.taylor_softmax, {"order": 3}, ValueError, "order must be 2, 4 or 6 .*, got 3"),
+    (functional.taylor_softmax, {"order": 0}, ValueError, "order must be an integer of at least 2, got 0$"),
+    (functional.taylor_softmax, {"order": 2.0}, TypeError, "order must be an integer .*got 2.0"),
+    (functional.t_softmax, {"tau": 0}, ValueError, "tau must be a positive temperature, got 0"),
+    (functional.t_softmax, {"tau": "1"}, TypeError, "tau must be a positive temperature, got '1' of type str"),
+    (functional.am_softmax, {"tau": 0.0}, ValueError, "tau must be a positive temperature"),
+    (functional.am_softmax_loss, {"margin": -0.1}, ValueError, "margin must be a margin .*got -0.1"),
+    (functional.label_smoothing_loss, {"smoothing": 1.0}, ValueError, r"smoothing must be a number in \[0, 1\)"),
+    (functional.perturb_max, {"noise": "uniform"}, ValueError, "noise must be one of 'gumbel'.*got 'uniform'"),
+    (functional.focal_loss, {"gamma": -1}, ValueError, "gamma must be a number of 0 or more, got -1"),
+    (functional.generalised_cross_entropy_loss, {"q": 1.1}, ValueError, r"q must be a number in \[0, 1\], got 1.1"),
+    (functional.encouraging_loss, {"log_end": 1.0}, ValueError, r"log_end must be a number in \[0, 1\), got 1.0"),
+    (functional.logit_adjusted_loss, {"tau": -0.5}, ValueError, "tau must be .* got -0.5"),
+    (functional.logit_adjusted_loss, {"tau": NAN}, ValueError, "tau must be .* got nan"),
+    (functional.class_weighted_loss, {"power": -1}, ValueError, "power must be .* got -1"),
+    (functional.class_weighted_loss, {"beta": 0.0}, ValueError, r"beta must be .*\(0, 1\], got 0"),
+    (functional.logit_adjusted_loss, {"class_counts": COUNTS[:2]}, ValueError, r"shape \(3,\) for .*, got \(2,\)"),
+    (functional.logit_adjusted_loss, {"class_counts": COUNTS / 0}, ValueError, "0 or more, got inf"),
+    (functional.class_weighted_loss, {"class_counts": -COUNTS}, ValueError, "0 or more, got -50"),
+    (functional.logit_adjusted_loss, {"class_counts": [1, 2]}, TypeError, "class_counts must be a tensor, got list"),
+    (functional.asymmetric_loss, {"gamma_negative": -1}, ValueError, "gamma_negative must be a number .*got -1"),
+    (functional.asymmetric_loss, {"gamma_positive": -0.1}, ValueError, "gamma_positive must be a number .*got -0.1"),
+    (functional.asymmetric_loss, {"clip": 1.0}, ValueError, "clip must be a number .*got 1.0"),
+    (functional.asymmetric_loss, {"clip": -0.1}, ValueError, "clip must be a number .*got -0.1"),
+    (functional.multilabel_sparse_loss, {"k": 4}, ValueError, "k must be at most the number of labels, 3, got 4"),
+    (functional.multilabel_as_cross_entropy, {"logits": torch.zeros(2, 0)}, ValueError, "at least one label"),
+]
+
+
+@pytest.mark.parametrize(
+    ("public", "change", "error", "message"),
+    BAD_ARGUMENTS,
+    ids=lambda value: getattr(value, "__name__", "") or (next(iter(value)) if isinstance(value, dict) else ""),
+)
+def test_an_argument_out_of_its_range_is_refused_by_name(
+    public: Callable[..., Any], change: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    labels = public.__name__.startswith(("asymmetric", "multilabel"))
+    given = {"logits": torch.zeros(2, 3), "target": GOOD_LABELS if labels else GOOD["target"], "class_counts": COUNTS}
+    arguments = inspect.signature(public).parameters.keys()
+    if "logits" in change:
+        given["target"] = change["logits"]
+    with pytest.raises(error, match=message):
+        public(**{name: value for name, value in given.items() if name in arguments} | change)

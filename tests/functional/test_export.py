@@ -1,9 +1,8 @@
-"""The losses where they are recorded: ``torch.export``, ``torch.compile`` and ONNX with any batch; fake tensors."""
-
-from __future__ import annotations
+"""The losses where they are recorded, by ``torch.export`` and ONNX with any batch; tensors without values."""
 
 import io
 from collections.abc import Callable
+from typing import Any
 
 import lightning.pytorch as pl
 import pytest
@@ -71,9 +70,12 @@ def test_an_exported_loss_with_its_counts_takes_any_batch(loss: str, classes: in
 @every_loss
 @every_size
 @pytest.mark.parametrize("reduction", ["mean", "none"])
-def test_fake_tensors_give_the_shapes_of_loss_counts_and_gradient(loss: str, classes: int, reduction: str) -> None:
+@pytest.mark.parametrize("without_values", [FakeTensorMode, lambda: torch.device("meta")], ids=["fake", "meta"])
+def test_tensors_without_values_give_the_shapes_of_loss_counts_and_gradient(
+    loss: str, classes: int, reduction: str, without_values: Callable[[], Any]
+) -> None:
     function, inputs = LOSSES[loss]
-    with FakeTensorMode():
+    with without_values():  # meta tensors as for Lightning's measure_flops
         scores, *rest = inputs(6, classes)
         scores.requires_grad_()
         value, counts = function(scores, *rest, reduction=reduction, return_counts=True)

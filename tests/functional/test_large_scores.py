@@ -1,7 +1,5 @@
 """Beside scores near 1e4 float32 has no digits for a sum of 1e4 and some; a gradient is exact all the same."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The lead of the target, against a loop over the samples."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given, settings

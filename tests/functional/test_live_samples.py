@@ -1,7 +1,5 @@
 """Which samples have a gradient."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from as_lightning.functional import as_cross_entropy, live_samples, multilabel_as_cross_entropy
+from as_lightning.functional import as_cross_entropy, as_softmax_mask, live_samples, multilabel_as_cross_entropy
 
 DELTAS = (0.0, 0.1, 0.5, 1.0)
 SHAPES = ((7,), (40, 7), (6, 7, 4), (3, 7, 2, 2), (5, 1))
@@ -35,8 +33,9 @@ def test_live_samples_are_those_with_a_loss_and_a_gradient_to_the_last_bit(
     loss: Callable[..., Any], shape: tuple[int, ...], delta: float
 ) -> None:
     logits, target = example(shape, loss is multilabel_as_cross_entropy)
-    live = live_samples(logits, target, delta)
-    losses, counts = loss(logits.requires_grad_(), target, delta, reduction="none", return_counts=True)
+    live = live_samples(logits.requires_grad_(), target, delta)
+    assert not live.requires_grad
+    losses, counts = loss(logits, target, delta, reduction="none", return_counts=True)
     losses.sum().backward()
     assert logits.grad is not None
     assert torch.equal(live, losses > 0)
@@ -44,16 +43,7 @@ def test_live_samples_are_those_with_a_loss_and_a_gradient_to_the_last_bit(
     assert int(live.sum()) == int(counts.samples - counts.masked_samples)
 
 
-def test_a_sample_without_a_known_label_is_not_live() -> None:
-    logits, target = torch.zeros(2, 3), torch.tensor([[1, -1, 0], [-1, -1, -1]])
-    assert live_samples(logits, target, ignore_index=-1).tolist() == [True, False]
-
-
-def test_no_gradient_flows_through_live_samples() -> None:
-    logits, target = example((4, 3))
-    assert not live_samples(logits.requires_grad_(), target).requires_grad
-
-
-def test_rows_with_nan_are_live() -> None:
+def test_rows_with_nan_are_live_and_kept() -> None:
     logits = torch.tensor([[torch.nan, 9.0, 0.0]])
     assert live_samples(logits, torch.tensor([1])).tolist() == [True]
+    assert as_softmax_mask(logits, torch.tensor([1]), 0.1).all()

@@ -1,9 +1,9 @@
-from __future__ import annotations
+"""What the losses of several labels have beside the table of functions and their formulas."""
 
 import pytest
 import torch
 
-from as_lightning.functional import multilabel_as_cross_entropy
+from as_lightning.functional import asymmetric_loss, bce_loss, multilabel_as_cross_entropy
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
@@ -14,10 +14,16 @@ def test_nan_logits_give_a_nan_loss(reduction: str) -> None:
         assert multilabel_as_cross_entropy(logits, torch.tensor([[1, 0, 0]]), 0.1, reduction=reduction).isnan().all()
 
 
-@pytest.mark.parametrize(("delta", "classes", "message"), [(2, 3, r"delta .* got 2"), (0.1, 0, "at least one label")])
-def test_a_margin_out_of_range_and_no_label_are_refused(delta: float, classes: int, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        multilabel_as_cross_entropy(torch.zeros(2, classes), torch.zeros(2, classes), delta)
+def test_asymmetric_is_bce_without_focus_and_clip_and_drops_the_negatives_below_its_clip() -> None:
+    logits, target = 3 * torch.randn(20, 8, dtype=torch.float64), torch.randint(2, (20, 8))
+    plain = {"gamma_negative": 0, "gamma_positive": 0, "clip": 0.0}
+    torch.testing.assert_close(asymmetric_loss(logits, target, **plain), bce_loss(logits, target))
+    easy = (logits.sigmoid() < 0.2) & (target == 0)
+    leaf = logits.requires_grad_()
+    loss = asymmetric_loss(leaf, target, clip=0.2, reduction="none")
+    loss.sum().backward()
+    assert torch.equal(loss == 0, easy)
+    assert torch.equal(leaf.grad == 0, easy)
 
 
 @pytest.mark.gpu

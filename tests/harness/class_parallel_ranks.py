@@ -4,8 +4,6 @@ Each process runs the scenarios of :data:`PLAN`; what it has seen in one goes to
 ``FOLDER/<processes>/<scenario>-<rank>.pt``. The test computes its references from the same cases.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import sys

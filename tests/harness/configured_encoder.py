@@ -1,7 +1,5 @@
 """An encoder with the settings of its configuration, which is where its defaults are."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hydra.utils import instantiate

@@ -4,8 +4,6 @@ MASTER_ADDR and MASTER_PORT set.
 What this rank has seen in a scenario goes to ``FOLDER/<scenario>-<rank>.pt``, as in :mod:`harness.two_ranks`.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Settings of data modules that tests share; the app's own are in ``conf/data``."""
 
-from __future__ import annotations
-
 from typing import Any
 
 IMAGES: dict[str, Any] = {"batch_size": 32}

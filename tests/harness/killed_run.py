@@ -1,6 +1,4 @@
-"""A run of the app in a process of its own, which is killed after a number of Python calls."""
-
-from __future__ import annotations
+"""A run of the app, or a comparison, in a process of its own that is killed after a number of Python calls."""
 
 import os
 import signal
@@ -12,11 +10,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from harness.own_modules import Points, WithCriterion
 from hydra import compose, initialize_config_dir
 
 # the run's own modules too: the process that is forked for each run has them then, and a run is a second
 import as_lightning.benchmark.data.digits
 import as_lightning.benchmark.encoders.from_scratch  # noqa: F401
+from as_lightning import compare
 from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.run.runner import run_lock
 from as_lightning.benchmark.run.train import train
@@ -47,6 +47,25 @@ def run(overrides: list[str], folder: Path, kill_after: int | None = None) -> No
         config = compose("train", overrides=[*overrides, f"output_dir={folder}"])
     with counted_calls(folder / CALLS_FILE, kill_after):
         train(config)
+
+
+def run_comparison(folder: Path, kill_after: int | None = None) -> None:
+    """Compare in ``folder``; write the number of calls there, or be killed when it is reached."""
+    with counted_calls(folder.parent / CALLS_FILE, kill_after):
+        compare(
+            WithCriterion,
+            Points(),
+            monitor="val/acc",
+            replaces="criterion",
+            methods=["as_softmax"],
+            trainer={"max_epochs": 2, "accelerator": "cpu"},
+            trials=2,
+            tuning_seeds=1,
+            budgets=[1.0],
+            max_seeds=8,
+            folder=folder,
+            progress=False,
+        )
 
 
 def hold_the_lock(folder: Path, held: Event) -> None:

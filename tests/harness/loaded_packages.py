@@ -1,7 +1,5 @@
 """Which of the optional packages a program loads, seen from a process that has loaded none of them."""
 
-from __future__ import annotations
-
 import sys
 from functools import partial
 from pathlib import Path

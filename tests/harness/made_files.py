@@ -1,7 +1,5 @@
 """Images, clips and tables that tests write, and read again."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The committed notebooks, their cells, and what these must have put out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

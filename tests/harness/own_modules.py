@@ -1,7 +1,5 @@
 """Modules and data as a user would write them, for the comparison of one's own."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import lightning.pytorch as pl

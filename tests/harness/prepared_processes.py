@@ -4,8 +4,6 @@ An interpreter that starts and loads torch and Lightning takes longer than most 
 of its own. So each test process has one server that has loaded both, and the others are forked from it.
 """
 
-from __future__ import annotations
-
 import gc
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Start the two processes of a program such as :mod:`harness.two_ranks`, and collect what they have seen."""
 
-from __future__ import annotations
-
 import runpy
 import socket
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """What a run has found, apart from what differs between two runs of the same command."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A tiny module that reports whatever masking a test scripts, so that any sequence of windows can be asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +7,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.loggers.logger import DummyLogger
+from lightning.pytorch.plugins.precision import MixedPrecision
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
@@ -139,6 +138,13 @@ def quiet_trainer(**kwargs: Any) -> pl.Trainer:
         "enable_model_summary": False,
     }
     return pl.Trainer(**(settings | kwargs))
+
+
+def with_a_scaler(**settings: Any) -> MixedPrecision:
+    """Scales the gradients by powers of two, which costs no bit, and leaves the types as they are."""
+    plugin = MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", **settings))
+    plugin.autocast_context_manager = lambda: torch.autocast("cpu", enabled=False)  # type: ignore[assignment, method-assign]
+    return plugin
 
 
 def same_weights(module: nn.Module, other: nn.Module) -> bool:

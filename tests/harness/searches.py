@@ -1,7 +1,5 @@
 """Searches that Lightning makes in the midst of a training."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import lightning.pytorch as pl

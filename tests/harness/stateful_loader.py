@@ -1,7 +1,5 @@
 """A shuffling loader that can be resumed inside an epoch, by Lightning's ``state_dict`` interface for loaders."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

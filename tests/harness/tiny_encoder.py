@@ -1,7 +1,5 @@
 """Tiny encoders of Hugging Face with random weights, each in a folder with a tokenizer; nothing is downloaded."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A tiny token model, and batches whose numbers of items differ: what item weights are for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a version of PyTorch cannot do by itself: where it runs, the tests of that are skipped and say so."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest

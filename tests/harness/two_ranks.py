@@ -4,8 +4,6 @@ and MASTER_PORT set.
 The scenarios are listed below; what this rank has seen in it goes to ``FOLDER/<scenario>-<rank>.pt``.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

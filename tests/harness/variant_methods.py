@@ -1,7 +1,5 @@
 """The methods with class-index targets, each with the arguments it is tested with and its reference."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -36,7 +34,7 @@ def with_class_counts(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     @functools.wraps(loss)
     def counted(logits: Tensor, target: Tensor, **arguments: Any) -> Tensor:
-        classes = logits.size(class_dimension(logits)) if logits.dim() else 1
+        classes = logits.size(class_dimension(logits)) if getattr(logits, "ndim", 0) else 1
         return loss(logits, target, class_counts=torch.from_numpy(reference.class_counts(classes)), **arguments)
 
     return counted

@@ -1,7 +1,5 @@
 """Gradient accumulation written out by hand: plain PyTorch, no Lightning, no callback."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 

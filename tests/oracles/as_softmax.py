@@ -1,35 +1,29 @@
-"""AS-Softmax written plainly from its formulas, float64, one row at a time: the oracle of the tests.
+"""AS-Softmax written plainly from its formulas in float64: the oracle of the tests.
 
 Nothing here is shared with the library, and no speed or memory is considered.
 """
 
-from __future__ import annotations
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 
-def keep_of_row(logits: Tensor, target: int, delta: float) -> Tensor:
-    """``i == t or p_t - p_i <= delta`` for the logits of one row."""
-    p = torch.softmax(logits.detach().double(), dim=0)
-    keep = p[target] - p <= delta
-    keep[target] = True
-    return keep
+def as_rows(scores: Tensor) -> Tensor:
+    """Class dimension last, one row a sample."""
+    class_dim = 0 if scores.dim() == 1 else 1
+    return scores.movedim(class_dim, -1).reshape(-1, scores.size(class_dim))
 
 
-def loss_of_row(logits: Tensor, target: int, delta: float) -> Tensor:
-    """``log(sum of exp(o_i) over the kept i) - o_t`` for the logits of one row, differentiable."""
-    kept = logits.double()[keep_of_row(logits, target, delta)]
-    return torch.logsumexp(kept - logits.double()[target], dim=0)
+def reduced(losses: Tensor, weights: Tensor, reduction: str, shape: Sequence[int]) -> Tensor:
+    """Of losses that are weighted already."""
+    if reduction == "none":
+        return losses.reshape(shape)
+    return losses.sum() / (weights.sum() if reduction == "mean" else 1)
 
 
-def as_rows(logits: Tensor, target: Tensor) -> tuple[Tensor, list[int]]:
-    """Class dimension last, one row a target."""
-    class_dim = 0 if logits.dim() == 1 else 1
-    return logits.movedim(class_dim, -1).reshape(-1, logits.size(class_dim)), target.reshape(-1).tolist()
-
-
-def as_cross_entropy_reference(
+def as_softmax_reference(
     logits: Tensor,
     target: Tensor,
     delta: float,
@@ -37,40 +31,28 @@ def as_cross_entropy_reference(
     weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
-) -> Tensor:
-    """The loss, in float64, shapes and reductions as in ``F.cross_entropy``."""
-    rows, targets = as_rows(logits, target)
-    losses, weights = [], []
-    for row, t in zip(rows, targets, strict=True):
-        if t == ignore_index:
-            losses.append(row.double().sum() * 0.0)
-            weights.append(0.0)
-        else:
-            weights.append(1.0 if weight is None else float(weight[t]))
-            losses.append(weights[-1] * loss_of_row(row, t, delta))
-    loss = torch.stack(losses)
-    if reduction == "none":
-        return loss.reshape(target.shape)
-    return loss.sum() if reduction == "sum" else loss.sum() / sum(weights)
+) -> tuple[Tensor, Tensor, tuple[int, ...]]:
+    """The loss ``log(sum of exp(o_i) over the kept i) - o_t``, differentiable, the classes that are kept in each row,
+    ``i == t or p_t - p_i <= delta``, and ``(masked samples, samples, masked classes, classes)``.
+
+    Shapes and reductions are those of ``F.cross_entropy``; an ignored row is one of zeros.
+    """
+    rows, flat = as_rows(logits.double()), target.long().reshape(-1)
+    counted = flat != ignore_index
+    rows = rows.masked_fill(~counted.unsqueeze(-1), 0.0)
+    column = flat.masked_fill(~counted, 0).unsqueeze(-1)
+    p = rows.detach().softmax(-1)
+    keep = (p.gather(-1, column) - p <= delta).scatter(-1, column, True)
+    losses = (rows - rows.gather(-1, column)).masked_fill(~keep, -torch.inf).logsumexp(-1)
+    weights = torch.ones(len(flat), dtype=torch.float64) if weight is None else weight.double()[column.squeeze(-1)]
+    losses, weights = losses.where(counted, 0.0), weights.where(counted, 0.0)
+    kept = keep.sum(-1)[counted]
+    counts = (int((kept == 1).sum()), len(kept), int((rows.size(-1) - kept).sum()), len(kept) * (rows.size(-1) - 1))
+    return reduced(losses * weights, weights, reduction, target.shape), keep, counts
 
 
-def mask_reference(logits: Tensor, target: Tensor, delta: float, ignore_index: int = -100) -> Tensor:
-    """The keep-mask, of the shape of ``logits``; ignored rows as if their target were 0."""
-    rows, targets = as_rows(logits, target)
-    keep = torch.stack(
-        [keep_of_row(row, 0 if t == ignore_index else t, delta) for row, t in zip(rows, targets, strict=True)]
-    )
-    if logits.dim() == 1:
-        return keep[0]
-    return keep.reshape(target.shape + keep.shape[-1:]).movedim(-1, 1)
-
-
-def counts_reference(logits: Tensor, target: Tensor, delta: float, ignore_index: int = -100) -> tuple[int, ...]:
-    """``(masked samples, samples, masked classes, classes)``."""
-    rows, targets = as_rows(logits, target)
-    kept = [int(keep_of_row(row, t, delta).sum()) for row, t in zip(rows, targets, strict=True) if t != ignore_index]
-    classes = rows.size(1)
-    return kept.count(1), len(kept), sum(classes - k for k in kept), len(kept) * (classes - 1)
+def as_cross_entropy_reference(logits: Tensor, target: Tensor, delta: float, **options: Any) -> Tensor:
+    return as_softmax_reference(logits, target, delta, **options)[0]
 
 
 def multilabel_keep_of_row(logits: Tensor, positive: list[bool], delta: float) -> list[bool]:
@@ -91,8 +73,7 @@ def multilabel_reference(
 ) -> tuple[Tensor, tuple[int, ...]]:
     """The loss in float64, class dimension 1 (or 0), and the counts; unknown labels are left out of their row."""
     class_dim = 0 if logits.dim() == 1 else 1
-    rows = logits.movedim(class_dim, -1).reshape(-1, logits.size(class_dim))
-    labels = target.movedim(class_dim, -1).reshape(rows.shape).tolist()
+    rows, labels = as_rows(logits), as_rows(target).tolist()
     losses, dropped, known = [], [], []
     for row, values in zip(rows, labels, strict=True):
         places = [i for i, value in enumerate(values) if ignore_index is None or value != ignore_index]

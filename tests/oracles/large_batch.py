@@ -1,7 +1,5 @@
 """One large batch in the place of each accumulation window: plain PyTorch, no Lightning, no callback."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any

@@ -3,8 +3,6 @@
 Nothing here is shared with the library: NumPy and SciPy only, roots by ``brentq``, integrals by ``quad``.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

@@ -1,13 +1,12 @@
 """What is said where the benchmark's packages are missing, or torchvision belongs to another torch."""
 
-from __future__ import annotations
-
 import importlib
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from harness.loaded_packages import loaded_beside_lightning
 
 from as_lightning.benchmark.packages import CORE, MODALITIES, TOGETHER, package_of
 
@@ -90,3 +89,13 @@ def test_a_torchvision_of_another_torch_ends_the_import_of_our_modules_with_that
     with pytest.raises(ImportError, match=r"^torchvision .* was built for another one") as raised:
         importlib.import_module(ours)
     assert " ".join(TOGETHER) in str(raised.value)
+
+
+def test_digits_and_their_network_need_no_package_of_another_modality(tmp_path):
+    found = loaded_beside_lightning(
+        "from as_lightning.benchmark.data.digits import Digits\n"
+        "from as_lightning.benchmark.encoders.from_scratch import SmallCNN\n"
+        "from as_lightning.benchmark.tasks.classifier import ASSoftmaxClassifier",
+        tmp_path,
+    )
+    assert found <= {"sklearn", "scipy.stats", "seqeval"}

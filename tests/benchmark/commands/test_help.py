@@ -1,7 +1,5 @@
 """``--help`` and ``--version``: what they show, and that neither torch nor pandas is loaded for them."""
 
-from __future__ import annotations
-
 import functools
 import os
 import re

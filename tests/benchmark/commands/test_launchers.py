@@ -1,7 +1,5 @@
 """Sweeps whose jobs run in other processes, are chosen by Optuna, or take several processes each."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

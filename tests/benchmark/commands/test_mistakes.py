@@ -1,7 +1,5 @@
 """Which errors are a user's mistake, and what is said of them."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path
@@ -90,24 +88,3 @@ def test_of_a_refusal_within_hydra_the_reason_is_told_and_a_setting_without_a_va
     assert in_words(error).startswith("delta is a margin between probabilities and must lie in [0, 1], got 7")
     without = raised(train, composed("experiment=text_file"))
     assert in_words(without) == "data.path has no value: add data.path=..."
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("trainer.max_epochs=0", "trainer.max_epochs must be an integer of at least 1, or -1 for no limit, got 0"),
-        ("trainer.max_epochs=two", "trainer.max_epochs must be an integer of at least 1, or -1 .*, got 'two'"),
-        ("trainer.max_epochs=true", "trainer.max_epochs must be an integer of at least 1, or -1 .*, got True"),
-        ("model=text_transformer", "the model does not fit the data, .*in_channels.*: .*TextTransformer"),
-        ("model.dropout=2", "the settings of model are refused: dropout probability has to be between 0 and 1"),
-        ("method.delta=2", r"method.delta must be a number in \[0, 1\], got 2: leave it out for the default"),
-        ("data.score=null", "got data.score=None: there are: accuracy, balanced_accuracy, f1_macro"),
-        ("optimizer._target_=torch.optim.Adamm", "_target_=torch.optim.Adamm cannot be loaded"),
-        ("optimizer.lr=-1", "the settings of optimizer or lr_scheduler are refused: Invalid learning rate: -1"),
-        ("optimizer.weight_decay=abc", "the settings of optimizer or lr_scheduler are refused: .* 'float' and 'str'"),
-        ("lr_scheduler.pct_start=7", "the settings of optimizer or lr_scheduler are refused: .*pct_start"),
-    ],
-)
-def test_settings_that_a_library_refuses_are_named_with_their_group(composed, setting, message):
-    with pytest.raises(SettingError, match=message):
-        train(composed("experiment=digits", setting))

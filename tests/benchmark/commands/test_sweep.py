@@ -1,7 +1,5 @@
 """A sweep from the command line, its report, its TensorBoard; and the same from an installed wheel."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

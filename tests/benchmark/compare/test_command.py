@@ -1,7 +1,5 @@
 """``as-lightning-compare`` as its users call it."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import signal

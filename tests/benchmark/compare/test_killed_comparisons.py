@@ -1,13 +1,11 @@
 """A comparison that was killed, at whatever moment, ends with the report of one that was not."""
 
-from __future__ import annotations
-
 import re
 import signal
 from pathlib import Path
 
 import pytest
-from harness.killed_comparison import CALLS_FILE, run
+from harness.killed_run import CALLS_FILE, run_comparison
 from harness.prepared_processes import exit_status
 from harness.run_findings import found, written
 
@@ -32,18 +30,18 @@ def report_of(folder: Path) -> dict[str, bytes]:
 def kill_and_go_on(folder: Path, undisturbed: Path, kills: list[float]) -> None:
     calls = int((undisturbed.parent / CALLS_FILE).read_text())
     for share in kills:
-        assert exit_status(run, folder, int(share * calls)) == -signal.SIGKILL
-    assert exit_status(run, folder) == 0
+        assert exit_status(run_comparison, folder, int(share * calls)) == -signal.SIGKILL
+    assert exit_status(run_comparison, folder) == 0
     assert decided(folder) == decided(undisturbed)
     report = report_of(folder)
-    assert exit_status(run, folder) == 0  # all runs are there: the same report, bit for bit
+    assert exit_status(run_comparison, folder) == 0  # all runs are there: the same report, bit for bit
     assert report_of(folder) == report
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed") / "comparison"
-    assert exit_status(run, folder) == 0
+    assert exit_status(run_comparison, folder) == 0
     return folder
 
 

@@ -1,7 +1,5 @@
 """compare() of modules as users write them, in real trainings."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from threading import Lock
 from typing import Any, ClassVar
@@ -15,7 +13,6 @@ from lightning.pytorch import callbacks
 from torch import Tensor, nn
 from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset, random_split
 
-import as_lightning
 from as_lightning import MaskingMonitor, TemperatureScaling, compare
 from as_lightning.benchmark.compare.own_loss import OwnLosses
 from as_lightning.benchmark.compare.own_module import OwnCandidate, OwnModules
@@ -549,9 +546,3 @@ def test_bad_input_is_refused_before_the_first_run(arguments, error, message, tm
         compare(factory, data(), **settings)
     assert "\n" not in str(refused.value)
     assert not list(tmp_path.rglob("result.json"))
-
-
-def test_compare_is_loaded_when_it_is_asked_for():
-    assert as_lightning.compare is compare
-    with pytest.raises(AttributeError, match="no attribute 'comparee'"):
-        as_lightning.comparee  # noqa: B018

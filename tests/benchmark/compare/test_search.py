@@ -1,7 +1,5 @@
 """The search: what it spans, where it goes, what it shares, what it chooses."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any

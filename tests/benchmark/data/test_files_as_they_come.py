@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+import torch
+from harness.configured_encoder import configured_encoder
 from harness.data_settings import IMAGES, PLAIN, TEXT
 from harness.made_files import encoded, write_images
 
@@ -109,11 +111,14 @@ def wav(samples: Any) -> bytes:
     return file.getvalue()
 
 
+SIZES = {"train": 12, "validation": 4, "test": 6}  # of an .npz
+
+
 def vectors(**replaced: Any) -> bytes:
     """An ``.npz`` of feature vectors, with other arrays in the place of some."""
-    sizes, file = {"train": 12, "validation": 4, "test": 6}, io.BytesIO()
-    made = {f"{split}_inputs": np.ones((size, 5)) for split, size in sizes.items()}
-    made |= {f"{split}_labels": np.array(["dog", "cat"] * (size // 2)) for split, size in sizes.items()}
+    file = io.BytesIO()
+    made = {f"{split}_inputs": np.ones((size, 5)) for split, size in SIZES.items()}
+    made |= {f"{split}_labels": np.array(["dog", "cat"] * (size // 2)) for split, size in SIZES.items()}
     np.savez(file, **{name: values for name, values in (made | replaced).items() if values is not None})
     return file.getvalue()
 
@@ -205,3 +210,24 @@ def test_an_image_that_is_cut_short_is_refused(ending):
     for share in (0.0, 0.01, 0.5, 0.9):
         with pytest.raises(ValueError, match=r"\w"):
             decode_image(content[: round(share * len(content))])
+
+
+@pytest.mark.parametrize("names", [["cat", "dog"], [3, 7]])
+def test_vectors_come_as_they_are_and_labels_are_numbered_in_their_order(tmp_path, names):
+    generator = np.random.default_rng(0)
+    inputs = {split: generator.normal(size=(size, 5)).astype(np.float16) for split, size in SIZES.items()}
+    arrays = {f"{split}_inputs": values for split, values in inputs.items()}
+    arrays |= {f"{split}_labels": np.array(names[::-1] * (size // 2)) for split, size in SIZES.items()}
+    (tmp_path / "features.npz").write_bytes(vectors(**arrays))
+    data = Features("features.npz", data_dir=tmp_path)
+    data.setup()
+    assert data.class_names == list(map(str, names))
+    assert data.input_spec == {"in_features": 5}
+    for split, size in SIZES.items():
+        assert torch.equal(data.splits[split].inputs, torch.from_numpy(inputs[split]).float())
+        assert data.splits[split].targets.tolist() == [1, 0] * (size // 2)
+    train = data.splits["train"].inputs
+    without_hidden_layers = configured_encoder("mlp", widths=[], **data.input_spec)
+    assert without_hidden_layers(train) is train
+    assert without_hidden_layers.out_features == 5
+    assert configured_encoder("mlp", widths=[7], **data.input_spec)(train).shape == (12, 7)

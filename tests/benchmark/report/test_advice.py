@@ -1,7 +1,5 @@
 """The advice is a rule: what it recommends, and what it says of the rest."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

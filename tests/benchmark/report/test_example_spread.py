@@ -1,7 +1,5 @@
 """What predictions say of the spread of a difference: flips of right and wrong, and other test examples."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

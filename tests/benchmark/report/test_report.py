@@ -1,7 +1,5 @@
 """The written report: one page for sweeps and comparisons, in Markdown, CSV and HTML that needs nothing else."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re
@@ -305,11 +303,20 @@ def refused(capsys):
 
 @pytest.mark.parametrize(
     ("folder", "message"),
-    [("missing", "there is no file and no folder"), (".", "no result.json and no runs.jsonl below")],
+    [
+        ("missing", "there is no file and no folder"),
+        (".", "no result.json and no runs.jsonl below"),
+        ("untested", "has test metrics: make the runs with test=true"),
+    ],
 )
-def test_a_folder_without_results_ends_with_a_message_that_is_not_about_the_output(refused, tmp_path, folder, message):
+def test_a_folder_without_results_ends_with_a_message_that_is_not_about_the_output(
+    result, refused, tmp_path, folder, message
+):
+    if folder == "untested":
+        stored(result("softmax", 0, 0.8, metrics={}), tmp_path / folder)
     said = refused(tmp_path / folder)
     assert message in said
+    assert not list(tmp_path.rglob("report"))
     assert "--output" not in said
 
 
@@ -422,12 +429,6 @@ def test_a_comparison_is_reported_whole_and_alone(comparison, refused):
         assert "these are runs of comparisons: give the folder of one that has ended" in refused(path)
     said = refused(comparison, "--mode", "min")
     assert f"{comparison} is no table of runs, for which alone --mode can be given" in said
-
-
-def test_a_report_of_runs_without_test_metrics_alone_is_refused(result, refused, tmp_path):
-    result("softmax", 0, 0.8, metrics={}).write(tmp_path)
-    assert "has test metrics: make the runs with test=true" in refused(tmp_path)
-    assert not (tmp_path / "report").exists()
 
 
 @pytest.fixture

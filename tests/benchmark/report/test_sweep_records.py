@@ -1,7 +1,5 @@
 """Only runs that are alike share a table; what they differ in is named, and how to choose."""
 
-from __future__ import annotations
-
 import pytest
 
 from as_lightning.benchmark.report.advice import advice

@@ -1,7 +1,5 @@
 """Tables of runs from anywhere: what is read, which test it gets, and what is refused, each in one sentence."""
 
-from __future__ import annotations
-
 import json
 import math
 

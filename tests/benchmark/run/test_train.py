@@ -112,21 +112,6 @@ def test_several_labels_and_tags_train_on_the_real_files(composed, real_data, ex
         assert 30 * 32 < result.masking[0]["samples"] < 62_730  # words, and neither padding nor other pieces
 
 
-def test_head_and_loss_in_one_give_the_same_run_as_one_after_the_other(composed):
-    overrides = ("experiment=digits", "data.first=1000", "data.batch_size=125", "trainer.max_epochs=1")
-    apart, fused = (
-        train(composed(*overrides, f"method.fused_head={fused}", output=fused)) for fused in ("false", "true")
-    )
-    assert apart.evaluations[0]["score"] > 0.05
-    for key in ("loss", "score"):
-        assert fused.evaluations[0][key] == pytest.approx(apart.evaluations[0][key], rel=1e-4)
-    assert fused.metrics == pytest.approx(apart.metrics, rel=1e-4)
-    assert fused.optimizer_steps == apart.optimizer_steps == 8
-    for fused_epoch, epoch in zip(fused.masking, apart.masking, strict=True):
-        assert fused_epoch["samples"] == epoch["samples"] == 1000
-        assert fused_epoch["masked_classes"] == pytest.approx(epoch["masked_classes"], rel=1e-3)
-
-
 def test_several_best_checkpoints_of_their_own_names_are_kept_and_the_best_is_tested(composed, tmp_path):
     several = ("+callbacks.model_checkpoint.save_top_k=2", "callbacks.model_checkpoint.filename='{epoch}'")
     result = train(composed(*BRIEF, *several, "optimizer.lr=1"))
@@ -229,15 +214,6 @@ def test_a_run_without_a_margin_is_shown_with_that_of_plain_cross_entropy_and_on
     assert "lr" not in shown
 
 
-def test_mixed_precision_trains_as_full_precision_does_up_to_rounding(composed, tmp_path):
-    short = ("experiment=digits", "trainer.max_epochs=2", "trainer.limit_train_batches=10", "method=as_speed")
-    full = train(composed(*short, output="full"))
-    mixed = train(composed(*short, "trainer.precision=bf16-mixed", output="mixed"))
-    assert losses(mixed) != losses(full)
-    assert losses(mixed) == pytest.approx(losses(full), rel=0.05)
-    assert weights(tmp_path / "mixed")["head.weight"].dtype == torch.float32
-
-
 def test_a_compiled_encoder_trains_as_the_same_one_does_uncompiled(composed, tmp_path):
     whole_batches = (*BRIEF, "trainer.max_epochs=1")  # of another size it would be compiled anew
     plain = train(composed(*whole_batches, output="plain"))
@@ -274,12 +250,6 @@ def test_a_logger_whose_package_is_missing_names_it(composed, monkeypatch, logge
     with pytest.raises(InstantiationException, match=rf"ModuleNotFoundError.*pip install -U .{logger}>") as raised:
         train(composed("experiment=digits", f"logger={logger}"))
     assert is_mistake(raised.value)
-
-
-def test_another_optimizer_of_the_group_trains_with_its_own_settings(composed, tmp_path):
-    train(composed(*ONE, "optimizer=sgd", "optimizer.lr=0.03"))
-    (group,) = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt")["optimizer_states"][0]["param_groups"]
-    assert (group["momentum"], group["weight_decay"], group["initial_lr"]) == (0.9, 1e-4, pytest.approx(0.03 / 25))
 
 
 def rates(schedule: type[OneCycleLR], steps: float) -> list[float]:

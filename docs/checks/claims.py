@@ -1,7 +1,5 @@
 """What README and docs say of committed results in words of their own is what the results say."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
@@ -15,7 +13,7 @@ from as_lightning.benchmark.report.findings import findings
 from as_lightning.benchmark.report.record import ComparisonRecord
 from as_lightning.benchmark.report.verdicts import Arm
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def words(page: str) -> str:

@@ -1,7 +1,5 @@
 """The recipe in docs/skipping.md trains the live rows alone, and its step is that of AS-Softmax."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from torch import nn
 
 from as_lightning.functional import as_cross_entropy, live_samples
 
-PAGE = (Path(__file__).parents[1] / "docs" / "skipping.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "skipping.md").read_text(encoding="utf-8")
 DELTA = float(re.findall(r"delta=([\d.]+)", PAGE)[0])
 
 

@@ -1,7 +1,5 @@
 """The recipe for the Trainer of transformers, as its page has it."""
 
-from __future__ import annotations
-
 import copy
 import re
 from pathlib import Path
@@ -10,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-PAGE = Path(__file__).parents[1] / "docs/hugging_face.md"
+PAGE = Path(__file__).parents[2] / "docs/hugging_face.md"
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The pages name tests that exist, and the trust page takes its figures from a run in which all of them passed."""
 
-from __future__ import annotations
-
 import ast
 import re
 import runpy
@@ -10,7 +8,7 @@ from pathlib import Path
 import pytest
 from compatibility.features import FEATURES
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SCRIPT = runpy.run_path(str(ROOT / "docs" / "trust_page.py"))
 TEXT = SCRIPT["PAGE"].read_text(encoding="utf-8")
 TESTS = SCRIPT["ROW"].findall(TEXT)
