@@ -100,6 +100,8 @@ PAIRS: dict[str, tuple[Callable[[Any], Any], Any, Any]] = {
     "whether weights are frozen": (lambda trained: layer(0).requires_grad_(trained), True, False),
     "whether weights are tied": (tied, True, False),
     "a list of one's own": (lambda factor: type("Rows", (list,), {"factor": factor})(), 1, 2),
+    "a class of its base's name": (lambda factor: type("Holds", (Holds,), {"loss": factor})(1), 1, 2),
+    "keys that are alike": (lambda order: dict(zip((1, "1"), order, strict=True)), "ab", "cb"),
     "two functions of a line, which wrap another": (times, 2, 3),
     "a function": (Holds, torch.relu, torch.sin),
     "a bound method": (lambda value: Holds(value).loss, 1.0, 2.0),

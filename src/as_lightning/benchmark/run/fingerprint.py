@@ -66,6 +66,8 @@ class Fingerprint:
         return [place for place in places if self.parts.get(place) != other.parts.get(place)]
 
     def _read(self, value: Any, place: str) -> None:
+        while place in self.parts:  # two keys, as 1 and "1", or two classes of one name
+            place += " again"
         if id(value) in self._seen:
             self.parts[place] = f"as {self._seen[id(value)][0]}"
             return
