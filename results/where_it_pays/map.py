@@ -256,7 +256,8 @@ def drawn(found: Sequence[Cell]) -> str:
             else:
                 axes.text(-1.7, top + 0.5, row[0].condition.replace(", ", ",\n"), va="center")
                 for column, method in enumerate(methods):
-                    draw_square(axes, column, top, Square.of(row, method))
+                    if measured := [cell for cell in row if method in cell.verdicts]:
+                        draw_square(axes, column, top, Square.of(measured, method))
             top += height
     return saved(figure, "map")
 
@@ -327,6 +328,10 @@ def controlled(found: Sequence[Cell]) -> str:
     words = [cell.verdicts[own].word for cell in found for own in cell.verdicts if own.endswith("as_softmax")]
     if "better" not in words:
         return f"AS-Softmax is better in none of the {len(found)} cells, so that there is no lead to explain."
+    if not rows:
+        return (
+            f"AS-Softmax is better in {words.count('better')} of the {len(found)} cells. No control has been made yet."
+        )
     head = ["condition", "weight decay 0.01", "weight decay tuned", "chosen: softmax / AS-Softmax"]
     return table([*head, "what softmax gains by it", "AS-Softmax's lead"], rows)
 
