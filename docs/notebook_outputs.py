@@ -6,15 +6,31 @@ Without arguments all of ``notebooks/``. Widgets are left out, since a page show
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
 
-NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
+NOTEBOOKS = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.ipynb"))
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
+
+def code_cells(document: Any) -> list[Any]:
+    """The cells of a notebook that are run."""
+    return [cell for cell in document.cells if cell.cell_type == "code"]
+
+
+def checked_outputs(document: Any) -> list[Any]:
+    """What a notebook has put out: figures, and neither warnings nor errors."""
+    outputs = [output for cell in code_cells(document) for output in cell.outputs]
+    assert [output for output in outputs if "image/png" in output.get("data", {})], "no figure was drawn"
+    assert not [output for output in outputs if output.get("name") == "stderr"], "a cell warned"
+    assert not [output for output in outputs if output.output_type == "error"], "a cell failed"
+    return outputs
+
+
 if __name__ == "__main__":  # tests import what lies here
-    for path in [Path(name) for name in sys.argv[1:]] or sorted(NOTEBOOKS.glob("*.ipynb")):
+    for path in [Path(name) for name in sys.argv[1:]] or NOTEBOOKS:
         notebook = nbformat.read(path, as_version=4)
         metadata = notebook.metadata.copy()
         with tempfile.TemporaryDirectory() as folder:
@@ -22,6 +38,6 @@ if __name__ == "__main__":  # tests import what lies here
         notebook.metadata = metadata  # not the versions of this machine
         for cell in notebook.cells:
             cell.metadata.pop("execution", None)  # the time of day
-            if cell.cell_type == "code":
-                cell.outputs = [output for output in cell.outputs if WIDGET not in output.get("data", {})]
+        for cell in code_cells(notebook):
+            cell.outputs = [output for output in cell.outputs if WIDGET not in output.get("data", {})]
         nbformat.write(notebook, path)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from harness.notebooks import NOTEBOOKS, check_outputs, code_cells
 from nbclient import NotebookClient
 
 import as_lightning
+from docs.notebook_outputs import NOTEBOOKS, checked_outputs, code_cells
 
 # a text in one cell, and what takes its place: the test checks that the notebook runs, not what it shows
 SMALL = {
@@ -32,7 +32,7 @@ def test_a_notebook_runs(path, tmp_path, monkeypatch):
         cell.source = cell.source.replace(old, new)
     client = NotebookClient(document, timeout=None, kernel_name="python3", resources={"metadata": {"path": tmp_path}})
     client.execute()  # raises with the cell and its traceback where one fails
-    check_outputs(document)
+    checked_outputs(document)
 
 
 def test_the_demos_windows_and_masking_are_what_its_text_says(capsys):

@@ -11,7 +11,7 @@ from packaging.specifiers import SpecifierSet
 
 import as_lightning
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PACKAGES = ("torch", "lightning", "torchmetrics")
