@@ -330,7 +330,7 @@ def controlled(found: Sequence[Cell]) -> str:
         return f"AS-Softmax is better in none of the {len(found)} cells, so that there is no lead to explain."
     if not rows:
         return (
-            f"AS-Softmax is better in {words.count('better')} of the {len(found)} cells. No control has been made yet."
+            f"AS-Softmax is better in {words.count('better')} of the {len(found)} cells. This control has not been made."
         )
     head = ["condition", "weight decay 0.01", "weight decay tuned", "chosen: softmax / AS-Softmax"]
     return table([*head, "what softmax gains by it", "AS-Softmax's lead"], rows)

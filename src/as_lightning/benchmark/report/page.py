@@ -29,7 +29,7 @@ LEGEND = (
     "{} in points ({}; {} is better): mean ± standard deviation of each candidate's own runs. Differences are to {}, "
     "paired by {}, positive where the candidate is better. In 95 of 100 comparisons all intervals at the full budget "
     "hold the true differences, whenever a candidate stops; so do all at smaller budgets. The verdicts are read off "
-    "the intervals. Differences below {:g} points count as none.{}"
+    "the intervals. An interval within ±{:g} points is equal.{}"
 )
 NEW_DATA = (
     " The verdicts are about these test examples; the interval for new data is about others like them, one at a time."

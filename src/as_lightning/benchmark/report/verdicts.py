@@ -128,9 +128,9 @@ def verdicts(
 
     Differences are paired by seed; each has its own spread over the n seeds, with n - 1 degrees of freedom, and a
     floor. At each look an arm has a repeated confidence interval: those of all arms and all looks together hold the
-    true differences with probability 95%, whenever an arm stops. The word is read off the interval of the last look:
-    above 0 is better, below 0 worse, within ``equal_within`` on both sides equal, above ``-equal_within`` not worse,
-    below ``equal_within`` no gain.
+    true differences with probability 95%, whenever an arm stops. The word is read off the interval of the last look,
+    in this order: within ``equal_within`` on both sides equal, above 0 better, below 0 worse, above ``-equal_within``
+    not worse, below ``equal_within`` no gain.
 
     The error is divided over the arms of a family by Bonferroni's method, over both ends of an interval by `LOW` and
     `HIGH`, over the looks by `nominal_levels`. The arms at the full budget are one family; those at smaller budgets,
