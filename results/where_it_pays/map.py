@@ -329,9 +329,8 @@ def controlled(found: Sequence[Cell]) -> str:
     if "better" not in words:
         return f"AS-Softmax is better in none of the {len(found)} cells, so that there is no lead to explain."
     if not rows:
-        return (
-            f"AS-Softmax is better in {words.count('better')} of the {len(found)} cells. This control has not been made."
-        )
+        count = words.count("better")
+        return f"AS-Softmax is better in {count} of the {len(found)} cells. This control has not been made."
     head = ["condition", "weight decay 0.01", "weight decay tuned", "chosen: softmax / AS-Softmax"]
     return table([*head, "what softmax gains by it", "AS-Softmax's lead"], rows)
 
