@@ -319,7 +319,7 @@ def controlled(found: Sequence[Cell]) -> str:
         word = control.verdicts["as_softmax"].word
         settings = control.record["settings"]
         decay = [f"{settings[method]['optimizer.weight_decay']:g}" for method in ("softmax", "as_softmax")]
-        said = "stays" if word == "better" else "goes"
+        said = "stays" if word == "better" else "is not shown"
         name = f"[{cell.group}, {cell.condition}](controls/{control.name}/{RUNS_TABLE})"
         gain = np.mean([*control.scores[Arm("softmax")].values()]) - np.mean([*cell.scores[Arm("softmax")].values()])
         rows.append(
