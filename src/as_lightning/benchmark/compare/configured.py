@@ -46,6 +46,7 @@ from as_lightning.functional.argument_checks import check_count
 OF_COMPARISON = {*default_settings(), "hydra", "default_methods"}  # and of none of its runs
 OWN_SETTINGS = ("_target_", "replaces", "monitor", "mode")
 PER_SEED = "per_seed"
+RATE_KEY = "optimizer.lr"
 CANDIDATE_BASELINE = "baseline"  # the configuration as it is, where candidates are given and no baseline among them
 
 
@@ -173,7 +174,7 @@ class ConfiguredComparison:
         elif values is None:
             line = str(override.input_line)
             self.overrides[key] = f"++{line.lstrip('+')}" if key.startswith("method.") else line
-        elif (key.startswith("method.") and key.count(".") == 1) or key == "optimizer.lr":
+        elif (key.startswith("method.") and key.count(".") == 1) or key == RATE_KEY:
             self.swept[key.rpartition(".")[2]] = values
         else:
             raise SettingError(
@@ -243,7 +244,9 @@ class ConfiguredComparison:
             space[RATE] = learning_rates(float(config.optimizer.lr), self.sample.search.lr_factor)
         overrides, search = self.candidates[name]
         space |= knobs(config.method, {key.removeprefix("method.") for key in self.overrides})
-        space |= {key: setting_range(found, plain(OmegaConf.select(config, key))) for key, found in search.items()}
+        for key, found in search.items():  # a range of the candidate's own takes the place of its method's
+            knob = RATE if key == RATE_KEY else key.removeprefix("method.")
+            space[knob] = setting_range(found, plain(OmegaConf.select(config, key)))
         for knob in filter({RATE, *map(str, config.method)}.__contains__, self.swept):  # the search follows the order
             neutral = space[knob].neutral if knob in space else None
             values = [value for value in self.swept[knob] if value != neutral] or [neutral]
@@ -435,6 +438,6 @@ def named_examples(data: BenchmarkDataModule) -> dict[int, str]:
 
 def knob_overrides(settings: Mapping[str, Any]) -> list[str]:
     """The overrides that give a run its tuned settings: a method's, or any that a candidate names by its path."""
-    keys = {name: "optimizer.lr" if name == RATE else name if "." in name else f"method.{name}" for name in settings}
+    keys = {name: RATE_KEY if name == RATE else name if "." in name else f"method.{name}" for name in settings}
     marks = {name: "" if name == RATE else "++" for name in settings}
     return [f"{marks[name]}{keys[name]}={override_value(value)}" for name, value in settings.items()]
