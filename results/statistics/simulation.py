@@ -401,7 +401,8 @@ def bars(cells: pd.DataFrame, other: dict[str, Any]) -> list[tuple[str, float, s
 
 HEAD = """# How often words, intervals and advice are right
 
-{comparisons:,} simulated comparisons in each of {cells} cells; looks at {looks} seeds, equal within {within} points. \
+{comparisons:,} simulated comparisons in each cell of the tables and each worst cell, an eighth of these in the others \
+of {cells}; looks at {looks} seeds, equal within {within} points. \
 Noise is the standard deviation of a run's score over the seeds, in points. Rows that name a kind of scores are of the \
 worst of its cells, simulated once more with other random numbers. Times are taken as known. All cells are in \
 simulation.json.

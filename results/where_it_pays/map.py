@@ -328,9 +328,6 @@ def controlled(found: Sequence[Cell]) -> str:
     words = [cell.verdicts[own].word for cell in found for own in cell.verdicts if own.endswith("as_softmax")]
     if "better" not in words:
         return f"AS-Softmax is better in none of the {len(found)} cells, so that there is no lead to explain."
-    if not rows:
-        count = words.count("better")
-        return f"AS-Softmax is better in {count} of the {len(found)} cells. This control has not been made."
     head = ["condition", "weight decay 0.01", "weight decay tuned", "chosen: softmax / AS-Softmax"]
     return table([*head, "what softmax gains by it", "AS-Softmax's lead"], rows)
 
