@@ -245,3 +245,11 @@ def test_each_measured_case_of_the_peers_is_counted_once_in_their_summary(script
     cases = json.loads((ROOT / f"results/performance/{PEERS}.json").read_text(encoding="utf-8"))["cases"]
     lines = peers.in_short(cases, [peers.CHUNKED])
     assert sum(int(line.partition(" cases)")[0].rpartition("(")[2]) for line in lines) == len(cases)
+
+
+def test_the_regret_of_a_method_is_to_the_best_of_all_grids_that_it_contains() -> None:
+    rows = json.loads((RESULTS / "statistics" / "regret.json").read_text(encoding="utf-8"))
+    (softmax,) = [row for row in rows if row["method"] == "softmax"]
+    for row in rows:  # all of which contain softmax
+        assert row["reference"] == max(row["score"], softmax["score"])
+        assert row["regret"] > 0
