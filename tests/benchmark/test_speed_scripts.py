@@ -19,6 +19,7 @@ SMALL = {
     "--rounds 1",
     "step_memory": "--classes 64 --rows 8",
     "variants": "--shapes 8x50 --rounds 1 --budget 0.1",
+    "versions": "src --rounds 2",
 }
 PEERS = "linear_cross_entropy_peers"
 
