@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -49,32 +49,6 @@ def _takes_the_names_of_0_3(function: Function) -> Function:
     return renamed  # type: ignore[return-value]
 
 
-@overload
-def as_linear_cross_entropy(
-    hidden: Tensor,
-    head_weight: Tensor,
-    target: Tensor,
-    delta: float = ...,
-    *,
-    bias: Tensor | None = ...,
-    weight: Tensor | None = ...,
-    ignore_index: int = ...,
-    reduction: str = ...,
-    return_counts: Literal[False] = ...,
-) -> Tensor: ...
-@overload
-def as_linear_cross_entropy(
-    hidden: Tensor,
-    head_weight: Tensor,
-    target: Tensor,
-    delta: float = ...,
-    *,
-    bias: Tensor | None = ...,
-    weight: Tensor | None = ...,
-    ignore_index: int = ...,
-    reduction: str = ...,
-    return_counts: Literal[True],
-) -> tuple[Tensor, MaskingCounts]: ...
 @_takes_the_names_of_0_3
 def as_linear_cross_entropy(
     hidden: Tensor,
@@ -87,7 +61,7 @@ def as_linear_cross_entropy(
     ignore_index: int = -100,
     reduction: str = "mean",
     return_counts: bool = False,
-) -> Tensor | tuple[Tensor, MaskingCounts]:
+) -> Any:
     r"""`as_cross_entropy` of ``F.linear(hidden, head_weight, bias)``, never held whole.
 
     The logits of a few rows at a time are computed into one workspace, and their loss and gradient while they exist. A
@@ -203,21 +177,22 @@ def cross_entropy_of_head(
     """The loss of a head, and the counts if they are asked for."""
     delta = check_delta(delta)
     check_reduction(reduction)
-    dtype = check_head(operands)
+    dtype, classes = check_head(operands), operands.head_weight.size(0)
     plain = transformed() or has_tangent(*operands[:3]) or recorded(operands.hidden)
     if plain:
         refuse_transforms(**operands._asdict())
-    (hidden, head_weight, bias, target, weight), shard = local_head(operands)
-    shape, classes = target.shape, operands.head_weight.size(0)
-    hidden = hidden.reshape(target.numel(), hidden.size(-1))
-    target, ignored = safe_targets(target.reshape(-1), classes, ignore_index)
-    if shard is None and (plain or dense_is_faster(target.numel(), head_weight)):
+    operands, shard = local_head(operands)
+    shape, rows = operands.target.shape, operands.target.numel()
+    target, ignored = safe_targets(operands.target.reshape(-1), classes, ignore_index)
+    hidden = operands.hidden.reshape(rows, operands.hidden.size(-1))
+    if shard is None and (plain or dense_is_faster(rows, operands.head_weight)):
         if ignored is not None:  # the weight's gradient is a product with all hidden states
             hidden = hidden.masked_fill(ignored.unsqueeze(-1), 0.0)
-        rows = ClassRows(F.linear(hidden, head_weight, bias), target, ignored, classes)
-        loss, counts = kernel(rows.logits, None)(rows, delta, weight, reduction, counting)
+        batch = ClassRows(F.linear(hidden, operands.head_weight, operands.bias), target, ignored, classes)
+        loss, counts = kernel(batch.logits, None)(batch, delta, operands.weight, reduction, counting)
     else:
-        loss, masked = _fused_loss(hidden, head_weight, bias, target, ignored, weight, delta, dtype, reduction, shard)
+        operands = operands._replace(hidden=hidden, target=target)
+        loss, masked = _fused_loss(operands, ignored, delta, dtype, reduction, shard)
         counts = counts_of_rows(masked, ignored, classes) if counting else None
     loss = loss.to(loss_dtype(dtype, hidden.device))
     return loss.reshape(shape) if reduction == "none" else loss, counts
@@ -225,18 +200,15 @@ def cross_entropy_of_head(
 
 @torch.compiler.disable
 def _fused_loss(
-    hidden: Tensor,
-    head_weight: Tensor,
-    bias: Tensor | None,
-    target: Tensor,
+    operands: HeadOperands,
     ignored: Tensor | None,
-    weight: Tensor | None,
     delta: float,
     dtype: torch.dtype,
     reduction: str,
     shard: ClassShard | None,
 ) -> tuple[Tensor, Tensor]:
     """The reduced loss of the rows that are not ignored, and the masked competitors of each row."""
+    hidden, head_weight, bias, target, weight = operands
     rows, active = target.size(0), None if ignored is None else (~ignored).nonzero().squeeze(-1)
     if active is not None:
         hidden, target = hidden.index_select(0, active), target.index_select(0, active)
