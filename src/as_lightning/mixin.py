@@ -15,11 +15,9 @@ from torch import Tensor, nn
 from as_lightning.fitted_temperature import FittedTemperature
 from as_lightning.functional.argument_checks import check_choice
 from as_lightning.functional.calibration import scaled_probabilities, weights_digest
-from as_lightning.functional.calling_convention import HeadOperands
-from as_lightning.functional.class_parallel import DTensor
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.cross_entropy import as_cross_entropy
-from as_lightning.functional.linear_cross_entropy import cross_entropy_of_head, why_not_linear
+from as_lightning.functional.linear_cross_entropy import as_linear_cross_entropy, why_not_linear
 from as_lightning.functional.masking import DEFAULT_DELTA, check_delta
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
 from as_lightning.masking_counter import MaskingCounter
@@ -143,9 +141,7 @@ class ASSoftmaxMixin(_Base):
             margin = self._as_softmax_class_delta if margin is None else check_delta(margin)
             self._init_of_next(*args, **kwargs, **({} if delta is None else {"delta": delta}))
         self.masking_counter = MaskingCounter()
-        if delta_warmup is not None and not isinstance(delta_warmup, DeltaWarmup):
-            raise TypeError(f"delta_warmup must be a DeltaWarmup, such as DeltaWarmup(ratio=0.1), got {delta_warmup!r}")
-        self._as_softmax_warmup = None if delta_warmup is None else WarmupOfTraining(delta_warmup)
+        self._as_softmax_warmup = WarmupOfTraining(delta_warmup)
         self.as_softmax_delta = margin  # LightningCLI saves the arguments as given: None for the default
         self._as_softmax_fitted = FittedTemperature()
         self.register_load_state_dict_post_hook(_weights_are_loaded)
@@ -206,11 +202,9 @@ class ASSoftmaxMixin(_Base):
         evaluation with ``as_softmax_validation = "softmax"``.
         """
         delta = self.as_softmax_delta
-        if not self._in_training:
-            return 1.0 if self.as_softmax_validation == "softmax" and self._in_evaluation else delta
-        if self._as_softmax_warmup is None:
-            return delta
-        return self._as_softmax_warmup.margin(self._trainer, self.as_softmax_progress, delta)
+        if self._in_training:
+            return self._as_softmax_warmup.margin(self._trainer, self.as_softmax_progress, delta)
+        return 1.0 if self.as_softmax_validation == "softmax" and self._in_evaluation else delta
 
     @property
     def _in_training(self) -> bool:
@@ -228,14 +222,12 @@ class ASSoftmaxMixin(_Base):
         """Forget the counts before this training."""
         super().on_fit_start()
         self.masking_counter.start(self.trainer)
-        if self._as_softmax_warmup is not None:
-            self._as_softmax_warmup.start(self.trainer)
+        self._as_softmax_warmup.start(self.trainer)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
         """Drop the temperature, which was fitted for the weights before this batch, and fix the batch's margin."""
         self._as_softmax_fitted.value = None
-        if self._as_softmax_warmup is not None:
-            self._as_softmax_warmup.begin_batch(self.trainer, self.as_softmax_delta)
+        self._as_softmax_warmup.begin_batch(self.trainer, self.as_softmax_delta)
         return super().on_train_batch_start(batch, batch_idx)
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -275,9 +267,15 @@ class ASSoftmaxMixin(_Base):
         Raises:
             TypeError: if ``head`` is not exactly an ``nn.Linear``, or has hooks other than those of a parallel style.
         """
-        _check_linear_head(head)
-        operands, delta = HeadOperands(hidden, head.weight, head.bias, target, weight), self.current_delta
-        return self._counted(*cross_entropy_of_head(operands, delta, ignore_index, reduction, self._in_training))
+        problem = why_not_linear(head, hooks=False)
+        if problem is not None:
+            raise TypeError(
+                f"as_softmax_head_loss reads the weight and bias of an nn.Linear and does not call it, but {problem}: "
+                "use self.as_softmax_loss(head(hidden), target)"
+            )
+        settings: dict[str, Any] = {"weight": weight, "ignore_index": ignore_index, "reduction": reduction}
+        operands, settings["bias"] = (hidden, head.weight, target, self.current_delta), head.bias
+        return self._counted(*as_linear_cross_entropy(*operands, return_counts=True, **settings))
 
     def multilabel_as_softmax_loss(
         self, logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: str = "mean"
@@ -286,8 +284,8 @@ class ASSoftmaxMixin(_Base):
         settings: dict[str, Any] = {"ignore_index": ignore_index, "reduction": reduction, "return_counts": True}
         return self._counted(*multilabel_as_cross_entropy(logits, target, self.current_delta, **settings))
 
-    def _counted(self, loss: Tensor, counts: MaskingCounts | None) -> Tensor:
-        if counts is not None and self._in_training:
+    def _counted(self, loss: Tensor, counts: MaskingCounts) -> Tensor:
+        if self._in_training:
             self.masking_counter.update(counts)
         return loss
 
@@ -313,9 +311,8 @@ class ASSoftmaxMixin(_Base):
         known = None if fitted.weights is None else weights_digest(checkpoint["state_dict"], least=2)
         temperature, multilabel = fitted.of(self, known), self.as_softmax_multilabel
         checkpoint[TEMPERATURE_KEY] = {"temperature": temperature, "multilabel": multilabel}
-        warmup = self._as_softmax_warmup
-        if warmup is not None and warmup.training_batches is not None:
-            checkpoint[LENGTH_KEY] = warmup.training_batches
+        if self._as_softmax_warmup.training_batches is not None:
+            checkpoint[LENGTH_KEY] = self._as_softmax_warmup.training_batches
         key, name_key = self.CHECKPOINT_HYPER_PARAMS_KEY, self.CHECKPOINT_HYPER_PARAMS_NAME
         if key not in checkpoint or type(self).__init__ is not ASSoftmaxMixin.__init__:
             return
@@ -324,7 +321,8 @@ class ASSoftmaxMixin(_Base):
             saved = {checkpoint[name_key]: saved}  # Lightning cannot know that there is an argument of that name
             checkpoint[name_key] = "kwargs"
             checkpoint.pop(self.CHECKPOINT_HYPER_PARAMS_TYPE, None)
-        given: dict[str, Any] = {} if warmup is None else {"delta_warmup": warmup.warmup}
+        warmup = self._as_softmax_warmup.warmup
+        given: dict[str, Any] = {} if warmup is None else {"delta_warmup": warmup}
         if self._as_softmax_class_delta is None:
             given["delta"] = self.as_softmax_delta
         checkpoint[key] = given | dict(saved)
@@ -332,8 +330,7 @@ class ASSoftmaxMixin(_Base):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take over the length of a warm-up, and the temperature that was fitted for the checkpoint's weights."""
         super().on_load_checkpoint(checkpoint)
-        if self._as_softmax_warmup is not None:
-            self._as_softmax_warmup.training_batches = checkpoint.get(LENGTH_KEY)
+        self._as_softmax_warmup.training_batches = checkpoint.get(LENGTH_KEY)
         saved = checkpoint.get(TEMPERATURE_KEY, {"temperature": None, "multilabel": None})
         if saved["multilabel"] is not None:
             self._as_softmax_fitted.multilabel = bool(saved["multilabel"])
@@ -342,20 +339,3 @@ class ASSoftmaxMixin(_Base):
 
 def _weights_are_loaded(module: nn.Module, incompatible_keys: Any) -> None:
     module._as_softmax_fitted.reloaded(module)  # type: ignore[union-attr, operator]
-
-
-def _check_linear_head(head: nn.Linear) -> None:
-    """Raise ``TypeError`` unless the logits of ``head`` are ``hidden @ weight.T + bias`` and nothing else."""
-    known: tuple[str, ...] = ("lightning.pytorch.profilers.",)  # watch every module
-    if isinstance(getattr(head, "weight", None), DTensor):
-        known += ("torch.distributed.tensor.",)  # place input and output, as parallelize_module has them do
-    kinds = (head._forward_hooks, head._forward_pre_hooks, head._backward_hooks, head._backward_pre_hooks)
-    homes = [getattr(getattr(hook, "func", hook), "__module__", "") for kind in kinds for hook in kind.values()]
-    problem = why_not_linear(head)
-    if problem is None and not all(home.startswith(known) for home in homes):
-        problem = "it has hooks, which would not be called"
-    if problem is not None:
-        raise TypeError(
-            f"as_softmax_head_loss reads the weight and bias of an nn.Linear and does not call it, but {problem}: use "
-            "self.as_softmax_loss(head(hidden), target)"
-        )

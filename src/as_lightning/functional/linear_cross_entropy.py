@@ -22,7 +22,7 @@ from as_lightning.functional.calling_convention import (
     loss_dtype,
     safe_targets,
 )
-from as_lightning.functional.class_parallel import ClassShard, local_head, refuse_transforms
+from as_lightning.functional.class_parallel import ClassShard, DTensor, local_head, refuse_transforms
 from as_lightning.functional.counts import MaskingCounts, counts_of_rows
 from as_lightning.functional.cross_entropy import kernel
 from as_lightning.functional.kernels.head_loss import Head, HeadLoss, HeadSettings, dense_is_faster
@@ -159,8 +159,11 @@ def check_label_smoothing(label_smoothing: float) -> None:
         )
 
 
-def why_not_linear(head: nn.Module) -> str | None:
-    """Why a module's logits are not ``hidden @ head.weight.T + head.bias``; None if they are, but for its hooks."""
+def why_not_linear(head: nn.Module, *, hooks: bool) -> str | None:
+    """Why a module's logits are not ``hidden @ head.weight.T + head.bias``; None if they are.
+
+    Without ``hooks`` it may have none but those that watch it or place its operands.
+    """
     kind = type_before_parametrizations(head)
     if "forward" in vars(head):
         return f"the forward of this {kind.__name__} has been replaced"
@@ -168,6 +171,13 @@ def why_not_linear(head: nn.Module) -> str | None:
         return f"it is {kind.__name__}, whose forward may compute something else"
     if head._forward_pre_hooks and "weight" not in head._parameters and not is_parametrized(head, "weight"):
         return "a hook makes its weight (pruning, nn.utils.spectral_norm), which would not be called"
+    known: tuple[str, ...] = ("lightning.pytorch.profilers.",)  # watch every module
+    if isinstance(head.weight, DTensor):
+        known += ("torch.distributed.tensor.",)  # place input and output, as parallelize_module has them do
+    kinds = (head._forward_hooks, head._forward_pre_hooks, head._backward_hooks, head._backward_pre_hooks)
+    homes = [getattr(getattr(hook, "func", hook), "__module__", "") for kind in kinds for hook in kind.values()]
+    if not (hooks or all(home.startswith(known) for home in homes)):
+        return "it has hooks, which would not be called"
     return None
 
 
