@@ -187,22 +187,21 @@ def cross_entropy_of_head(
     """The loss of a head, and the counts if they are asked for."""
     delta = check_delta(delta)
     check_reduction(reduction)
-    dtype, classes = check_head(operands), operands.head_weight.size(0)
+    dtype = check_head(operands)
     plain = transformed() or has_tangent(*operands[:3]) or recorded(operands.hidden)
     if plain:
         refuse_transforms(**operands._asdict())
-    operands, shard = local_head(operands)
-    shape, rows = operands.target.shape, operands.target.numel()
-    target, ignored = safe_targets(operands.target.reshape(-1), classes, ignore_index)
-    hidden = operands.hidden.reshape(rows, operands.hidden.size(-1))
-    if shard is None and (plain or dense_is_faster(rows, operands.head_weight)):
+    (hidden, head_weight, bias, target, weight), shard = local_head(operands)
+    shape, classes = target.shape, operands.head_weight.size(0)
+    hidden = hidden.reshape(target.numel(), hidden.size(-1))
+    target, ignored = safe_targets(target.reshape(-1), classes, ignore_index)
+    if shard is None and (plain or dense_is_faster(target.numel(), head_weight)):
         if ignored is not None:  # the weight's gradient is a product with all hidden states
             hidden = hidden.masked_fill(ignored.unsqueeze(-1), 0.0)
-        batch = ClassRows(F.linear(hidden, operands.head_weight, operands.bias), target, ignored, classes)
-        loss, counts = kernel(batch.logits, None)(batch, delta, operands.weight, reduction, counting)
+        rows = ClassRows(F.linear(hidden, head_weight, bias), target, ignored, classes)
+        loss, counts = kernel(rows.logits, None)(rows, delta, weight, reduction, counting)
     else:
-        operands = operands._replace(hidden=hidden, target=target)
-        loss, masked = _fused_loss(operands, ignored, delta, dtype, reduction, shard)
+        loss, masked = _fused_loss(hidden, head_weight, bias, target, ignored, weight, delta, dtype, reduction, shard)
         counts = counts_of_rows(masked, ignored, classes) if counting else None
     loss = loss.to(loss_dtype(dtype, hidden.device))
     return loss.reshape(shape) if reduction == "none" else loss, counts
@@ -210,15 +209,18 @@ def cross_entropy_of_head(
 
 @torch.compiler.disable
 def _fused_loss(
-    operands: HeadOperands,
+    hidden: Tensor,
+    head_weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
     ignored: Tensor | None,
+    weight: Tensor | None,
     delta: float,
     dtype: torch.dtype,
     reduction: str,
     shard: ClassShard | None,
 ) -> tuple[Tensor, Tensor]:
     """The reduced loss of the rows that are not ignored, and the masked competitors of each row."""
-    hidden, head_weight, bias, target, weight = operands
     rows, active = target.size(0), None if ignored is None else (~ignored).nonzero().squeeze(-1)
     if active is not None:
         hidden, target = hidden.index_select(0, active), target.index_select(0, active)
