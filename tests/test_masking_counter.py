@@ -22,14 +22,6 @@ def test_a_closed_window_leaves_nothing_to_the_next():
         assert counter.close_window().counts.tolist() == expected
 
 
-def test_counts_lose_nothing_beyond_float_precision():
-    counter = MaskingCounter()
-    large = 2**53 + 1
-    counter.update(counts(1, large, 0, 0))
-    counter.update(counts(0, 1, 0, 0))
-    assert counter.close_window().counts.tolist()[1] == large + 1
-
-
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda counter: pickle.loads(pickle.dumps(counter))])
 def test_a_copy_counts_on_its_own(duplicate):
     counter = MaskingCounter()
