@@ -49,7 +49,6 @@ class MaskingCounter:
         counted: whether any batch has been counted since training began. (Not how many: ``torch.compile`` would compile
             ``training_step`` anew for every value.)
         may_be_silent: whether a training may count nothing, as that of a loss that masks nothing.
-        batch_counted: whether the batch that began last has been.
         items, loss: what the window's batches weigh, and their losses by that weight, as `AdaptiveGradientAccumulation`
             adds them; ``loss`` is None where it adds none.
 
@@ -103,12 +102,10 @@ class MaskingCounter:
             loss.masking_counter = None
 
     @property
-    def batch_counted(self) -> bool:
-        return self._samples is not None
-
-    @property
-    def batch_samples(self) -> Tensor:
-        """The samples since `begin_batch`; NaN if they are of losses that have not the same number of samples."""
+    def batch_samples(self) -> Tensor | None:
+        """The samples since `begin_batch`, None if none were counted; NaN if two losses have not the same number."""
+        if self._samples is None:
+            return None
         samples = self.open_counts[1] - (0 if self._before is None else self._before[1])
         return samples if self._uneven is None else torch.where(self._uneven, torch.nan, samples)
 
