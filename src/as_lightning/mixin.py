@@ -243,8 +243,8 @@ class ASSoftmaxMixin(_Base):
                 f"as_softmax_head_loss reads the weight and bias of an nn.Linear and does not call it, but {problem}: "
                 "use self.as_softmax_loss(head(hidden), target)"
             )
-        settings: dict[str, Any] = {"weight": weight, "ignore_index": ignore_index, "reduction": reduction}
-        operands, settings["bias"] = (hidden, head.weight, target, self.current_delta), head.bias
+        settings: Any = {"bias": head.bias, "weight": weight, "ignore_index": ignore_index, "reduction": reduction}
+        operands = hidden, head.weight, target, self.current_delta
         return self._counted(*as_linear_cross_entropy(*operands, return_counts=True, **settings))
 
     def multilabel_as_softmax_loss(
