@@ -21,14 +21,6 @@ def test_a_module_is_its_function(reduction: str) -> None:
     assert torch.equal(MultiLabelASSoftmaxLoss(0.2, **settings)(LOGITS, labels), of_labels)
 
 
-@pytest.mark.parametrize("weight", [None, torch.linspace(0.5, 1.5, 5)], ids=["unweighted", "weighted"])
-def test_state_dicts_of_cross_entropy_load_both_ways(weight: torch.Tensor | None) -> None:
-    theirs, ours = nn.CrossEntropyLoss(weight=weight), ASSoftmaxLoss(weight=weight)
-    ours.load_state_dict(theirs.state_dict())
-    theirs.load_state_dict(ours.state_dict())
-    assert ours.state_dict().keys() == theirs.state_dict().keys()
-
-
 def test_weight_follows_the_module_to_another_dtype() -> None:
     module = ASSoftmaxLoss(weight=torch.ones(5), ignore_index=-1).double()
     assert module.weight is not None

@@ -133,20 +133,6 @@ def test_a_checkpoint_has_the_margin_also_where_the_module_saves_its_hyperparame
     assert Mixed.load_from_checkpoint(tmp_path / "model.ckpt", weights_only=True, delta=0.7).as_softmax_delta == 0.7
 
 
-def test_a_dotted_name_reaches_into_a_submodule():
-    class Nested(pl.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.task = nn.ModuleDict({"loss": nn.CrossEntropyLoss()})
-
-    class NestedAS(ASSoftmaxMixin, Nested):
-        as_softmax_replaces = "task.loss"
-
-    module = NestedAS(delta=0.2)
-    logits, target = torch.randn(5, 3), torch.tensor([0, 1, 2, 0, 1])
-    assert module.task.loss(logits, target) == as_cross_entropy(logits, target, 0.2)
-
-
 @pytest.mark.parametrize("parametrized", [False, True])
 def test_the_head_loss_is_the_loss_of_the_heads_logits_and_counts_the_same(parametrized):
     module = New(delta=0.2)
@@ -154,10 +140,10 @@ def test_the_head_loss_is_the_loss_of_the_heads_logits_and_counts_the_same(param
         nn.utils.parametrizations.weight_norm(module.net).parametrizations.weight.original0.data.mul_(3.0)
     hidden, target = torch.randn(7, 4), torch.tensor([0, 1, 2, -100, 1, 0, 2])
     fused = module.as_softmax_head_loss(hidden, module.net, target)
-    fused_counts = module.masking_counter.close_window(0, lambda sums: sums).counts
+    fused_counts = module.masking_counter.close_window().counts
     dense = module.as_softmax_loss(module.net(hidden), target)
     torch.testing.assert_close(fused, dense)
-    assert fused_counts.tolist() == module.masking_counter.close_window(1, lambda sums: sums).counts.tolist()
+    assert fused_counts.tolist() == module.masking_counter.close_window().counts.tolist()
     fused.backward()
     assert all(weight.grad.any() for weight in module.net.parameters())
 

@@ -132,7 +132,7 @@ class LinearCrossEntropyLoss(MaskedLoss):
         self.linear = nn.Linear(in_features, num_classes, bias=bias, device=device, dtype=dtype)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        problem = why_not_linear(self.linear)
+        problem = why_not_linear(self.linear, hooks=True)
         if problem is not None:
             raise TypeError(
                 f"LinearCrossEntropyLoss reads the weight and bias of its linear layer and does not call it, but "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
@@ -49,7 +49,6 @@ class MaskingCounter:
         counted: whether any batch has been counted since training began. (Not how many: ``torch.compile`` would compile
             ``training_step`` anew for every value.)
         may_be_silent: whether a training may count nothing, as that of a loss that masks nothing.
-        batch_counted: whether the batch that began last has been.
         items, loss: what the window's batches weigh, and their losses by that weight, as `AdaptiveGradientAccumulation`
             adds them; ``loss`` is None where it adds none.
 
@@ -59,14 +58,13 @@ class MaskingCounter:
         >>> counter = MaskingCounter()
         >>> counter.update(MaskingCounts(*torch.tensor([1, 4, 5, 12])))
         >>> counter.update(MaskingCounts(*torch.tensor([3, 4, 9, 12])))
-        >>> counter.close_window(key=(0, 1), reduce=lambda sums: sums).counts
+        >>> counter.close_window().counts
         tensor([ 4,  8, 14, 24])
     """
 
     items: float | Tensor
     loss: Tensor | None
     _open: Tensor | None
-    _closed_key: Hashable
 
     def __init__(self, losses: Sequence[MaskedLoss] = ()) -> None:
         self.losses = losses
@@ -75,7 +73,6 @@ class MaskingCounter:
         self._before: Tensor | None = None  # the open counts when the batch began
         self._samples: Tensor | None = None  # of the loss that was counted last
         self._uneven: Tensor | None = None  # whether the batch has two losses of different numbers of samples
-        self._closed = WindowSums(torch.zeros(4, dtype=torch.int64))
         self._steps_before: int | None = None  # optimizer steps when training began
         self.drop_window()
 
@@ -105,12 +102,10 @@ class MaskingCounter:
             loss.masking_counter = None
 
     @property
-    def batch_counted(self) -> bool:
-        return self._samples is not None
-
-    @property
-    def batch_samples(self) -> Tensor:
-        """The samples since `begin_batch`; NaN if they are of losses that have not the same number of samples."""
+    def batch_samples(self) -> Tensor | None:
+        """The samples since `begin_batch`, None if none were counted; NaN if two losses have not the same number."""
+        if self._samples is None:
+            return None
         samples = self.open_counts[1] - (0 if self._before is None else self._before[1])
         return samples if self._uneven is None else torch.where(self._uneven, torch.nan, samples)
 
@@ -127,16 +122,11 @@ class MaskingCounter:
         """Add what a batch weighs, and its loss by that weight."""
         self.items, self.loss = self.items + items, loss if self.loss is None else self.loss + loss
 
-    def close_window(self, key: Hashable, reduce: Callable[[WindowSums], WindowSums]) -> WindowSums:
-        """Close the window whose last batch is ``key`` and return its sums; a second call returns them again.
-
-        ``reduce`` adds up the sums of the ranks.
-        """
-        if key != self._closed_key:
-            closed = reduce(self.open_sums)
-            self.drop_window()
-            self._closed, self._closed_key = closed, key
-        return self._closed
+    def close_window(self) -> WindowSums:
+        """The sums of the open window, of this rank; nothing of them is left to the next one."""
+        sums = self.open_sums
+        self.drop_window()
+        return sums
 
     def start(self, trainer: pl.Trainer, open_sums: WindowSums | None = None) -> None:
         """Begin a training: forget the counts before it, and go on with the sums of a checkpoint inside a window."""
@@ -147,9 +137,8 @@ class MaskingCounter:
             self._open, self.items, self.loss = open_sums
 
     def drop_window(self) -> None:
-        """Forget the open window and the last closed one."""
-        self._open = None
-        self.items, self.loss, self._closed_key = 0.0, None, None
+        """Forget the open window."""
+        self._open, self.items, self.loss = None, 0.0, None
 
     def refuse_silence(self, pl_module: pl.LightningModule, outputs: Any) -> None:
         """Raise if ``training_step`` has computed a loss and nothing has been counted since training began.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import itertools
 import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -15,14 +13,13 @@ from torch import Tensor, nn
 from as_lightning.fitted_temperature import FittedTemperature
 from as_lightning.functional.argument_checks import check_choice
 from as_lightning.functional.calibration import scaled_probabilities, weights_digest
-from as_lightning.functional.calling_convention import HeadOperands
-from as_lightning.functional.class_parallel import DTensor
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.cross_entropy import as_cross_entropy
-from as_lightning.functional.linear_cross_entropy import cross_entropy_of_head, why_not_linear
+from as_lightning.functional.linear_cross_entropy import as_linear_cross_entropy, why_not_linear
 from as_lightning.functional.masking import DEFAULT_DELTA, check_delta
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
 from as_lightning.masking_counter import MaskingCounter
+from as_lightning.mixed_class import check_class, complete_hyperparameters
 from as_lightning.replaced_loss import masked_loss, replace_loss
 from as_lightning.schedules import DeltaWarmup, WarmupOfTraining
 
@@ -57,21 +54,18 @@ class ASSoftmaxMixin(_Base):
 
     Attributes:
         as_softmax_replaces: the attribute to replace; None in a module that calls `as_softmax_loss` itself.
-        as_softmax_validation: the loss outside training: ``"as_softmax"``, at the margin ``delta`` also during a
-            warm-up, or ``"softmax"``.
+        as_softmax_validation: the loss outside training, ``"as_softmax"`` (at the final margin) or ``"softmax"``.
         as_softmax_progress: the share of training that is done, in [0, 1]: set it before each batch in a loop without a
             Trainer (Fabric, or your own), where a ``delta_warmup`` needs it.
         as_softmax_temperature: what `predict_proba` divides the logits by; None where none is fitted for the present
             weights. `TemperatureScaling` fits it, and checkpoints restore it.
-        as_softmax_multilabel: whether `predict_proba` gives a probability for each of several labels. A replaced
-            ``nn.BCEWithLogitsLoss`` and `TemperatureScaling` set it.
+        as_softmax_multilabel: whether `predict_proba` is of several labels, as a replaced loss or a callback finds out.
         masking_counter: counts the masking, in training only. If one step computes two losses, both are counted.
 
     Raises:
         ValueError: if the margin is out of range, or the loss to replace has settings that AS-Softmax cannot carry on.
-        TypeError: if an argument is of a wrong type or ``as_softmax_replaces`` names no loss of classes. When a
-            class is made that names the mixin after its module, hides its hooks without a call of ``super()``, or has a
-            next class with an argument ``delta`` and no ``as_softmax_delta``.
+        TypeError: if an argument is of a wrong type or ``as_softmax_replaces`` names no loss of classes; when a class
+            is made that hides the mixin's methods, or has no ``as_softmax_delta`` and a next class with a ``delta``.
         AttributeError: if ``as_softmax_replaces`` names nothing that the module has after its ``__init__``.
         MisconfigurationException: in training, after the first batch that computes a loss and counts nothing.
 
@@ -104,28 +98,7 @@ class ASSoftmaxMixin(_Base):
         if margin is not None and not isinstance(margin, property):
             cls._as_softmax_class_delta = check_delta(margin)
             del cls.as_softmax_delta
-        place = cls.__mro__.index(ASSoftmaxMixin)
-        before, after = cls.__mro__[:place], cls.__mro__[place + 1 :]
-        if pl.LightningModule in before:
-            mixin_first = sorted(cls.__bases__, key=lambda base: not issubclass(base, ASSoftmaxMixin))
-            bases = ", ".join(base.__name__ for base in mixin_first)
-            raise TypeError(
-                f"class {cls.__name__} names ASSoftmaxMixin after its LightningModule, whose methods hide those of the "
-                f"mixin: training would be that of plain softmax. Name the mixin first: class {cls.__name__}({bases})"
-            )
-        for base, hook in itertools.product(before, HOOKS):
-            code = getattr(inspect.unwrap(vars(base).get(hook, None)), "__code__", None)
-            if code is not None and hook not in code.co_names:
-                raise TypeError(
-                    f"{base.__name__}.{hook} hides that of ASSoftmaxMixin, which must run: call super().{hook}(...)"
-                )
-        made = [base for base in after if "__init__" in vars(base)]
-        own = next((base for base in made if "delta" in inspect.signature(base.__init__).parameters), None)  # type: ignore[misc]
-        if own is not None and cls._as_softmax_class_delta is None:
-            raise TypeError(
-                f"{own.__name__}.__init__ has an argument delta of its own. Set the margin of AS-Softmax in the class, "
-                f"as in `as_softmax_delta = {DEFAULT_DELTA}`: then delta= goes to {own.__name__}"
-            )
+        check_class(cls, ASSoftmaxMixin, HOOKS, margin=cls._as_softmax_class_delta)
 
     def __init__(
         self, *args: Any, delta: float | None = None, delta_warmup: DeltaWarmup | None = None, **kwargs: Any
@@ -143,9 +116,7 @@ class ASSoftmaxMixin(_Base):
             margin = self._as_softmax_class_delta if margin is None else check_delta(margin)
             self._init_of_next(*args, **kwargs, **({} if delta is None else {"delta": delta}))
         self.masking_counter = MaskingCounter()
-        if delta_warmup is not None and not isinstance(delta_warmup, DeltaWarmup):
-            raise TypeError(f"delta_warmup must be a DeltaWarmup, such as DeltaWarmup(ratio=0.1), got {delta_warmup!r}")
-        self._as_softmax_warmup = None if delta_warmup is None else WarmupOfTraining(delta_warmup)
+        self._as_softmax_warmup = WarmupOfTraining(delta_warmup)
         self.as_softmax_delta = margin  # LightningCLI saves the arguments as given: None for the default
         self._as_softmax_fitted = FittedTemperature()
         self.register_load_state_dict_post_hook(_weights_are_loaded)
@@ -170,9 +141,8 @@ class ASSoftmaxMixin(_Base):
         """The margin as it was set, also a replaced loss's ``delta``; setting it sets the hyperparameter too."""
         if not hasattr(self, "_as_softmax_delta"):
             raise RuntimeError(
-                f"{type(self).__name__} was not initialised by ASSoftmaxMixin: name the mixin before the module's "
-                "class, as in `class Model(ASSoftmaxMixin, LightningModule)`, and call `super().__init__(delta=...)` "
-                "first in its __init__."
+                f"{type(self).__name__} was not initialised by ASSoftmaxMixin: call `super().__init__(delta=...)` "
+                "first in its __init__"
             )
         return self._as_softmax_delta
 
@@ -202,15 +172,11 @@ class ASSoftmaxMixin(_Base):
 
     @property
     def current_delta(self) -> float:
-        """The margin that the next loss uses: ``as_softmax_delta``, in training as ``delta_warmup`` has it, and 1 in an
-        evaluation with ``as_softmax_validation = "softmax"``.
-        """
+        """The margin of the next loss, as ``delta_warmup`` and ``as_softmax_validation`` have it."""
         delta = self.as_softmax_delta
-        if not self._in_training:
-            return 1.0 if self.as_softmax_validation == "softmax" and self._in_evaluation else delta
-        if self._as_softmax_warmup is None:
-            return delta
-        return self._as_softmax_warmup.margin(self._trainer, self.as_softmax_progress, delta)
+        if self._in_training:
+            return self._as_softmax_warmup.margin(self._trainer, self.as_softmax_progress, delta)
+        return 1.0 if self.as_softmax_validation == "softmax" and self._in_evaluation else delta
 
     @property
     def _in_training(self) -> bool:
@@ -228,14 +194,12 @@ class ASSoftmaxMixin(_Base):
         """Forget the counts before this training."""
         super().on_fit_start()
         self.masking_counter.start(self.trainer)
-        if self._as_softmax_warmup is not None:
-            self._as_softmax_warmup.start(self.trainer)
+        self._as_softmax_warmup.start(self.trainer)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
         """Drop the temperature, which was fitted for the weights before this batch, and fix the batch's margin."""
         self._as_softmax_fitted.value = None
-        if self._as_softmax_warmup is not None:
-            self._as_softmax_warmup.begin_batch(self.trainer, self.as_softmax_delta)
+        self._as_softmax_warmup.begin_batch(self.trainer, self.as_softmax_delta)
         return super().on_train_batch_start(batch, batch_idx)
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -268,16 +232,20 @@ class ASSoftmaxMixin(_Base):
     ) -> Tensor:
         """The same loss of ``head(hidden)`` for a wide ``nn.Linear`` head, without ever holding the logits.
 
-        See `as_linear_cross_entropy`; ``weight`` holds class weights. It reads the head's ``weight`` and ``bias``, with
-        their parametrizations, and does not call ``head.forward``. They may be DTensors, ``Shard(0)``, as
-        ``ColwiseParallel`` makes them.
+        See `as_linear_cross_entropy`. It reads the head's ``weight`` and ``bias`` with their parametrizations, and does
+        not call ``head.forward``. They may be DTensors, ``Shard(0)``, as ``ColwiseParallel`` makes them.
 
         Raises:
             TypeError: if ``head`` is not exactly an ``nn.Linear``, or has hooks other than those of a parallel style.
         """
-        _check_linear_head(head)
-        operands, delta = HeadOperands(hidden, head.weight, head.bias, target, weight), self.current_delta
-        return self._counted(*cross_entropy_of_head(operands, delta, ignore_index, reduction, self._in_training))
+        if (problem := why_not_linear(head, hooks=False)) is not None:
+            raise TypeError(
+                f"as_softmax_head_loss reads the weight and bias of an nn.Linear and does not call it, but {problem}: "
+                "use self.as_softmax_loss(head(hidden), target)"
+            )
+        settings: Any = {"bias": head.bias, "weight": weight, "ignore_index": ignore_index, "reduction": reduction}
+        operands = hidden, head.weight, target, self.current_delta
+        return self._counted(*as_linear_cross_entropy(*operands, return_counts=True, **settings))
 
     def multilabel_as_softmax_loss(
         self, logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: str = "mean"
@@ -286,8 +254,8 @@ class ASSoftmaxMixin(_Base):
         settings: dict[str, Any] = {"ignore_index": ignore_index, "reduction": reduction, "return_counts": True}
         return self._counted(*multilabel_as_cross_entropy(logits, target, self.current_delta, **settings))
 
-    def _counted(self, loss: Tensor, counts: MaskingCounts | None) -> Tensor:
-        if counts is not None and self._in_training:
+    def _counted(self, loss: Tensor, counts: MaskingCounts) -> Tensor:
+        if self._in_training:
             self.masking_counter.update(counts)
         return loss
 
@@ -305,35 +273,23 @@ class ASSoftmaxMixin(_Base):
         return scaled_probabilities(logits, temperature, self.as_softmax_multilabel)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Save the temperature of the weights in the checkpoint, the length of training that a warm-up has begun with,
-        and what `load_from_checkpoint` needs where the module's own hyperparameters are without it.
-        """
+        """Save the temperature of the checkpoint's weights, the length of a warm-up, and all that loads it back."""
         super().on_save_checkpoint(checkpoint)
         fitted = self._as_softmax_fitted  # a callback such as EMAWeightAveraging may save other weights
         known = None if fitted.weights is None else weights_digest(checkpoint["state_dict"], least=2)
-        temperature, multilabel = fitted.of(self, known), self.as_softmax_multilabel
-        checkpoint[TEMPERATURE_KEY] = {"temperature": temperature, "multilabel": multilabel}
-        warmup = self._as_softmax_warmup
-        if warmup is not None and warmup.training_batches is not None:
-            checkpoint[LENGTH_KEY] = warmup.training_batches
-        key, name_key = self.CHECKPOINT_HYPER_PARAMS_KEY, self.CHECKPOINT_HYPER_PARAMS_NAME
-        if key not in checkpoint or type(self).__init__ is not ASSoftmaxMixin.__init__:
-            return
-        saved = checkpoint[key]
-        if checkpoint.get(name_key) not in (None, "kwargs"):  # save_hyperparameters(config): by the mixin's signature
-            saved = {checkpoint[name_key]: saved}  # Lightning cannot know that there is an argument of that name
-            checkpoint[name_key] = "kwargs"
-            checkpoint.pop(self.CHECKPOINT_HYPER_PARAMS_TYPE, None)
-        given: dict[str, Any] = {} if warmup is None else {"delta_warmup": warmup.warmup}
-        if self._as_softmax_class_delta is None:
-            given["delta"] = self.as_softmax_delta
-        checkpoint[key] = given | dict(saved)
+        checkpoint[TEMPERATURE_KEY] = {"temperature": fitted.of(self, known), "multilabel": self.as_softmax_multilabel}
+        if self._as_softmax_warmup.training_batches is not None:
+            checkpoint[LENGTH_KEY] = self._as_softmax_warmup.training_batches
+        if self.CHECKPOINT_HYPER_PARAMS_KEY in checkpoint and type(self).__init__ is ASSoftmaxMixin.__init__:
+            warmup, margin = self._as_softmax_warmup.warmup, self._as_softmax_delta
+            given: dict[str, Any] = {} if warmup is None else {"delta_warmup": warmup}
+            given |= {"delta": margin} if self._as_softmax_class_delta is None else {}
+            complete_hyperparameters(self, checkpoint, given)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take over the length of a warm-up, and the temperature that was fitted for the checkpoint's weights."""
         super().on_load_checkpoint(checkpoint)
-        if self._as_softmax_warmup is not None:
-            self._as_softmax_warmup.training_batches = checkpoint.get(LENGTH_KEY)
+        self._as_softmax_warmup.training_batches = checkpoint.get(LENGTH_KEY)
         saved = checkpoint.get(TEMPERATURE_KEY, {"temperature": None, "multilabel": None})
         if saved["multilabel"] is not None:
             self._as_softmax_fitted.multilabel = bool(saved["multilabel"])
@@ -342,20 +298,3 @@ class ASSoftmaxMixin(_Base):
 
 def _weights_are_loaded(module: nn.Module, incompatible_keys: Any) -> None:
     module._as_softmax_fitted.reloaded(module)  # type: ignore[union-attr, operator]
-
-
-def _check_linear_head(head: nn.Linear) -> None:
-    """Raise ``TypeError`` unless the logits of ``head`` are ``hidden @ weight.T + bias`` and nothing else."""
-    known: tuple[str, ...] = ("lightning.pytorch.profilers.",)  # watch every module
-    if isinstance(getattr(head, "weight", None), DTensor):
-        known += ("torch.distributed.tensor.",)  # place input and output, as parallelize_module has them do
-    kinds = (head._forward_hooks, head._forward_pre_hooks, head._backward_hooks, head._backward_pre_hooks)
-    homes = [getattr(getattr(hook, "func", hook), "__module__", "") for kind in kinds for hook in kind.values()]
-    problem = why_not_linear(head)
-    if problem is None and not all(home.startswith(known) for home in homes):
-        problem = "it has hooks, which would not be called"
-    if problem is not None:
-        raise TypeError(
-            f"as_softmax_head_loss reads the weight and bias of an nn.Linear and does not call it, but {problem}: use "
-            "self.as_softmax_loss(head(hidden), target)"
-        )

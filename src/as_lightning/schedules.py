@@ -94,12 +94,14 @@ class DeltaWarmup:
 
 
 class WarmupOfTraining:
-    """A `DeltaWarmup` in a training, whose length it fixes at the first batch: epochs may change theirs.
+    """A `DeltaWarmup`, or none, in a training, whose length it fixes at the first batch: epochs may change theirs.
 
     ``training_batches`` is that length, infinite where Lightning cannot know it and None before the first batch.
     """
 
-    def __init__(self, warmup: DeltaWarmup) -> None:
+    def __init__(self, warmup: DeltaWarmup | None) -> None:
+        if not (warmup is None or isinstance(warmup, DeltaWarmup)):
+            raise TypeError(f"delta_warmup must be a DeltaWarmup, such as DeltaWarmup(ratio=0.1), got {warmup!r}")
         self.warmup = warmup
         self.training_batches: float | None = None
         self._margin: float | None = None  # of the batch that began last, unless it is the final one
@@ -110,6 +112,8 @@ class WarmupOfTraining:
         Call it in ``on_fit_start``: before and after, the limits of the trainer may be those of a search
         (``BatchSizeFinder``).
         """
+        if self.warmup is None:
+            return
         resumed = trainer.ckpt_path is not None and self.training_batches is not None
         ends_with_steps = trainer.max_steps != -1 and not trainer.fast_dev_run  # type: ignore[attr-defined]
         if self.warmup.ratio is not None and not resumed and (ends_with_steps or trainer.max_epochs in (None, -1)):
@@ -117,12 +121,14 @@ class WarmupOfTraining:
 
     def margin(self, trainer: pl.Trainer | None, progress: float | None, delta: float) -> float:
         """The margin of the batch that began last; without a trainer, where ``progress`` of training is done."""
-        if trainer is None:
+        if trainer is None and self.warmup is not None:
             return self.warmup.delta_at_progress(progress, delta)
         return delta if self._margin is None else self._margin
 
     def begin_batch(self, trainer: pl.Trainer, delta: float) -> None:
         """Fix the margin of a batch. (In ``training_step`` a compiled module would compile anew for every batch.)"""
+        if self.warmup is None:
+            return
         # not `ready`, which counts a batch twice after a checkpoint that an exception inside the batch has saved
         batches: Any = trainer.fit_loop.epoch_loop.batch_progress
         batch = batches.total.completed

@@ -1,8 +1,6 @@
 """Windows of any policy: what it decides, and what a run costs."""
 
-import copy
 import itertools
-import pickle
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +28,7 @@ from torch import Tensor
 from as_lightning import AccumulationSchedule, AdaptiveGradientAccumulation, ASSoftmaxLoss, DeltaWarmup, MaskingMonitor
 from as_lightning.callbacks import AccumulationWindow
 from as_lightning.callbacks.accumulation_policy import MaskingPolicy
-from as_lightning.functional import MaskingCounts, accumulation_steps
+from as_lightning.functional import MaskingCounts
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -132,20 +130,6 @@ def test_a_resumed_run_may_go_on_with_another_policy(tmp_path: Path) -> None:
     assert resumed.history[0].step == speed.history[-1].step + 1
 
 
-@pytest.mark.parametrize(
-    "copied", [lambda speed: speed, copy.deepcopy, lambda speed: pickle.loads(pickle.dumps(speed))]
-)
-def test_a_callback_starts_its_policy_anew_in_another_training_and_a_copy_decides_for_itself(copied: Any) -> None:
-    """Strategies that start processes pickle the callbacks."""
-    speed = AdaptiveGradientAccumulation(AccumulationSchedule({0: 1, 10: 4}, by="samples"), lr_scale="sqrt")
-    other = copied(speed)
-    histories = []
-    for callback in (other, speed):
-        quiet_trainer(max_epochs=1, callbacks=[callback]).fit(Plain(), loader_of(batches_of(12)))
-        histories.append(callback.history)
-    assert histories[0] == histories[1] != []
-
-
 @pytest.mark.parametrize("length", [0, -1, 2.0, None, True, "4"])
 def test_a_policy_that_gives_no_length_is_refused_before_training(length: Any) -> None:
     with pytest.raises(MisconfigurationException, match=r"must return the number of batches of the next window"):
@@ -188,18 +172,6 @@ def wanted_after(counts: list[tuple[int, int]], **arguments: Any) -> list[int]:
         window = AccumulationWindow(0, step - 1, 1, masked, samples, step=step, wanted=wanted[-1])
         wanted.append(speed._decide(window))
     return wanted[:-1]
-
-
-@pytest.mark.parametrize("scale", [0.5, 1.0, 1.5])
-@pytest.mark.parametrize("monotone", [True, False])
-@pytest.mark.parametrize("max_steps", [1, 3, 8])
-def test_every_window_decides_by_the_formula(scale: float, monotone: bool, max_steps: int) -> None:
-    counts = [(0, 8), (4, 8), (8, 8), (7, 8), (0, 8), (0, 0), (6, 8), (7, 8), (1, 8)]
-    options: dict[str, Any] = {"scale": scale, "monotone": monotone, "max_steps": max_steps}
-    expected = [1]
-    for masked, samples in counts[:-1]:
-        expected.append(accumulation_steps(samples, masked, previous=expected[-1], **options))
-    assert wanted_after(counts, **options) == expected
 
 
 @pytest.mark.parametrize(

@@ -77,13 +77,13 @@ class ItemWeights:
 
     def counted(self, counter: MaskingCounter) -> Items:
         """The samples of this batch; refused if none were counted, or those of two losses differ."""
-        if not counter.batch_counted:
+        samples = counter.batch_samples
+        if samples is None:
             raise MisconfigurationException(
                 "items='module' weighs each batch by the samples that the masking counter counts, and training_step "
                 "has returned a loss in which it counted none: compute it with the loss that is counted, or say the "
                 "number of items with items=lambda batch: ..."
             )
-        samples = counter.batch_samples
         if samples.device.type != "cpu":
             return samples.double()
         if math.isnan(items := float(samples)):

@@ -134,6 +134,7 @@ class WindowCallback(Callback):
     def __init__(self) -> None:
         self._fitting, self._drives = True, False
         self._steps = 0  # optimizer steps before the open window
+        self._closed: WindowSums | None = None  # of the window that ends with this batch, until it has ended
         self._sizes = MaskingCounter()  # of a module without a masking counter
         self._saved: dict[str, Any] = {}  # of the open window of a checkpoint, until training goes on
         self._unwritten: tuple[Any, ...] | None = None  # the latest step and what it was, unless it is written
@@ -168,12 +169,11 @@ class WindowCallback(Callback):
 
     def close_window(self, trainer: Trainer, pl_module: LightningModule) -> WindowSums:
         """The sums of the window that ends with this batch, on their device: the first call adds up the ranks'."""
-
-        def over_ranks(sums: WindowSums) -> WindowSums:
+        if self._closed is None:
+            sums = self.counter(pl_module).close_window()
             single = isinstance(trainer.strategy, SingleDeviceStrategy)
-            return sums if single else WindowSums.unpacked(sum_over_ranks(trainer, sums.packed()))
-
-        return self.counter(pl_module).close_window((trainer.current_epoch, trainer.fit_loop.batch_idx), over_ranks)
+            self._closed = sums if single else WindowSums.unpacked(sum_over_ranks(trainer, sums.packed()))
+        return self._closed
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._fitting = stage == "fit"
@@ -200,7 +200,7 @@ class WindowCallback(Callback):
                 taken = WindowSums.unpacked(saved)
                 taken = taken._replace(counts=taken.counts.to(trainer.strategy.root_device))
             self.counter(pl_module).start(trainer, taken)
-            self._steps = trainer.global_step
+            self._steps, self._closed = trainer.global_step, None
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         if not self._drives:
@@ -230,7 +230,7 @@ class WindowCallback(Callback):
         if batch is None and batch_idx == 0:  # for which Lightning calls no on_train_batch_start
             counter.drop_window()
         if window_ends(trainer):
-            sums = self.close_window(trainer, pl_module)
+            sums, self._closed = self.close_window(trainer, pl_module), None
             stepped, self._steps = trainer.global_step > self._steps, trainer.global_step
             callbacks = window_callbacks(trainer)
             if find_counter(pl_module) and any(callback.needs_counts for callback in callbacks):

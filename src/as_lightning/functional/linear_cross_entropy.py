@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,7 @@ from as_lightning.functional.calling_convention import (
     loss_dtype,
     safe_targets,
 )
-from as_lightning.functional.class_parallel import ClassShard, local_head, refuse_transforms
+from as_lightning.functional.class_parallel import ClassShard, DTensor, local_head, refuse_transforms
 from as_lightning.functional.counts import MaskingCounts, counts_of_rows
 from as_lightning.functional.cross_entropy import kernel
 from as_lightning.functional.kernels.head_loss import Head, HeadLoss, HeadSettings, dense_is_faster
@@ -49,32 +49,6 @@ def _takes_the_names_of_0_3(function: Function) -> Function:
     return renamed  # type: ignore[return-value]
 
 
-@overload
-def as_linear_cross_entropy(
-    hidden: Tensor,
-    head_weight: Tensor,
-    target: Tensor,
-    delta: float = ...,
-    *,
-    bias: Tensor | None = ...,
-    weight: Tensor | None = ...,
-    ignore_index: int = ...,
-    reduction: str = ...,
-    return_counts: Literal[False] = ...,
-) -> Tensor: ...
-@overload
-def as_linear_cross_entropy(
-    hidden: Tensor,
-    head_weight: Tensor,
-    target: Tensor,
-    delta: float = ...,
-    *,
-    bias: Tensor | None = ...,
-    weight: Tensor | None = ...,
-    ignore_index: int = ...,
-    reduction: str = ...,
-    return_counts: Literal[True],
-) -> tuple[Tensor, MaskingCounts]: ...
 @_takes_the_names_of_0_3
 def as_linear_cross_entropy(
     hidden: Tensor,
@@ -87,7 +61,7 @@ def as_linear_cross_entropy(
     ignore_index: int = -100,
     reduction: str = "mean",
     return_counts: bool = False,
-) -> Tensor | tuple[Tensor, MaskingCounts]:
+) -> Any:
     r"""`as_cross_entropy` of ``F.linear(hidden, head_weight, bias)``, never held whole.
 
     The logits of a few rows at a time are computed into one workspace, and their loss and gradient while they exist. A
@@ -185,8 +159,11 @@ def check_label_smoothing(label_smoothing: float) -> None:
         )
 
 
-def why_not_linear(head: nn.Module) -> str | None:
-    """Why a module's logits are not ``hidden @ head.weight.T + head.bias``; None if they are, but for its hooks."""
+def why_not_linear(head: nn.Module, *, hooks: bool) -> str | None:
+    """Why a module's logits are not ``hidden @ head.weight.T + head.bias``; None if they are.
+
+    Without ``hooks`` it may have none but those that watch it or place its operands.
+    """
     kind = type_before_parametrizations(head)
     if "forward" in vars(head):
         return f"the forward of this {kind.__name__} has been replaced"
@@ -194,6 +171,13 @@ def why_not_linear(head: nn.Module) -> str | None:
         return f"it is {kind.__name__}, whose forward may compute something else"
     if head._forward_pre_hooks and "weight" not in head._parameters and not is_parametrized(head, "weight"):
         return "a hook makes its weight (pruning, nn.utils.spectral_norm), which would not be called"
+    known: tuple[str, ...] = ("lightning.pytorch.profilers.",)  # watch every module
+    if isinstance(head.weight, DTensor):
+        known += ("torch.distributed.tensor.",)  # place input and output, as parallelize_module has them do
+    kinds = (head._forward_hooks, head._forward_pre_hooks, head._backward_hooks, head._backward_pre_hooks)
+    homes = [getattr(getattr(hook, "func", hook), "__module__", "") for kind in kinds for hook in kind.values()]
+    if not (hooks or all(home.startswith(known) for home in homes)):
+        return "it has hooks, which would not be called"
     return None
 
 

@@ -147,14 +147,11 @@ class HeadGradients:
     def _multiply(self, last: bool = False) -> None:
         if not self.waiting:
             return
-        gradient, rows = self.workspace[: self.waiting], _as_slice(torch.cat(self._waiting_rows))
+        gradient, rows = self.workspace[: self.waiting], torch.cat(self._waiting_rows)
         if self._of_hidden is not None:
-            if isinstance(rows, slice) and self.dtype == gradient.dtype:
-                torch.mm(gradient, self.head.weight, out=self._of_hidden[rows])
-            else:
-                self._of_hidden[rows] = self._product(gradient, self.head.weight).to(self.dtype)
+            self._of_hidden.index_copy_(0, rows, self._product(gradient, self.head.weight).to(self.dtype))
         if self._needs_weight:
-            self._add_to_weight(gradient.t(), _selected(self.head.hidden, rows), last)
+            self._add_to_weight(gradient.t(), self.head.hidden.index_select(0, rows), last)
         if self._of_bias is not None:
             self._of_bias += gradient.sum(0, dtype=self.dtype)
         self.waiting = 0
@@ -187,18 +184,6 @@ class HeadGradients:
         for start, stop in blocks(inner, block_size(inner, max(left.size(0), right.size(1)), left.device)):
             product.addmm_(left[:, start:stop].to(self.dtype), right[start:stop].to(self.dtype))
         return product
-
-
-def _as_slice(rows: Tensor) -> Tensor | slice:
-    """Ascending row numbers; on the CPU (elsewhere the host would wait) as a slice where none is left out."""
-    if rows.device.type != "cpu":
-        return rows
-    first, last = int(rows[0]), int(rows[-1])
-    return slice(first, last + 1) if last - first + 1 == rows.numel() else rows
-
-
-def _selected(tensor: Tensor, rows: Tensor | slice) -> Tensor:
-    return tensor[rows] if isinstance(rows, slice) else tensor.index_select(0, rows)
 
 
 # torch.mm(..., out_dtype=...), since 2.8
