@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 import torch
 import torch.nn.functional as F
@@ -49,6 +49,32 @@ def _takes_the_names_of_0_3(function: Function) -> Function:
     return renamed  # type: ignore[return-value]
 
 
+@overload
+def as_linear_cross_entropy(
+    hidden: Tensor,
+    head_weight: Tensor,
+    target: Tensor,
+    delta: float = ...,
+    *,
+    bias: Tensor | None = ...,
+    weight: Tensor | None = ...,
+    ignore_index: int = ...,
+    reduction: str = ...,
+    return_counts: Literal[False] = ...,
+) -> Tensor: ...
+@overload
+def as_linear_cross_entropy(
+    hidden: Tensor,
+    head_weight: Tensor,
+    target: Tensor,
+    delta: float = ...,
+    *,
+    bias: Tensor | None = ...,
+    weight: Tensor | None = ...,
+    ignore_index: int = ...,
+    reduction: str = ...,
+    return_counts: Literal[True],
+) -> tuple[Tensor, MaskingCounts]: ...
 @_takes_the_names_of_0_3
 def as_linear_cross_entropy(
     hidden: Tensor,
@@ -61,7 +87,7 @@ def as_linear_cross_entropy(
     ignore_index: int = -100,
     reduction: str = "mean",
     return_counts: bool = False,
-) -> Any:
+) -> Tensor | tuple[Tensor, MaskingCounts]:
     r"""`as_cross_entropy` of ``F.linear(hidden, head_weight, bias)``, never held whole.
 
     The logits of a few rows at a time are computed into one workspace, and their loss and gradient while they exist. A
@@ -188,7 +214,8 @@ def cross_entropy_of_head(
     delta = check_delta(delta)
     check_reduction(reduction)
     dtype = check_head(operands)
-    plain = transformed() or has_tangent(*operands[:3]) or recorded(operands.hidden)
+    hidden, head_weight, bias, target, weight = operands  # torch 2.6 compiles no slice of a named tuple
+    plain = transformed() or has_tangent(hidden, head_weight, bias) or recorded(hidden)
     if plain:
         refuse_transforms(**operands._asdict())
     (hidden, head_weight, bias, target, weight), shard = local_head(operands)
@@ -267,7 +294,7 @@ def check_head(operands: HeadOperands) -> torch.dtype:
         )
     check_class_weight(weight, head_weight.size(0))
     check_one_device(**operands._asdict())
-    dtypes = [x.dtype for x in operands[:3] if x is not None]
+    dtypes = [x.dtype for x in (operands.hidden, operands.head_weight, operands.bias) if x is not None]
     for dtype in dtypes:
         if dtype not in DTYPES:
             raise TypeError(
