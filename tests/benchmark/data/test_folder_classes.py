@@ -74,15 +74,6 @@ def test_split_folders_are_the_splits_and_those_that_are_missing_take_their_shar
     assert all(PurePosixPath(file).parent.name == label for label, file in files)
 
 
-@pytest.mark.parametrize("layout", [SPLIT_COUNTS, FLAT_COUNTS])
-@pytest.mark.parametrize("packed", ["gztar", "gztar around", "zip", "zip around"])
-def test_an_archive_with_or_without_a_folder_around_is_split_as_the_folder(tmp_path, layout, packed):
-    root = written(tmp_path / "around" / "set", layout)
-    archive = written(root, {}, packed)
-    for name in ("train", "validation", "test"):
-        assert names(archive, name) == names(root, name)
-
-
 def test_a_new_class_leaves_the_split_of_the_others_as_it_was(tmp_path):
     before, after = (names(written(tmp_path / "set", classes), "test") for classes in (FLAT_COUNTS, {"ape": 10}))
     assert before < after
@@ -135,14 +126,11 @@ def test_a_name_that_is_not_utf8_is_refused_in_a_sentence(tmp_path, packed):
 
 
 @pytest.mark.parametrize("packed", ["", "zip"])
-def test_hidden_folders_those_of_macos_and_files_of_other_kinds_are_left_out_with_a_note(tmp_path, packed):
+def test_hidden_folders_and_those_of_macos_are_left_out_and_files_of_other_kinds_with_a_note(tmp_path, packed):
     others = dict.fromkeys((".DS_Store", "cat/2.HEIC", "dog/4.heic", "dog/note"), -1)
     hidden = {"__MACOSX/cat": 3, ".cache": 2, "dog/.thumbs": 4}
     path = written(tmp_path / "set", {**FLAT_COUNTS, **hidden, **others}, packed)
     with collected_messages() as messages:
         found = split(path)
     assert {label: sum(len(found[name][label]) for name in found) for label in found["train"]} == FLAT_COUNTS
-    assert messages == [
-        f"{path}: files of other kinds are left out: 2 .heic, 1 without a suffix",
-        f"{path}: hidden folders are left out: .cache; .thumbs; __MACOSX",
-    ]
+    assert messages == [f"{path}: files of other kinds are left out: 2 .heic, 1 without a suffix"]

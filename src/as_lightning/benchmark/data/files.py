@@ -56,14 +56,11 @@ class FileTree:
     twice. A warning names such links, and those that lead nowhere. An archive is held in memory and never unpacked; a
     link in it is refused by name.
 
-    ``hidden`` are the folders that are left out: those whose name starts with a dot, and ``__MACOSX``.
-
-    A ValueError refuses what is neither folder nor archive, and an archive that is damaged.
+    What is hidden is left out. A ValueError refuses what is neither folder nor archive, and an archive that is damaged.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.root = root = Path(path).expanduser()
-        self.hidden: set[str] = set()
         self._contents: dict[str, bytes | Path] = {}
         self.folders: set[str] = set()  # by their names, empty ones too
         if not root.exists():
@@ -77,10 +74,9 @@ class FileTree:
             entries = ((path.relative_to(root).as_posix(), FOLDER if path.is_dir() else path) for path in below)
         for name, content in entries:
             parts = PurePosixPath(name).parts  # of the root of some archives none
-            folders = parts if content is FOLDER else parts[:-1]
-            self.hidden.update(filter(is_hidden, folders))
             if any(map(is_hidden, parts)):
                 continue
+            folders = parts if content is FOLDER else parts[:-1]
             self.folders.update("/".join(folders[:depth]) for depth in range(1, len(folders) + 1))
             if content is LINK:
                 raise ValueError(
@@ -212,8 +208,6 @@ def read_text(path: Path, encoding: str | None = None) -> str:
 
 def find_path(path: str | Path | None, data_dir: str | Path) -> Path:
     """An absolute ``path`` itself; a relative one in the working directory, or else in ``data_dir``."""
-    if path is None:
-        raise ValueError("a file or folder of the data is null: set data.path, of tagged sentences all three paths")
     path = Path(str(path)).expanduser()  # a folder 2024 is a number to YAML
     places = dict.fromkeys((Path.cwd() / path, Path(data_dir).expanduser() / path))  # one of an absolute path
     for place in places:

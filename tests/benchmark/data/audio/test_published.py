@@ -37,19 +37,6 @@ def served(server, monkeypatch, archive: Path) -> None:
     monkeypatch.setitem(FSDD.FILES, "all", FSDD.FILES["all"]._replace(url=f"{server.url}/{archive.name}"))
 
 
-def test_a_missing_fsdd_is_downloaded_whatever_its_root_folder_is_called(server, real_data, tmp_path, monkeypatch):
-    path = server.home / "v1.0.10.tar.gz"
-    with tarfile.open(real_data / "fsdd.tar.gz") as given, tarfile.open(path, "w") as archive:
-        for member in given:
-            content = given.extractfile(member)
-            member.name = f"free-spoken-digit-dataset-1.0.10/{member.name}"
-            archive.addfile(member, content)
-    served(server, monkeypatch, path)
-    data = FSDD(data_dir=tmp_path / "data", **AUDIO)
-    assert [len(rows) for rows in data.index().values()] == [2400, 300, 300]
-    assert [path.name for path in (tmp_path / "data").iterdir()] == ["fsdd.tar.gz"]
-
-
 def test_a_downloaded_fsdd_that_is_another_is_refused(server, tmp_path, monkeypatch):
     path = server.home / "other.tar.gz"
     with tarfile.open(path, "w:gz") as archive:

@@ -128,18 +128,6 @@ def test_an_image_of_another_size_or_of_a_class_that_is_not_trained_on_is_named(
         assert ready(folder, image_size=4).splits["train"].inputs.shape[1:] == (3, 4, 4)
 
 
-def test_cifar10_as_jpeg_files_is_read_from_its_archive(real_data):
-    limits = {"train": 20, "test": 5, "validation": 3}
-    data = ready(Path("cifar10_jpeg.tar.gz"), data_dir=real_data, max_per_class=limits)
-    assert {split: tuple(rows.inputs.shape) for split, rows in data.splits.items()} == {
-        split: (10 * limit, 3, 32, 32) for split, limit in limits.items()
-    }
-    assert data.class_names[:3] == ["airplane", "automobile", "bird"]
-    # of the whole set they are 0.49, 0.48, 0.45 and 0.25, 0.24, 0.26
-    assert data.mean == pytest.approx([0.49, 0.48, 0.45], abs=0.04)
-    assert data.std == pytest.approx([0.25, 0.24, 0.26], abs=0.03)
-
-
 RGB = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
 GREY = RGB[..., 0]
 ALPHA = np.array([[0, 51, 255]], dtype=np.uint8)
