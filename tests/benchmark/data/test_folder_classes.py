@@ -107,6 +107,7 @@ def test_class_folders_that_hold_folders_of_the_same_names_are_warned_of_and_no_
         ({**SPLIT_COUNTS, "train/cow": 0}, r"/train/cow: the class folder holds no files \(.txt\)"),
         ({**SPLIT_COUNTS, "train/cow/cow.gif": -1}, r"/train/cow: the class folder holds no files \(.txt\)"),
         ({**FLAT_COUNTS, "cow": 0}, r"/cow: the class folder holds no files"),
+        ({"cat/1.gif": -1, "dog/1.gif": -1}, r"expected files that end in .txt, found none"),
         ({**FLAT_COUNTS, "cow/cow.gif": -1}, r"/cow: the class folder holds no files"),
     ],
 )
