@@ -127,11 +127,14 @@ def test_a_name_that_is_not_utf8_is_refused_in_a_sentence(tmp_path, packed):
 
 
 @pytest.mark.parametrize("packed", ["", "zip"])
-def test_hidden_folders_and_those_of_macos_are_left_out_and_files_of_other_kinds_with_a_note(tmp_path, packed):
+def test_hidden_folders_those_of_macos_and_files_of_other_kinds_are_left_out_with_a_note(tmp_path, packed):
     others = dict.fromkeys((".DS_Store", "cat/2.HEIC", "dog/4.heic", "dog/note"), -1)
     hidden = {"__MACOSX/cat": 3, ".cache": 2, "dog/.thumbs": 4}
     path = written(tmp_path / "set", {**FLAT_COUNTS, **hidden, **others}, packed)
     with collected_messages() as messages:
         found = split(path)
     assert {label: sum(len(found[name][label]) for name in found) for label in found["train"]} == FLAT_COUNTS
-    assert messages == [f"{path}: files of other kinds are left out: 2 .heic, 1 without a suffix"]
+    assert messages == [
+        f"{path}: files of other kinds are left out: 2 .heic, 1 without a suffix",
+        f"{path}: hidden folders are left out: .cache; .thumbs; __MACOSX",
+    ]

@@ -56,11 +56,13 @@ class FileTree:
     twice. A warning names such links, and those that lead nowhere. An archive is held in memory and never unpacked; a
     link in it is refused by name.
 
-    What is hidden is left out. A ValueError refuses what is neither folder nor archive, and an archive that is damaged.
+    ``hidden`` are the folders that are left out. A ValueError refuses what is neither folder nor archive, and what is
+    damaged.
     """
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.hidden: set[str] = set()
         self._contents: dict[str, bytes | Path] = {}
         self.folders: set[str] = set()  # by their names, empty ones too
         if not root.is_dir() and not has_suffix(root, ARCHIVES):
@@ -72,9 +74,10 @@ class FileTree:
             entries = ((path.relative_to(root).as_posix(), FOLDER if path.is_dir() else path) for path in below)
         for name, content in entries:
             parts = PurePosixPath(name).parts  # of the root of some archives none
+            folders = parts if content is FOLDER else parts[:-1]
+            self.hidden.update(filter(is_hidden, folders))
             if any(map(is_hidden, parts)):
                 continue
-            folders = parts if content is FOLDER else parts[:-1]
             self.folders.update("/".join(folders[:depth]) for depth in range(1, len(folders) + 1))
             if content is LINK:
                 raise ValueError(

@@ -46,6 +46,8 @@ class ClassFolder(DecodedDataModule):
         tree = FileTree(self.files()["all"])
         found = self.find_classes(tree)
         self.splits_by_seed = "all" in found
+        if tree.hidden:
+            say(f"{tree.root}: hidden folders are left out: {shortened(sorted(tree.hidden))}")
         return {
             split: [
                 tree.labelled(name, label)

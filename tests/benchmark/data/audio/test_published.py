@@ -25,6 +25,9 @@ def test_fsdd_has_its_published_split_and_each_input_is_that_of_its_recording(re
     assert len(set.union(*clips.values())) == 3000
     for split, takes in (("test", range(5)), ("validation", range(5, 10))):
         assert {name.rpartition("_")[2] for name in clips[split]} == {f"{take}.wav" for take in takes}
+    drawn = FSDD(data_dir=real_data, split_seed=1, **AUDIO).index()
+    assert {split: len(rows) for split, rows in drawn.items()} == {split: len(rows) for split, rows in clips.items()}
+    assert {row.place for row in drawn["test"]} != clips["test"]
     row, (features, target) = fsdd.index()["test"][123], fsdd.splits["test"][123]
     assert fsdd.class_names[target] == row.label == Path(row.place).name[0]
     log_mel = clip_features(row.read(), 8000, 6400, fsdd.mel)
