@@ -209,6 +209,8 @@ def read_text(path: Path, encoding: str | None = None) -> str:
 
 def find_path(path: str | Path | None, data_dir: str | Path) -> Path:
     """An absolute ``path`` itself; a relative one in the working directory, or else in ``data_dir``."""
+    if path is None:
+        raise ValueError("a file or folder of the data is null: set data.path, of tagged sentences all three paths")
     path = Path(str(path)).expanduser()  # a folder 2024 is a number to YAML
     places = dict.fromkeys((Path.cwd() / path, Path(data_dir).expanduser() / path))  # one of an absolute path
     for place in places:
