@@ -14,14 +14,14 @@ from as_lightning.benchmark.data.audio.chords import Chords
 from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset, collected_messages
 from as_lightning.benchmark.data.digits import Digits
 from as_lightning.benchmark.data.image.image_folder import ImageFolder
-from as_lightning.benchmark.data.text.published import SST5, WNUT17, GoEmotions
+from as_lightning.benchmark.data.text.published import SST5, GoEmotions
 from as_lightning.benchmark.data.text.standard_library import PythonCode
 from as_lightning.benchmark.data.text.text_file import TextFile
 from as_lightning.benchmark.run.train import made_module, read_data
 from as_lightning.functional import logit_adjusted_loss
 
 SETTINGS: dict[type[BenchmarkDataModule], dict[str, Any]] = {
-    **dict.fromkeys([GoEmotions, SST5, WNUT17], TEXT),
+    **dict.fromkeys([GoEmotions, SST5], TEXT),
     Digits: {},
     Chords: AUDIO,
     ImageFolder: IMAGES | {"path": "set"},
@@ -34,21 +34,17 @@ SETTINGS: dict[type[BenchmarkDataModule], dict[str, Any]] = {
     ("module", "arguments", "message"),
     [
         (Digits, {"batch_size": 0}, "batch_size must be an integer of at least 1, got 0"),
-        (Digits, {"batch_size": None}, "batch_size must be an integer of at least 1, got None"),
         (Digits, {"num_workers": -1}, "num_workers must be an integer of at least 0, got -1"),
         (Digits, {"label_noise": 1.1}, r"label_noise must be a share in \[0, 1\], got 1.1"),
-        (Digits, {"label_noise": float("nan")}, r"label_noise must be a share in \[0, 1\], got nan"),
         (Digits, {"label_noise_kind": "x"}, "label_noise_kind must be one of 'uniform', 'pairs', got 'x'"),
         (Digits, {"label_noise_seed": "abc"}, "label_noise_seed must be an integer of at least 0, got 'abc'"),
         (Digits, {"imbalance": 0.5}, "imbalance must be a number of at least 1, .*, got 0.5"),
-        (Digits, {"imbalance": float("inf")}, "imbalance must be a number of at least 1, .*, got inf"),
         (Digits, {"imbalance": 2, "shots": 3}, "shots=3 and imbalance=2 both set how many samples a class has"),
         (Digits, {"shots": 200}, r"data.shots is 200, but class '\d' has \d+ training samples: set data.shots to that"),
         (Digits, {"imbalance": 200}, r"without .* sample; the largest class has 128: set data.imbalance to that or"),
         (Digits, {"imbalance": 2, "first": 5}, r"without .* sample; class '\d' has 0 training samples: leave it out"),
         (GoEmotions, {"imbalance": 2}, "not for multilabel data, whose samples belong to several classes"),
         (GoEmotions, {"label_noise": 0.4}, "is for data of one class per sample, not for multilabel data"),
-        (WNUT17, {"imbalance": 2}, "not for token data, whose samples belong to several classes"),
         (Chords, {"features": "mfcc"}, "features must be one of 'log_mel', 'waveform', got 'mfcc'"),
         (Chords, {"n_fft": 0}, "n_fft must be an integer of at least 1"),
         (Chords, {"freq_mask": -1}, "freq_mask must be an integer of at least 0"),
@@ -60,15 +56,12 @@ SETTINGS: dict[type[BenchmarkDataModule], dict[str, Any]] = {
         (Chords, {"time_mask": 1, "features": "waveform"}, "are for features='log_mel'"),
         (ImageFolder, {"crop_padding": -1}, "crop_padding must be an integer of at least 0"),
         (ImageFolder, {"mean": [0.5] * 3}, "give mean and std, 3 numbers each, or neither"),
-        (ImageFolder, {"mean": [0.5], "std": [1.0]}, "give mean and std, 3 numbers each, or neither"),
         (ImageFolder, {"image_size": 0}, "image_size must be an integer of at least 1"),
         (ImageFolder, {"validation_share": 1.0}, r"validation_share must be a share in \(0, 1\), got 1"),
         (ImageFolder, {"max_per_class": {"test": 0}}, "max_per_class must be an integer of at least 1"),
         (ImageFolder, {"max_per_class": {"val": 3}}, "max_per_class has the splits .* got 'val'"),
         (PythonCode, {"batch_tokens": 12}, "batch_tokens must be a multiple of block_length=8, got 12"),
         (SST5, {"max_length": "abc"}, "max_length must be an integer of at least 1, got 'abc'"),
-        (SST5, {"vocab_size": 100.5}, "vocab_size must be an integer of at least 3, got 100.5"),
-        (SST5, {"label_noise": "abc"}, r"label_noise must be a share in \[0, 1\], got 'abc'"),
         (SST5, {"vocab_size": 2}, "vocab_size must be an integer of at least 3"),
         (SST5, {"split_seed": 3}, "SST5 has an official test split: leave data.split_seed out"),
         (TextFile, {"min_per_class": 0}, "min_per_class must be an integer of at least 1, got 0"),

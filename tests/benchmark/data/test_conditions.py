@@ -86,14 +86,8 @@ def test_a_long_tail_of_balanced_classes_has_the_sizes_of_its_source():
     found = [long_tail_sizes(torch.full((10,), 5000), 100, generator) for generator in generators]
     assert all(sorted(sizes.tolist(), reverse=True) == expected for sizes in found)
     assert len({int(sizes.argmin()) for sizes in found}) > 1  # which class is rare follows the seed
-
-
-@given(st.lists(st.integers(1, 500), min_size=2, max_size=12), st.floats(1, 1000), st.integers(0, 100))
-def test_no_class_has_more_samples_than_before_and_than_its_place_in_the_profile(counts, imbalance, seed):
-    sizes = long_tail_sizes(torch.tensor(counts), imbalance, torch.Generator().manual_seed(seed)).tolist()
-    assert all(size <= count for size, count in zip(sizes, counts, strict=True))
-    for place, size in enumerate(sorted(sizes, reverse=True)):
-        assert size <= max(counts) * imbalance ** (-place / (len(counts) - 1)) + 1e-6
+    small = torch.tensor([5000, *[60] * 9])  # a class keeps what it has
+    assert {int(long_tail_sizes(small, 100, generator)[1:].max()) for generator in generators} == {60}
 
 
 @pytest.mark.parametrize("classes", [2, 3, 4, 10, 151])

@@ -74,15 +74,6 @@ def test_split_folders_are_the_splits_and_those_that_are_missing_take_their_shar
     assert all(PurePosixPath(file).parent.name == label for label, file in files)
 
 
-@pytest.mark.parametrize("layout", [SPLIT_COUNTS, FLAT_COUNTS])
-@pytest.mark.parametrize("packed", ["gztar", "gztar around", "zip", "zip around"])
-def test_an_archive_with_or_without_a_folder_around_is_split_as_the_folder(tmp_path, layout, packed):
-    root = written(tmp_path / "around" / "set", layout)
-    archive = written(root, {}, packed)
-    for name in ("train", "validation", "test"):
-        assert names(archive, name) == names(root, name)
-
-
 def test_a_new_class_leaves_the_split_of_the_others_as_it_was(tmp_path):
     before, after = (names(written(tmp_path / "set", classes), "test") for classes in (FLAT_COUNTS, {"ape": 10}))
     assert before < after
@@ -116,6 +107,7 @@ def test_class_folders_that_hold_folders_of_the_same_names_are_warned_of_and_no_
         ({**SPLIT_COUNTS, "train/cow": 0}, r"/train/cow: the class folder holds no files \(.txt\)"),
         ({**SPLIT_COUNTS, "train/cow/cow.gif": -1}, r"/train/cow: the class folder holds no files \(.txt\)"),
         ({**FLAT_COUNTS, "cow": 0}, r"/cow: the class folder holds no files"),
+        ({"cat/1.gif": -1, "dog/1.gif": -1}, r"expected files that end in .txt, found none"),
         ({**FLAT_COUNTS, "cow/cow.gif": -1}, r"/cow: the class folder holds no files"),
     ],
 )

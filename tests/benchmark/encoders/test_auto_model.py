@@ -61,19 +61,6 @@ def encoder(name: str | Path, **arguments) -> AutoModelEncoder:
     return AutoModelEncoder(str(name), **(sizes | arguments))
 
 
-@pytest.mark.parametrize(("pooling", "shape"), [("mean", (1, 16)), ("first", (1, 16)), ("none", (1, 5, 16))])
-def test_padding_does_not_change_the_features_of_a_text(checkpoint, pooling, shape):
-    model = encoder(checkpoint, pooling=pooling).eval()
-    text = torch.tensor([[11, 30, 42, 9, 5]])
-    padded = torch.full((1, 12), 3)
-    padded[0, :5] = text[0]
-    with torch.no_grad():
-        alone, among = model(text), model(padded)
-    assert alone.shape == shape
-    assert model.out_features == 16
-    torch.testing.assert_close(among[:, :5] if pooling == "none" else among, alone, atol=1e-5, rtol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -146,13 +133,13 @@ def test_the_last_layers_alone_get_gradients_and_the_loss_reaches_all_of_their_w
     encoder = text_encoder(folders[kind], trainable_layers)
     if trainable_layers != 0:
         encoder(token_ids()).square().sum().backward()
-    named = dict(encoder.model.named_parameters())
+    named = dict(encoder.network.named_parameters())
     trained = {name for name, parameter in named.items() if parameter.grad is not None}
     assert trained == {name for name, parameter in named.items() if parameter.requires_grad}  # as ddp needs
     numbers = {int(part) for name in trained for part in name.split(".") if part.isdigit()}
     assert numbers == set(range(LAYERS - (LAYERS if trainable_layers is None else trainable_layers), LAYERS))
     assert any("embeddings" in name for name in trained) == (trainable_layers is None)
-    assert encoder.model.state_dict().keys() == text_encoder(folders[kind], None).model.state_dict().keys()
+    assert encoder.network.state_dict().keys() == text_encoder(folders[kind], None).network.state_dict().keys()
 
 
 def test_frozen_layers_run_without_dropout_while_the_last_ones_train_with_it(folders):

@@ -32,7 +32,7 @@ def small(network) -> Wav2Vec2Encoder:
     return encoder_of(layers=1)
 
 
-def test_features_are_the_mean_over_the_frames_of_the_last_layer_used(small, network):
+def test_features_are_the_mean_over_the_frames_of_the_last_layer_used_and_spectrograms_are_refused(small, network):
     waveforms = torch.randn(2, 1600) / 10
     with torch.no_grad():
         (frames,), _ = network.eval().extract_features(waveforms, num_layers=1)
@@ -40,6 +40,8 @@ def test_features_are_the_mean_over_the_frames_of_the_last_layer_used(small, net
     assert frames.shape[1] == 4
     assert features.shape == (2, small.out_features) == (2, 768)
     torch.testing.assert_close(features, network.encoder.transformer.layer_norm(frames).mean(1))
+    with pytest.raises(ValueError, match=r"expected waveforms \(N, samples\), got \(2, 1, 40, 65\)"):
+        small(torch.zeros(2, 1, 40, 65))
 
 
 def test_the_feature_extractor_is_frozen_and_all_else_learns(small):
@@ -49,16 +51,6 @@ def test_the_feature_extractor_is_frozen_and_all_else_learns(small):
     small(torch.randn(2, 800) / 10).square().sum().backward()
     for name, parameter in small.named_parameters():
         assert parameter.requires_grad == (parameter.grad is not None) == ("feature_extractor" not in name), name
-
-
-def test_standardised_waveforms_do_not_depend_on_loudness_nor_on_their_neighbours(small, monkeypatch):
-    small.eval()
-    monkeypatch.setattr(small, "standardised", True)
-    waveforms = torch.randn(2, 800)
-    with torch.no_grad():
-        together = small(waveforms * torch.tensor([[0.05], [2.0]]) + 0.3)
-        alone = small(waveforms[:1])
-    torch.testing.assert_close(together[:1], alone, atol=1e-3, rtol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -75,15 +67,15 @@ def test_layers_and_bundles_that_there_are_not_are_refused(network, settings, me
         encoder_of(**settings)
 
 
-def test_a_network_whose_waveforms_are_to_be_standardised_is_taken_out_of_torchaudios_wrapper(network, monkeypatch):
+def test_waveforms_that_a_network_wants_standardised_do_not_depend_on_loudness_nor_on_their_neighbours(
+    network, monkeypatch
+):
     bundle = torchaudio.pipelines.HUBERT_BASE
     monkeypatch.setattr(bundle, "_path", torchaudio.pipelines.WAV2VEC2_BASE._path)  # the same architecture
     monkeypatch.setattr(bundle, "_normalize_waveform", True)
-    encoder = encoder_of(bundle="HUBERT_BASE", layers=1)
-    assert encoder.standardised
-    assert type(encoder.network) is torchaudio.models.Wav2Vec2Model
-
-
-def test_spectrograms_are_refused(small):
-    with pytest.raises(ValueError, match=r"expected waveforms \(N, samples\), got \(2, 1, 40, 65\)"):
-        small(torch.zeros(2, 1, 40, 65))
+    encoder = encoder_of(bundle="HUBERT_BASE", layers=1).eval()
+    waveforms = torch.randn(2, 800)
+    with torch.no_grad():
+        together = encoder(waveforms * torch.tensor([[0.05], [2.0]]) + 0.3)
+        alone = encoder(waveforms[:1])
+    torch.testing.assert_close(together[:1], alone, atol=1e-3, rtol=1e-3)

@@ -56,18 +56,15 @@ class FileTree:
     twice. A warning names such links, and those that lead nowhere. An archive is held in memory and never unpacked; a
     link in it is refused by name.
 
-    ``hidden`` are the folders that are left out: those whose name starts with a dot, and ``__MACOSX``.
-
-    A ValueError refuses what is neither folder nor archive, and an archive that is damaged.
+    ``hidden`` are the folders that are left out. A ValueError refuses what is neither folder nor archive, and what is
+    damaged.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self.root = root = Path(path).expanduser()
+    def __init__(self, root: Path) -> None:
+        self.root = root
         self.hidden: set[str] = set()
         self._contents: dict[str, bytes | Path] = {}
         self.folders: set[str] = set()  # by their names, empty ones too
-        if not root.exists():
-            raise FileNotFoundError(f"{root} does not exist: expected a folder or an archive")
         if not root.is_dir() and not has_suffix(root, ARCHIVES):
             raise ValueError(f"{root}: expected a folder or a {', '.join(ARCHIVES)} archive")
         unfollowed: list[str] = []

@@ -113,12 +113,10 @@ class ClassFolder(DecodedDataModule):
                 f"{tree.root}: the classes are {shortened(outer)}, and these folders hold folders of the same names "
                 f"({shortened(repeated)}). If those are the classes, put the files of each into one folder"
             )
-        around = next(iter(files.values()))[:depth]
+        around = [*map(str.lower, next(iter(files.values()))[:depth]), *["train"] * has_splits]  # a class folder
         for folder in sorted(tree.folders):
-            parts = PurePosixPath(normal_form(folder)).parts
-            above = [part.lower() for part in parts[depth:-1]]
-            of_class = parts[:depth] == around and len(parts) > depth and above == ["train"] * has_splits
-            if of_class and parts[-1] not in found["train" if has_splits else "all"]:
+            *above, label = PurePosixPath(normal_form(folder)).parts
+            if [*map(str.lower, above)] == around and label not in found["train" if has_splits else "all"]:
                 suffixes = ", ".join(self.suffixes)
                 raise ValueError(f"{tree.where(folder)}: the class folder holds no {self.kind} ({suffixes})")
         return found

@@ -56,25 +56,25 @@ class AutoModelEncoder(FrozenEncoder):
                     "model.safetensors, or set model.allow_pickle=true if you trust their source"
                 ) from None
             raise ValueError(f"model.name={name!r} is no Hugging Face model or local checkpoint: {error}") from None
-        self.model = loaded.float()  # transformers 5 keeps the 16 bits that weights are stored in
-        config = self.model.config
+        self.network = loaded.float()  # transformers 5 keeps the 16 bits that weights are stored in
+        config = self.network.config
         if vocab_size > config.vocab_size:
             raise ValueError(
                 f"the data have {vocab_size} tokens, {name!r} knows {config.vocab_size}: set data.tokenizer={name}"
             )
         positions = getattr(config, "max_position_embeddings", max_length)
-        embedding = getattr(getattr(self.model, "embeddings", None), "position_embeddings", None)
+        embedding = getattr(getattr(self.network, "embeddings", None), "position_embeddings", None)
         unused = getattr(embedding, "padding_idx", None)
         if unused is not None:  # RoBERTa counts positions from behind the padding's
             positions -= unused + 1
         if max_length > positions:
             raise ValueError(f"data.max_length is {max_length}, {name!r} has {positions} positions")
-        self.model.train()  # from_pretrained leaves it in eval mode, without dropout
+        self.network.train()  # from_pretrained leaves it in eval mode, without dropout
         self.padding_id, self.pooling = padding_id, pooling
         self.out_features = int(config.hidden_size)
         if trainable_layers is not None:
             self._freeze(name, trainable_layers)
-        if isinstance(pooler := getattr(self.model, "pooler", None), nn.Module):
+        if isinstance(pooler := getattr(self.network, "pooler", None), nn.Module):
             pooler.requires_grad_(False)  # no loss reaches it, which ddp refuses
 
     def run_frozen(self, inputs: Tensor) -> FrozenOutput:
@@ -85,37 +85,34 @@ class AutoModelEncoder(FrozenEncoder):
     def frozen_settings(self) -> str:
         from transformers import __version__
 
-        return f"{super().frozen_settings()} {__version__} {self.pooling} {self.padding_id} {self.model.config}"
+        return f"{super().frozen_settings()} {__version__} {self.pooling} {self.padding_id} {self.network.config}"
 
     def run_top(self, top: nn.Module, frozen: FrozenOutput) -> Tensor:
         hidden = top(inputs_embeds=frozen.values, attention_mask=frozen.present.long()).last_hidden_state
         return pool(hidden, frozen.present, self.pooling)
 
-    def frozen_module(self) -> nn.Module:
-        return self.model
-
     def _hidden(self, token_ids: Tensor, present: Tensor) -> Tensor:
-        return self.model(input_ids=token_ids, attention_mask=present.long()).last_hidden_state
+        return self.network(input_ids=token_ids, attention_mask=present.long()).last_hidden_state
 
     def _freeze(self, name: str, trainable_layers: int) -> None:
-        """Freeze `model`; `top` is what follows the frozen layers and shares its parameters."""
-        count = int(self.model.config.num_hidden_layers)
+        """Freeze `network`; `top` is what follows the frozen layers and shares its parameters."""
+        count = int(self.network.config.num_hidden_layers)
         if trainable_layers > count:
             raise ValueError(f"model.trainable_layers is {trainable_layers}, {name!r} has {count} layers")
-        self.model.requires_grad_(False)
+        self.network.requires_grad_(False)
         if trainable_layers == 0:
             self.train()
             return
         probe = torch.tensor([[token for token in range(5) if token != self.padding_id]])
-        self.model.eval()
+        self.network.eval()
         with torch.no_grad():
             whole = self._hidden(probe, probe != self.padding_id)
-        parts = self.model.named_modules()
+        parts = self.network.named_modules()
         path = next((path for path, part in parts if isinstance(part, nn.ModuleList) and len(part) == count), "")
-        self.top = copy.deepcopy(self.model, {id(tensor): tensor for tensor in self.model.parameters()})
+        self.top = copy.deepcopy(self.network, {id(tensor): tensor for tensor in self.network.parameters()})
         self.top.embeddings = _Given()
         try:
-            first = self.model.get_submodule(f"{path}.{count - trainable_layers}")
+            first = self.network.get_submodule(f"{path}.{count - trainable_layers}")
             self.top.set_submodule(path, self.top.get_submodule(path)[count - trainable_layers :])  # type: ignore[index]
             first.register_forward_pre_hook(stop, with_kwargs=True)
             self.top.requires_grad_(True)
@@ -125,8 +122,8 @@ class AutoModelEncoder(FrozenEncoder):
             torch.testing.assert_close(cut, whole)
         except (RuntimeError, TypeError, ValueError, AttributeError, AssertionError, StopIteration) as error:
             raise ValueError(
-                f"model.trainable_layers: {name!r} ({type(self.model).__name__}) cannot be cut between its layers: use "
-                "0 for fixed features, or null to train the whole encoder"
+                f"model.trainable_layers: {name!r} ({type(self.network).__name__}) cannot be cut between its layers: "
+                "use 0 for fixed features, or null to train the whole encoder"
             ) from error
         self.train()
 

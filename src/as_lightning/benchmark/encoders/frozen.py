@@ -47,6 +47,8 @@ class FrozenEncoder(nn.Module):
     is kept in a memory-mapped ``"file"`` beside the data, in ``"memory"``, or not (``"off"``), by ``feature_cache``.
     """
 
+    network: Any  # the module with the frozen layers; stays in evaluation mode where there are some
+
     def __init__(self, trainable_layers: int | None, feature_cache: Cache) -> None:
         super().__init__()
         if trainable_layers is not None:
@@ -62,10 +64,6 @@ class FrozenEncoder(nn.Module):
     def run_top(self, top: nn.Module, frozen: FrozenOutput) -> Tensor:
         """The features, from the output of the frozen layers."""
         return top(frozen.values)
-
-    @abstractmethod
-    def frozen_module(self) -> nn.Module:
-        """The module that stays in evaluation mode."""
 
     def frozen_settings(self) -> str:
         """What beside the weights decides the output."""
@@ -84,5 +82,5 @@ class FrozenEncoder(nn.Module):
     def train(self, mode: bool = True) -> FrozenEncoder:
         super().train(mode)
         if self.trainable_layers is not None:
-            self.frozen_module().eval()
+            self.network.eval()
         return self

@@ -25,10 +25,9 @@ class TorchvisionEncoder(FrozenEncoder):
     Pretrained weights expect images normalised as they were in pretraining: give the data module its ``mean`` and
     ``std`` (for weights of ImageNet ``[0.485, 0.456, 0.406]`` and ``[0.229, 0.224, 0.225]``).
 
-    The settings are described in ``conf/model/torchvision.yaml``. If ``in_channels`` is not 3, the first convolution is
-    replaced: with pretrained weights each of the ``C`` channels gets 3 / C times the mean of theirs, so that a grey
-    image is seen as before. The stem ``"cifar"`` gives a residual network from scratch the first layers for images of
-    about 32x32, a 3x3 convolution of stride 1 and no pooling (He et al., CVPR 2016, section 4.2).
+    The settings are described in ``conf/model/torchvision.yaml``. A grey image (``in_channels`` 1, not 3) is seen as
+    one of three equal channels. The stem ``"cifar"`` gives a residual network from scratch the first layers for images
+    of about 32x32, a 3x3 convolution of stride 1 and no pooling (He et al., CVPR 2016, section 4.2).
 
     Shape:
         - input: ``(N, in_channels, H, W)``, or the `FrozenOutput` of them; some networks take one size only.
@@ -36,7 +35,7 @@ class TorchvisionEncoder(FrozenEncoder):
 
     Raises:
         ValueError: if torchvision has no such classifier of one head or weights, the network has no linear layer
-            (SqueezeNet), or it cannot be cut before its last ``trainable_layers``.
+            (SqueezeNet), images have other channels, or it cannot be cut before its last ``trainable_layers``.
         RuntimeError: if the weights cannot be downloaded.
     """
 
@@ -60,54 +59,37 @@ class TorchvisionEncoder(FrozenEncoder):
             raise ValueError(f"{name} has no linear layer to take features from")
         self.out_features = network.get_submodule(linear[-1]).in_features
         network.set_submodule(linear[-1], nn.Identity())
-        if in_channels != 3:
-            _replace_first_convolution(network, in_channels, keep_weights=weights is not None)
+        if in_channels not in (1, 3):
+            raise ValueError(f"{name} takes images of 1 or 3 channels, the data have {in_channels}")
         if check_choice("stem", stem, ("imagenet", "cifar")) == "cifar":
             if weights is not None or not isinstance(network, models.ResNet):
                 raise ValueError(f"stem='cifar' is for a residual network with weights=None, got {name}, {weights=}")
-            network.conv1 = nn.Conv2d(in_channels, network.conv1.out_channels, 3, padding=1, bias=False)
+            network.conv1 = nn.Conv2d(3, network.conv1.out_channels, 3, padding=1, bias=False)
             # as torchvision's others
             nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")
             network.maxpool = nn.Identity()
         if trainable_layers is not None:
-            network, self.top = _cut(network, name, in_channels, trainable_layers)
+            network, self.top = _cut(network, name, trainable_layers)
             network.requires_grad_(False)
         self.network = network
         self.train()
 
     def run_frozen(self, inputs: Tensor) -> FrozenOutput:
         present = torch.ones(len(inputs), 1, dtype=torch.bool, device=inputs.device)
-        return FrozenOutput(until_stopped(self.network, inputs), present)
-
-    def frozen_module(self) -> nn.Module:
-        return self.network
+        return FrozenOutput(until_stopped(self.network, inputs.expand(-1, 3, -1, -1)), present)
 
 
 def _build(name: str, weights: str | None) -> Any:
-    choices = models.get_model_weights(name)
+    choices = models.get_model_weights(name).__members__
+    if weights is not None:
+        check_choice("weights", weights, list(choices))
     try:
-        chosen = choices.verify(weights)
-    except KeyError:
-        expected = ", ".join(choices.__members__)
-        raise ValueError(f"torchvision has no weights {weights!r} for {name}: expected one of {expected}") from None
-    try:
-        return models.get_model(name, weights=chosen)
+        return models.get_model(name, weights=weights)
     except OSError as error:
         raise RuntimeError(
-            f"the weights {chosen} could not be downloaded: {error}. Download {chosen.url} elsewhere, and put it into "
-            f"{torch.hub.get_dir()}/checkpoints"
+            f"the weights {weights} of {name} could not be downloaded: {error}. Download "
+            f"{choices[str(weights)].value.url} elsewhere, and put it into {torch.hub.get_dir()}/checkpoints"
         ) from error
-
-
-def _replace_first_convolution(network: nn.Module, in_channels: int, *, keep_weights: bool) -> None:
-    path, old = next((path, module) for path, module in network.named_modules() if isinstance(module, nn.Conv2d))
-    shape: Any = {name: getattr(old, name) for name in ("kernel_size", "stride", "padding")}
-    new = nn.Conv2d(in_channels, old.out_channels, bias=old.bias is not None, **shape)
-    if keep_weights:
-        grey = old.weight.detach().mean(1, keepdim=True) * (old.in_channels / in_channels)
-        new.weight = nn.Parameter(grey.repeat(1, in_channels, 1, 1))
-        new.bias = old.bias
-    network.set_submodule(path, new)
 
 
 def _parts(network: nn.Module) -> list[str]:
@@ -119,7 +101,7 @@ def _parts(network: nn.Module) -> list[str]:
     return paths
 
 
-def _cut(network: nn.Module, name: str, in_channels: int, trainable_layers: int) -> tuple[nn.Module, nn.Module | None]:
+def _cut(network: nn.Module, name: str, trainable_layers: int) -> tuple[nn.Module, nn.Module | None]:
     """The frozen part of a network, and its last parts that have weights; None where none of them is trained.
 
     Both are the network with the other's parts left out; the frozen one ends where the first trainable part begins.
@@ -131,7 +113,7 @@ def _cut(network: nn.Module, name: str, in_channels: int, trainable_layers: int)
     if trainable_layers == 0:
         return network, None
     first = parts.index(stages[-trainable_layers])
-    probe = torch.linspace(-1, 1, in_channels * 224 * 224).view(1, in_channels, 224, 224)
+    probe = torch.linspace(-1, 1, 3 * 224 * 224).view(1, 3, 224, 224)
     frozen, top = copy.deepcopy(network), copy.deepcopy(network)
     for place, path in enumerate(parts):
         (top if place < first else frozen).set_submodule(path, nn.Identity())

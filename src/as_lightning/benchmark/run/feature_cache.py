@@ -96,7 +96,7 @@ def _compute(
 
 def _digest_of_weights(encoder: FrozenEncoder) -> str:
     digest = hashlib.sha256(f"{torch.__version__} {CHUNK} {encoder.frozen_settings()}".encode())
-    for name, tensor in encoder.frozen_module().state_dict().items():
+    for name, tensor in encoder.network.state_dict().items():
         if name.startswith("pooler."):  # read by nothing, and drawn at random where a checkpoint has none
             continue
         digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())

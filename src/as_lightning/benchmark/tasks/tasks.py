@@ -228,20 +228,17 @@ class TaskForm:
 
     def loss_arguments(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """Logits and target as the loss takes them."""
-        if self.task == "token":
-            return logits.transpose(1, 2), target
-        if self.task == "next_token":
-            return logits.flatten(0, 1), target.flatten()
         if self.task == "multiclass" and not self.class_index:
             target = F.one_hot(target, len(self.class_names))
-        return logits, target if self.class_index else target.to(logits.dtype)
+        return self._classes_second(logits, target if self.class_index else target.to(logits.dtype))
 
     def scored(self, logits: Tensor, target: Tensor, probabilities: Probabilities) -> tuple[Tensor, Tensor]:
         """Probabilities and target as the metrics take them."""
         if self.task == "multilabel":
             return logits.sigmoid(), target
-        if self.task == "token":
-            return probabilities(logits).transpose(1, 2), target
+        return self._classes_second(probabilities(logits), target)
+
+    def _classes_second(self, scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         if self.task == "next_token":
-            return probabilities(logits).flatten(0, 1), target.flatten()
-        return probabilities(logits), target
+            return scores.flatten(0, 1), target.flatten()
+        return scores.transpose(1, 2) if self.task == "token" else scores, target

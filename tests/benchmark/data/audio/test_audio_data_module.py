@@ -1,7 +1,5 @@
 """Clips: what is decoded, the features that are made of them, and what the data modules refuse."""
 
-from functools import partial
-
 import pytest
 import torch
 import torchaudio
@@ -14,21 +12,18 @@ from as_lightning.benchmark.data.files import LabelledFile
 
 
 class Tones(AudioDataModule):
-    """Clips that are made when they are read; ``pitches_read`` are those of the clips that were."""
+    """Clips that are made when they are read."""
 
     def __init__(self, **arguments) -> None:
         super().__init__(**(AUDIO | arguments))
-        self.pitches_read: list[float] = []
         self.setup()
-
-    def read(self, hz: float) -> tuple[torch.Tensor, int]:
-        self.pitches_read.append(hz)
-        return tone(hz), 8000
 
     def index(self) -> dict[str, list[LabelledFile]]:
         pitches = {"train": [300, 500, 1000, 2000], "validation": [310, 990], "test": [320, 980]}
         return {
-            split: [LabelledFile("low" if hz < 800 else "high", f"{hz} Hz", partial(self.read, hz)) for hz in row]
+            split: [
+                LabelledFile("low" if hz < 800 else "high", f"{hz} Hz", lambda hz=hz: (tone(hz), 8000)) for hz in row
+            ]
             for split, row in pitches.items()
         }
 
@@ -46,43 +41,28 @@ def test_log_mel_inputs_are_standardised_by_the_training_split_alone():
     assert data.input_spec == {"in_channels": 1}
 
 
-@pytest.mark.parametrize("features", ["log_mel", "waveform"])
-def test_features_are_the_same_kept_and_computed_at_access_and_waveforms_are_the_samples_themselves(features):
-    kept, computed = Tones(features=features, cache=True), Tones(features=features, cache=False)
-    read_in_setup = len(computed.pitches_read)
-    assert set(kept.pitches_read) == set(computed.pitches_read) == {300, 310, 320, 500, 980, 990, 1000, 2000}
-    kept.pitches_read.clear()
-    for split in ("train", "validation", "test"):
-        for (a, _), (b, _) in zip(kept.splits[split], computed.splits[split], strict=True):
-            assert torch.equal(a, b)
-    assert kept.pitches_read == []
-    assert len(computed.pitches_read) == read_in_setup + 8
-    if features == "waveform":
-        waveforms, targets = next(iter(kept.test_dataloader()))
-        torch.testing.assert_close(waveforms, torch.stack([tone(320), tone(980)]))
-        assert [kept.class_names[target] for target in targets] == ["low", "high"]
-        assert kept.input_spec == {}
+def test_waveforms_are_the_samples_themselves():
+    data = Tones(features="waveform")
+    waveforms, targets = next(iter(data.test_dataloader()))
+    torch.testing.assert_close(waveforms, torch.stack([tone(320), tone(980)]))
+    assert [data.class_names[target] for target in targets] == ["low", "high"]
+    assert data.input_spec == {}
 
 
 def test_spec_augment_sets_bands_and_frames_to_zero_in_the_training_split_alone():
     data, plain = Tones(freq_mask=8, time_mask=12), Tones()
     bands, frames = set(), set()
-    clean = plain.splits["train"][0][0]
     for _ in range(100):
-        taken = data.splits["train"][0][0]
-        mask = (taken != clean).squeeze(0)
-        assert not taken.squeeze(0)[mask].any()
+        taken, clean = (tones.splits["train"][0][0].squeeze(0) for tones in (data, plain))
+        mask = taken != clean
         rows, columns = mask.all(dim=1), mask.all(dim=0)
         assert torch.equal(mask, rows[:, None] | columns[None, :])
-        for positions in (rows.nonzero().flatten(), columns.nonzero().flatten()):
-            assert len(positions) == 0 or positions[-1] - positions[0] == len(positions) - 1
+        assert not taken[mask].any()
         bands.add(int(rows.sum()))
         frames.add(int(columns.sum()))
-    assert bands == set(range(8))
-    assert frames == set(range(12))
+    assert (bands, frames) == (set(range(8)), set(range(12)))
     for split in ("validation", "test"):
-        for index in range(2):
-            assert torch.equal(data.splits[split][index][0], plain.splits[split][index][0])
+        assert torch.equal(data.splits[split][0][0], plain.splits[split][0][0])
 
 
 @pytest.mark.parametrize(("name", "subtype"), [("a.wav", "FLOAT"), ("a.wav", "PCM_16"), ("a.flac", "PCM_16")])
@@ -107,30 +87,18 @@ def test_a_clip_of_another_rate_is_resampled_with_filters_of_bounded_size(monkey
     inner = slice(100, None)  # the filter of the resampling rings at the start; the clip goes on behind the end
     torch.testing.assert_close(waveform[inner], tone(100.0)[inner], atol=0.03, rtol=0)
     assert max(terms) <= 3000
-    with pytest.raises(ValueError, match="a rate of 4294967295 Hz, from which no 8000 Hz can be made"):
-        clip_features((torch.zeros(9), 2**32 - 1), sample_rate=8000, samples=4000, mel=None)
 
 
 @pytest.mark.parametrize("cache", [True, False])
-@pytest.mark.parametrize("features", ["log_mel", "waveform"])
-def test_bad_files_are_counted_and_the_first_five_named_before_training(tmp_path, cache, features):
+def test_bad_files_are_counted_and_the_first_five_named_before_training_and_silence_is_none(tmp_path, cache):
     for index in range(50):
-        write_clip(tmp_path / ("low", "high")[index % 2] / f"{index}.{'wav' if index else 'flac'}", tone(200))
-    for index in range(7):
-        (tmp_path / "low" / f"bad{index}.wav").write_bytes(b"RIFF" if index else b"")
-    message = r"^7 of 57 clips cannot be used: (.*/low/bad\d.wav: no readable audio[^;]*; ){5}and 2 more$"
-    with pytest.raises(ValueError, match=message):
-        AudioFolder(tmp_path, features=features, cache=cache, **AUDIO).setup()
-
-
-@pytest.mark.parametrize("cache", [True, False])
-def test_a_clip_of_finite_samples_whose_features_are_not_is_named_and_silence_is_no_such_clip(tmp_path, cache):
-    for index in range(24):
-        write_clip(tmp_path / "ab"[index % 2] / f"{index:02}.wav", torch.zeros(4000))
+        write_clip(tmp_path / "ab"[index % 2] / f"{index:02}.{'wav' if index else 'flac'}", torch.zeros(4000))
     silence = AudioFolder(tmp_path, cache=cache, **AUDIO)
     silence.setup()
     assert max(features.abs().max() for features, _ in silence.splits["train"]) < 1e-3
-    for index in (3, 10):
-        write_clip(tmp_path / "ab"[index % 2] / f"{index:02}.wav", 1e20 * tone(200), subtype="FLOAT")
-    with pytest.raises(ValueError, match=r"2 of 24 clips .*a/10.wav: features that are not finite: .*b/03.wav"):
+    for index in range(6):
+        (tmp_path / "a" / f"bad{index}.wav").write_bytes(b"RIFF" if index else b"")
+    write_clip(tmp_path / "a" / "02.wav", 1e20 * tone(200), subtype="FLOAT")  # its power is beyond float32
+    message = r"^7 of 56 clips .*02.wav: features that are not finite: [^;]*; (\S*/bad\d.wav: no [^;]*; ){4}and 2 more$"
+    with pytest.raises(ValueError, match=message):
         AudioFolder(tmp_path, cache=cache, **AUDIO).setup()

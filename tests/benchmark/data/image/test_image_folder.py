@@ -108,36 +108,11 @@ def test_max_per_class_limits_every_split_and_takes_part_of_what_a_larger_one_ta
         assert labelled(small, split).keys() <= labelled(large, split).keys() <= labelled(whole, split).keys()
 
 
-@pytest.mark.parametrize(
-    ("others", "size", "message"),
-    [
-        (
-            "train/other",
-            9,
-            r"3 of 40 images .*other/000.png: its shape is \(3, 9, 9\), not \(3, 6, 6\): set data.image_s",
-        ),
-        ("validation/cow", 6, "the validation split has classes that the train split lacks: cow"),
-        ("test/cow", 6, "the test split has classes that the train split lacks: cow"),
-    ],
-)
-def test_an_image_of_another_size_or_of_a_class_that_is_not_trained_on_is_named(folder, others, size, message):
-    write_images(folder, {others: 3}, size)
-    with pytest.raises(ValueError, match=message):
+def test_an_image_of_another_size_is_named(folder):
+    write_images(folder, {"train/other": 3}, size=9)
+    with pytest.raises(ValueError, match=r"3 of 40 images .*/000.png: its shape is \(3, 9, 9\), not \(3, 6, 6\): set"):
         ready(folder)
-    if size == 9:
-        assert ready(folder, image_size=4).splits["train"].inputs.shape[1:] == (3, 4, 4)
-
-
-def test_cifar10_as_jpeg_files_is_read_from_its_archive(real_data):
-    limits = {"train": 20, "test": 5, "validation": 3}
-    data = ready(Path("cifar10_jpeg.tar.gz"), data_dir=real_data, max_per_class=limits)
-    assert {split: tuple(rows.inputs.shape) for split, rows in data.splits.items()} == {
-        split: (10 * limit, 3, 32, 32) for split, limit in limits.items()
-    }
-    assert data.class_names[:3] == ["airplane", "automobile", "bird"]
-    # of the whole set they are 0.49, 0.48, 0.45 and 0.25, 0.24, 0.26
-    assert data.mean == pytest.approx([0.49, 0.48, 0.45], abs=0.04)
-    assert data.std == pytest.approx([0.25, 0.24, 0.26], abs=0.03)
+    assert ready(folder, image_size=4).splits["train"].inputs.shape[1:] == (3, 4, 4)
 
 
 RGB = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)

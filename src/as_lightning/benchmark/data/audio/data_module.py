@@ -57,8 +57,6 @@ def clip_features(clip: Clip, sample_rate: int, samples: int, mel: MelSpectrogra
     # between two rates without a common factor the filters would take gigabytes; the nearest ratio of small numbers is
     # that of every pair of usual rates, and changes the pitch of others by less than a cent
     ratio = Fraction(sample_rate, rate).limit_denominator(1000)
-    if not ratio:
-        raise ValueError(f"a rate of {rate} Hz, from which no {sample_rate} Hz can be made")
     waveform = waveform[: (samples + REACH) * rate // sample_rate + REACH]
     waveform = torchaudio.functional.resample(waveform, ratio.denominator, ratio.numerator)[:samples]
     waveform = F.pad(waveform, (0, samples - len(waveform)))
