@@ -440,7 +440,7 @@ SEVERAL |= {"trials": 2, "tuning_seeds": 1, "seeds": 1} | trainer(max_epochs=1)
 
 
 def test_modules_are_compared_as_they_are_in_two_processes_as_in_one(tmp_path):
-    factories, found = {"small": small, "large": (large, None, {"hidden": [64, 32]})}, []
+    factories, found = {"small": small, "large": (large, None, {"hidden": {"low": 32, "high": 64}})}, []
     for jobs in (1, 2):
         record = compare(factories, Points, n_jobs=jobs, folder=tmp_path / str(jobs), **SEVERAL).record
         found.append([(run.candidate, run.seed, run.metrics, run.parameters) for run in record.results])
