@@ -127,18 +127,6 @@ def test_a_loss_is_the_methods_in_training_and_the_modules_own_outside_and_softm
     assert with_method(WithMixin(), "as_softmax", None, delta=0.3).as_softmax_delta == 0.3
 
 
-def test_a_huggingface_model_has_the_masked_loss_of_its_logits_in_training_alone():
-    module = with_method(HuggingFace(), "as_softmax", "model", delta=0.2)
-    module.model.eval()  # no dropout: the loss is that of the logits that come with it
-    batch = next(iter(Sentences().train_dataloader()))
-    output = module.model(**batch)
-    torch.testing.assert_close(output.loss, as_cross_entropy(output.logits, batch["labels"], 0.2))
-    output = module.eval().model(**batch)
-    torch.testing.assert_close(output.loss, F.cross_entropy(output.logits, batch["labels"]))
-    del batch["labels"]
-    assert module.model(**batch).loss is None
-
-
 def test_a_loss_that_asks_for_class_counts_gets_those_of_the_training_data():
     data = Points()
     data.setup()

@@ -216,15 +216,6 @@ def test_an_experiment_is_reported_by_its_score_and_its_baseline(result, tmp_pat
     assert "Differences are to multilabel_softmax, 4 epochs" in text
 
 
-def test_seeds_that_one_side_lacks_leave_those_of_both_their_verdict(result):
-    results = [result("softmax", seed, 0.8 + 0.01 * seed) for seed in range(5)]
-    results += [result("m", seed, 0.85 + 0.01 * seed + 0.001 * (seed % 2)) for seed in range(1, 7)]
-    (record,), _ = sweep_records(results)
-    (verdict,) = record.verdicts()
-    assert (verdict.seeds, verdict.word) == (4, "better")
-    assert ("m", 1.0, 0) in record.missing
-
-
 @pytest.mark.parametrize("mode", ["max", "min"])
 def test_an_arm_of_fewer_seeds_is_drawn_at_its_paired_difference_and_time_ratio(result, mode):
     drift = (0.80, 0.81, 0.82, 0.77, 0.75)  # of the baseline, whose later runs were also slower
@@ -254,17 +245,6 @@ def test_runs_without_validation_or_training_time_are_reported_and_experiments_o
     markdown = write_sweep(results, tmp_path).markdown.read_text()
     assert "| – (2 seeds in common, at least 3 are needed) | 2 |" in markdown
     assert len(list((tmp_path / "figures").iterdir())) == 2
-
-
-def test_an_arm_whose_runs_have_all_failed_changes_no_verdict_of_the_others(record):
-    record.design = Design(looks=(3, 5))
-    before = record.verdicts()
-    record.candidates.append("failed")
-    record.missing = [("failed", 1.0, seed) for seed in range(5)]
-    after = [verdict for verdict in record.verdicts() if verdict.arm.candidate != "failed"]
-    assert [(verdict.seeds, verdict.look, verdict.difference) for verdict in after] == [
-        (verdict.seeds, verdict.look, verdict.difference) for verdict in before
-    ]
 
 
 def test_the_figure_of_times_is_of_those_that_can_be_compared(record):

@@ -14,7 +14,7 @@ from rich.console import Console
 from as_lightning.benchmark.compare.engine import run_comparison
 from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses
 from as_lightning.benchmark.compare.own_module import OwnCandidate, OwnModules
-from as_lightning.benchmark.compare.plan import ComparisonPlan, default_methods, default_settings
+from as_lightning.benchmark.compare.plan import ComparisonPlan, default_settings
 from as_lightning.benchmark.compare.search import Space, setting_range
 from as_lightning.benchmark.report.advice import advice
 from as_lightning.benchmark.report.findings import Findings, findings
@@ -149,7 +149,9 @@ def compare(
             raise ValueError(f"no candidate is called {first!r}: {nearest(first, candidates)}")
         candidates = {first: candidates[first]} | candidates
     else:
-        own_losses = OwnLosses([BASELINE, *default_methods()[BASELINE]] if methods is None else methods, losses)
+        own_losses = OwnLosses(
+            [BASELINE, *default_settings()["default_methods"][BASELINE]] if methods is None else methods, losses
+        )
         candidates = {type(factory).__name__: OwnCandidate(factory, datamodule)}
         first = BASELINE if baseline is None else baseline
     own = OwnModules(candidates, own_losses, replaces, monitor, mode, trainer, name)

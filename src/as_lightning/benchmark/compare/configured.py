@@ -43,7 +43,7 @@ from as_lightning.benchmark.run.settings import SettingError, checked_settings, 
 from as_lightning.benchmark.run.train import comparable_config, made_module, read_data, train
 from as_lightning.functional.argument_checks import check_count
 
-OF_COMPARISON = {*default_settings(), "hydra", "default_methods"}  # and of none of its runs
+OF_COMPARISON = {*default_settings(), "hydra"}  # and of none of its runs
 OWN_SETTINGS = ("_target_", "replaces", "monitor", "mode")
 PER_SEED = "per_seed"
 RATE_KEY = "optimizer.lr"
@@ -57,7 +57,7 @@ class ConfiguredComparison:
     def __init__(self, config: DictConfig, launcher: Launcher, loader: ConfigLoader, arguments: Sequence[str]) -> None:
         self.config, self.launcher, self.loader = config, launcher, loader
         self.directory = Path(config.hydra.sweep.dir)
-        of_plan = default_settings().keys() - {"search", "module", "losses", "candidates"}
+        of_plan = default_settings().keys() - {"search", "module", "losses", "candidates", "default_methods"}
         self.settings: dict[str, Any] = {name: plain(config.get(name)) for name in of_plan}
         self.split_seed: Any = None
         self.swept: dict[str, list[Any]] = {}  # knobs of methods, given as a sweep
@@ -354,7 +354,7 @@ def job_config(config: DictConfig, folder: Path) -> DictConfig:
 
 def run_job(config: DictConfig) -> Result:
     """Make a run of a comparison by its configuration."""
-    with one_job(config), quiet_training():
+    with one_job(config):
         result = train(config)
     shutil.rmtree(Path(config.output_dir) / "checkpoints", ignore_errors=True)
     return result
@@ -362,11 +362,11 @@ def run_job(config: DictConfig) -> Result:
 
 def launched_job(config: DictConfig) -> Result:
     """Make a run in a job of a launcher; modules of one's own are those of the process that has looked at them."""
-    if not config.module._target_:
-        return run_job(job_config(config, Path(config.output_dir)))
-    run = Run(**plain(config.comparison))
     folder = Path(config.output_dir)
     with quiet_training():
+        if not config.module._target_:
+            return run_job(job_config(config, folder))
+        run = Run(**plain(config.comparison))
         own: OwnModules = cloudpickle.loads((folder.parents[run.folder.count("/")] / MODULES_FILE).read_bytes())
         return own.make(run, folder)
 
