@@ -42,21 +42,6 @@ def test_a_result_of_another_format_or_without_its_score_is_refused_by_its_path_
         read_runs(tmp_path)
 
 
-@pytest.mark.parametrize("content", ["\x89PNG\r\n", "{", "[1]", "\xff"])
-def test_a_file_that_is_no_json_of_a_result_is_named(tmp_path, content):
-    for name, read in (("result.json", Result.read), ("runs.jsonl", lambda path: read_runs(path.parent))):
-        path = tmp_path / name
-        path.write_text(content, encoding="latin-1")
-        with pytest.raises(ValueError, match=f"{name}.* is not a result of as-lightning"):
-            read(path)
-        path.unlink()
-
-
-def test_a_result_is_read_as_it_was_written(result, tmp_path):
-    written = result("softmax", 0, 0.8, score_name="span_f1")
-    assert Result.read(written.write(tmp_path)) == written
-
-
 def test_runs_in_one_file_are_read_as_those_in_folders_of_their_own(result, tmp_path):
     runs = {f"runs/method={method},seed={seed}": result(method, seed, 0.8) for method in ("b", "a") for seed in (1, 0)}
     for path, run in runs.items():
