@@ -83,6 +83,7 @@ class OwnModules:
     changes: dict[str, dict[str, Any]] = field(default_factory=dict)  # of each candidate to the baseline
     notes: list[str] = field(default_factory=list)
     _about: dict[str, Any] = field(default_factory=dict)  # of the first candidate's module
+    _counts: Tensor | None = None  # of the training targets of each class, once a loss has asked for them
 
     def __post_init__(self) -> None:
         for name, candidate in self.candidates.items():
@@ -264,7 +265,7 @@ class OwnModules:
                 )
             self.target = None if finder.hidden else finder.source.target
             if (place := finder.source.target) is not None:
-                self.losses.counted = functools.cache(functools.partial(self._class_counts, place, finder.classes))
+                self.losses.counted = functools.partial(self._class_counts, place, finder.classes)
         missed = len(result.evaluations) < len(result.epoch_seconds)
         notes = {
             "Calibration was not measured, and predictions were not stored: the target of the training loss "
@@ -278,9 +279,11 @@ class OwnModules:
 
     def _class_counts(self, target: str | int, classes: int) -> Tensor:
         """How many training targets each class has, which some losses ask for."""
-        data = self._set_up(next(iter(self.candidates)), 0)
-        batches = tree_leaves(data.train_dataloader())
-        return class_counts_of((batch[target] for loader in batches for batch in loader), classes)
+        if self._counts is None:
+            data = self._set_up(next(iter(self.candidates)), 0)
+            batches = tree_leaves(data.train_dataloader())
+            self._counts = class_counts_of((batch[target] for loader in batches for batch in loader), classes)
+        return self._counts
 
     def _set_up(self, name: str, seed: int) -> pl.LightningDataModule:
         pl.seed_everything(seed, workers=True, verbose=False)
@@ -357,8 +360,8 @@ class OwnModules:
             return bytes(cloudpickle.dumps(self))
         except Exception as error:
             raise TypeError(
-                f"n_jobs needs modules, data, losses and trainer that can be pickled, for other processes: {error}; "
-                "let the functions make what cannot, or leave n_jobs out"
+                "n_jobs or a launcher needs modules, data, losses and trainer that can be pickled, for other "
+                f"processes: {error}; let the functions make what cannot, or leave n_jobs out"
             ) from None
 
     def make(self, run: Run, place: Path) -> Result:
