@@ -125,9 +125,13 @@ class OwnModules:
         """What is compared: the losses, or the candidates."""
         return list(self.candidates if self.losses is None else self.losses.names)
 
+    def label(self, name: str) -> str:
+        """The candidate of a name: losses are of one module."""
+        return name if self.losses is None else next(iter(self.candidates))
+
     def candidate(self, name: str) -> OwnCandidate:
         """What makes module and data of a name."""
-        return self.candidates[name] if self.losses is None else next(iter(self.candidates.values()))
+        return self.candidates[self.label(name)]
 
     # --- the first look
 
@@ -138,7 +142,7 @@ class OwnModules:
             self.pickled()
         spaces: dict[str, Space] = {}
         for name in self.names:
-            rates = self.rates.get(name if self.losses is None else next(iter(self.candidates)))
+            rates = self.rates.get(self.label(name))
             own = self.candidate(name).search if self.losses is None else self.losses.knobs[name]
             spaces[name] = {**({} if rates is None else {RATE: rates}), **own}
         if plan.baseline != BASELINE or self.losses is None:  # neutral is where a loss is softmax
@@ -366,7 +370,7 @@ class OwnModules:
 
     def make(self, run: Run, place: Path) -> Result:
         """Make one run in its folder; one that is there with the same settings and inputs is read instead."""
-        inputs = self.inputs[run.candidate if self.losses is None else next(iter(self.candidates))]
+        inputs = self.inputs[self.label(run.candidate)]
         config = {
             **run.about(self.trainer["max_epochs"]),
             "seed": run.seed,
