@@ -18,6 +18,8 @@ pytestmark = pytest.mark.slow
 DIGITS = ("-m", "experiment=digits", "trainer.max_epochs=1")
 DDP = ("trainer=ddp", "trainer.accelerator=cpu")
 REPORT = "multirun/digits/report"
+OWN = ("module._target_=harness.own_modules.WithCriterion", "module.replaces=criterion")
+OWN += ("data._target_=harness.own_modules.Points",)
 QUIET = "trainer.enable_progress_bar=false"
 
 
@@ -112,9 +114,13 @@ def test_a_sweep_of_runs_in_two_processes_runs_each_job_once_in_its_own_folder(t
     assert [path.name for path in tmp_path.iterdir()] == ["multirun"]
 
 
-def test_a_comparison_whose_runs_go_side_by_side_has_the_scores_of_one_whose_runs_take_turns(tmp_path):
+@pytest.mark.parametrize("own", [False, True], ids=["digits", "a module of one's own"])
+def test_a_comparison_whose_runs_go_side_by_side_has_the_scores_of_one_whose_runs_take_turns(
+    tmp_path, monkeypatch, own
+):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
     plan = ("methods=softmax,as_softmax", "trials=1", "tuning_seeds=1", "seeds=1", "budgets=1")
-    short = ("experiment=digits", "trainer.max_epochs=1", "trainer.limit_train_batches=5")
+    short = ("trainer.max_epochs=1", "trainer.limit_train_batches=5", *(OWN if own else ("experiment=digits",)))
     run_here("as-lightning-compare", tmp_path, *short, *plan, "hydra.sweep.dir=turns")
     side_by_side = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "hydra.sweep.dir=sides")
     in_an_interpreter("compare", tmp_path, *short, *plan, *side_by_side)

@@ -30,6 +30,7 @@ OF_OWN = [
     "module.replaces=criterion",
     "data._target_=harness.own_modules.Points",
 ]
+OF_NONE = "module.replaces=null"
 SPLITS = ["data=text_file", *(f"data.{part}path=x.csv" for part in ("", "validation_", "test_"))]
 STOPPED = "stopped; the same command again goes on from here"
 REPORT = ("report.md", "report.html", "report.csv")
@@ -295,6 +296,8 @@ def test_what_a_candidate_names_as_its_range_is_tuned(compare, tmp_path):
         (["candidates={wide: model.width=9}"], "candidates.wide must be a list of overrides, as ["),
         (["candidates={a: [optimizer=sgd], b: [optimizer=sgd]}"], "a and b are the same run: leave one out, or change"),
         (["candidates={less: [data.split_seed=7]}"], "less has other validation or test examples"),
+        ([*OF_OWN, OF_NONE, "candidates={less: [+data.rows=150]}"], "less has other validation or test examples than"),
+        ([*OF_OWN, "candidates={a: {overrides: [], search: {module.hiden: [1, 2]}}}"], "module.hiden: With"),
         (["candidates={wide: [model.width=256"], "in quotes, got candidates={wide: [model.width=256"),
         (["n_jobs=0"], "n_jobs must be an integer of at least 1, got 0"),
         ([*OF_OWN, "data._target_=harness.own_modules.Pints"], "data._target_=harness.own_modules.Pints: "),

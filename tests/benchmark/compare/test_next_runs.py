@@ -336,21 +336,10 @@ def test_by_default_seeds_are_added_look_by_look_and_the_baseline_alone_has_a_sm
     assert plan("softmax", "as_softmax", baseline="as_softmax").candidates == ("as_softmax", "softmax")
 
 
-@pytest.mark.parametrize(
-    ("settings", "looks"),
-    [
-        ({"max_seeds": 5}, (5,)),
-        ({"max_seeds": 8}, (5, 6, 7, 8)),
-        ({"max_seeds": 20}, tuple(range(5, 21))),
-        ({"seeds": 4}, (4,)),
-        ({"seeds": [7, 3]}, (2,)),
-    ],
-)
-def test_looks_end_at_the_most_seeds_and_given_seeds_are_one_look(settings, looks):
-    assert plan(**settings).design.looks == looks
-
-
-def test_given_budgets_are_for_all_and_those_of_the_same_epochs_are_one():
+def test_looks_end_at_the_most_seeds_given_seeds_are_one_and_budgets_of_the_same_epochs_are_one():
+    for most, looks in ((5, (5,)), (8, (5, 6, 7, 8)), (20, tuple(range(5, 21)))):
+        assert plan(max_seeds=most).design.looks == looks
+    assert (plan(seeds=4).design.looks, plan(seeds=[7, 3]).design.looks) == ((4,), (2,))
     given = plan(budgets=[0.25, 0.5, 1], epochs=2)
     assert given.budgets_of("as_softmax") == given.budgets_of("softmax") == (0.5, 1.0)
     assert plan(epochs=1).budgets_of("softmax") == (1.0,)

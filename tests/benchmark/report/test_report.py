@@ -168,8 +168,11 @@ def test_the_command_merges_folders_and_prints_the_table(results, report, tmp_pa
 
 def test_a_hostile_name_writes_no_file_elsewhere_and_no_html(record, tmp_path, capsys):
     folder = tmp_path / "deep" / "report"
+    (folder / "figures").mkdir(parents=True)
+    (folder / "figures" / "mine.svg").write_text("precious")
     record.name = f"../../escaped/{HOSTILE}"
     paths = write_report([record], folder)
+    assert (folder / "figures" / "mine.svg").read_text() == "precious"
     files = {path.relative_to(tmp_path).parts[:2] for path in tmp_path.rglob("*") if path.is_file()}
     assert files == {("deep", "report")}
     html, markdown = paths.html.read_text(), paths.markdown.read_text()
@@ -216,15 +219,6 @@ def test_an_experiment_is_reported_by_its_score_and_its_baseline(result, tmp_pat
     assert "Differences are to multilabel_softmax, 4 epochs" in text
 
 
-def test_seeds_that_one_side_lacks_leave_those_of_both_their_verdict(result):
-    results = [result("softmax", seed, 0.8 + 0.01 * seed) for seed in range(5)]
-    results += [result("m", seed, 0.85 + 0.01 * seed + 0.001 * (seed % 2)) for seed in range(1, 7)]
-    (record,), _ = sweep_records(results)
-    (verdict,) = record.verdicts()
-    assert (verdict.seeds, verdict.word) == (4, "better")
-    assert ("m", 1.0, 0) in record.missing
-
-
 @pytest.mark.parametrize("mode", ["max", "min"])
 def test_an_arm_of_fewer_seeds_is_drawn_at_its_paired_difference_and_time_ratio(result, mode):
     drift = (0.80, 0.81, 0.82, 0.77, 0.75)  # of the baseline, whose later runs were also slower
@@ -254,17 +248,6 @@ def test_runs_without_validation_or_training_time_are_reported_and_experiments_o
     markdown = write_sweep(results, tmp_path).markdown.read_text()
     assert "| – (2 seeds in common, at least 3 are needed) | 2 |" in markdown
     assert len(list((tmp_path / "figures").iterdir())) == 2
-
-
-def test_an_arm_whose_runs_have_all_failed_changes_no_verdict_of_the_others(record):
-    record.design = Design(looks=(3, 5))
-    before = record.verdicts()
-    record.candidates.append("failed")
-    record.missing = [("failed", 1.0, seed) for seed in range(5)]
-    after = [verdict for verdict in record.verdicts() if verdict.arm.candidate != "failed"]
-    assert [(verdict.seeds, verdict.look, verdict.difference) for verdict in after] == [
-        (verdict.seeds, verdict.look, verdict.difference) for verdict in before
-    ]
 
 
 def test_the_figure_of_times_is_of_those_that_can_be_compared(record):
@@ -342,14 +325,6 @@ def test_an_output_that_cannot_be_written_ends_with_a_message_and_the_old_report
     assert {path: path.read_bytes() for path in (tmp_path / "run" / "report").rglob("*.*")} == files
 
 
-def test_files_beside_the_report_that_it_has_not_written_stay(record, tmp_path):
-    mine = tmp_path / "figures" / "mine.svg"
-    mine.parent.mkdir()
-    mine.write_text("precious")
-    write_report([record], tmp_path)
-    assert mine.read_text() == "precious"
-
-
 def test_runs_without_predictions_leave_the_others_to_be_compared(record):
     predictions = {}
     for arm in (Arm("softmax"), Arm(HOSTILE)):
@@ -380,7 +355,7 @@ def test_a_metric_in_percent_has_the_verdicts_of_the_same_metric_as_a_share(reco
     assert f"in points ({points}; more is better)" in page
     assert scaled(record, other=scale).mixed_units == ""
     assert re.search(
-        r"softmax has scores of 0\..*shares and percents", scaled(record, other=100.0, softmax=1.0).mixed_units
+        r"softmax has scores up to 0\..*shares and percents", scaled(record, other=100.0, softmax=1.0).mixed_units
     )
 
 

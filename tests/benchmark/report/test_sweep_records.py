@@ -24,6 +24,7 @@ def tables(results) -> dict[str, list[str]]:
     return {record.name: sorted(record.candidates) for record in sweep_records(results)[0]}
 
 
+READ = ("data", "model", "ckpt_path", "python")
 SWEPT = "as-lightning -m experiment=a,b method=softmax,m seed=0,1 method.delta=1 +data.x=3"
 
 
@@ -43,25 +44,23 @@ def test_a_sweep_says_that_nothing_is_tuned_and_by_which_command_it_would_be(res
 
 
 @pytest.mark.parametrize(
-    ("change", "name", "value"), [({"epochs": 1}, "trainer.max_epochs", 4), ({"noise": 0.4}, "data.label_noise", 0.0)]
+    ("name", "odd", "others"),
+    [
+        ("trainer.max_epochs=1", {"config": config(1, epochs=1)}, "trainer.max_epochs=4"),
+        ("data.label_noise=0.4", {"config": config(1, noise=0.4)}, "data.label_noise=0.0"),
+        *((f"inputs.{read}=ff00", {"inputs": {read: "ff00"}}, f"inputs.{read}=12ab") for read in READ),
+    ],
 )
-def test_runs_that_differ_in_budget_or_data_are_never_in_one_table(result, change, name, value):
-    runs = [result("softmax", seed, 0.5, config=config(seed, **change)) for seed in range(3)]
-    runs += [result("as_softmax", seed, 0.8, config=config(seed)) for seed in range(3)]
-    (changed,) = change.values()
-    assert tables(runs) == {f"set ({name}={changed})": ["softmax"], f"set ({name}={value})": ["as_softmax"]}
-    (note,) = sweep_records(runs)[1]
-    assert f"differ in {name} (" in note
-
-
-@pytest.mark.parametrize("read", ["data", "model", "ckpt_path", "python"])
-def test_runs_that_have_read_other_data_encoders_or_checkpoints_or_had_another_python_are_never_in_one_table(
-    result, read
+def test_runs_that_differ_in_budget_or_data_or_have_read_something_else_are_never_in_one_table(
+    result, name, odd, others
 ):
-    runs = [result(method, 0, 0.8, config=config(), inputs={read: "12ab"}) for method in ("softmax", "m")]
-    runs += [result("softmax", 1, 0.8, config=config(1), inputs={read: "ff00"})]
-    assert tables(runs) == {f"set (inputs.{read}=12ab)": ["m", "softmax"], f"set (inputs.{read}=ff00)": ["softmax"]}
-    assert "What they have read has changed between them." in sweep_records(runs)[1][0]
+    inputs = dict.fromkeys(odd.get("inputs", ()), "12ab")
+    runs = [result(method, 0, 0.8, config=config(), inputs=inputs) for method in ("softmax", "m")]
+    runs += [result("softmax", 1, 0.8, **{"config": config(1), "inputs": inputs, **odd})]
+    assert tables(runs) == {f"set ({others})": ["m", "softmax"], f"set ({name})": ["softmax"]}
+    (note,) = sweep_records(runs)[1]
+    assert f"differ in {name.partition('=')[0]} (" in note
+    assert ("What they have read has changed between them." in note) == ("inputs" in odd)
 
 
 TWO_RATES = {"set (optimizer.lr=0.1)": ["m", "softmax"], "set (optimizer.lr=0.3)": ["m"]}

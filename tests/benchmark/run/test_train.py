@@ -196,6 +196,8 @@ def test_the_tab_has_method_margin_rate_budget_and_score_of_a_run_and_its_summar
     assert shown == {"method": "as_speed", "delta": 0.1, "lr": 0.01, "seed": 0.0, "budget": 0.25}
     (score,) = accumulator.Scalars("hparams/test_accuracy")
     assert score.value == pytest.approx(result.metrics["accuracy"])
+    ratios = {f"masking/{of}_ratio{when}" for of in ("sample", "class") for when in ("", "_epoch")}
+    assert {*accumulator.scalars.Keys()} >= ratios | {"masking/delta", "accumulation/steps", "masking/samples_seen"}
     masked = accumulator.Scalars("masking/sample_ratio")
     assert (masked[0].step, masked[-1].step) == (0, result.optimizer_steps - 1)
     lines = dict(summary(result, folder))

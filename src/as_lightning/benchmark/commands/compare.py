@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 import yaml
 from omegaconf import DictConfig
@@ -16,10 +15,9 @@ from as_lightning.benchmark.run.settings import SettingError, override_value
 def run_job(config: DictConfig) -> None:
     """One run of a comparison, in a job of a launcher."""
     # here, so that a misspelt setting and the shell's completion need not wait for torch
-    from as_lightning.benchmark.compare.configured import job_config
-    from as_lightning.benchmark.compare.configured import run_job as make
+    from as_lightning.benchmark.compare.configured import launched_job
 
-    make(job_config(config, Path(config.output_dir)))
+    launched_job(config)
 
 
 def as_hydra_reads(word: str) -> str:

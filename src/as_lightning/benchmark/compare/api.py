@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -11,10 +11,10 @@ from typing import Any, Literal
 import lightning.pytorch as pl
 from rich.console import Console
 
-from as_lightning.benchmark.compare.engine import Subject, execution, run_comparison
+from as_lightning.benchmark.compare.engine import run_comparison
 from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses
 from as_lightning.benchmark.compare.own_module import OwnCandidate, OwnModules
-from as_lightning.benchmark.compare.plan import ComparisonPlan, default_methods, default_settings
+from as_lightning.benchmark.compare.plan import ComparisonPlan, default_settings
 from as_lightning.benchmark.compare.search import Space, setting_range
 from as_lightning.benchmark.report.advice import advice
 from as_lightning.benchmark.report.findings import Findings, findings
@@ -149,7 +149,9 @@ def compare(
             raise ValueError(f"no candidate is called {first!r}: {nearest(first, candidates)}")
         candidates = {first: candidates[first]} | candidates
     else:
-        own_losses = OwnLosses([BASELINE, *default_methods()[BASELINE]] if methods is None else methods, losses)
+        own_losses = OwnLosses(
+            [BASELINE, *default_settings()["default_methods"][BASELINE]] if methods is None else methods, losses
+        )
         candidates = {type(factory).__name__: OwnCandidate(factory, datamodule)}
         first = BASELINE if baseline is None else baseline
     own = OwnModules(candidates, own_losses, replaces, monitor, mode, trainer, name)
@@ -158,27 +160,11 @@ def compare(
     plan = ComparisonPlan(own.names, first, own.trainer.get("max_epochs"), **asked)
     with TemporaryDirectory() as temporary, quiet_training():
         directory = Path(folder or temporary)
-        subject = looked_at(own, plan, default_settings()["search"]["lr_factor"], directory, jobs)
+        subject = own.subject(plan, default_settings()["search"]["lr_factor"], directory, jobs)
         record = run_comparison(subject, directory, Console(quiet=not progress))
         if folder is not None:
             write_report([record], directory / "report")
     return ComparisonReport(record)
-
-
-def looked_at(
-    own: OwnModules, plan: ComparisonPlan, lr_factor: float | None, directory: Path, n_jobs: int = 1
-) -> Subject:
-    """Modules of one's own as the subject of a comparison, whose runs will lie below ``directory``."""
-    spaces, identity = own.look(lr_factor)
-    if n_jobs > 1:
-        own.check_pickled()
-    if plan.baseline != BASELINE or own.losses is None:  # neutral is where a loss is softmax
-        spaces = {name: {key: replace(d, neutral=None) for key, d in space.items()} for name, space in spaces.items()}
-    facts: dict[str, Any] = {"name": own.name, "score": own.monitor, "mode": own.mode, "notes": own.notes}
-    facts |= {"split": "validation" if own.test_metric is None else "test"}
-    facts |= {"changes": own.changes} if own.losses is None else {}
-    execute = execution(lambda run: own.make(run, directory / run.folder), n_jobs)
-    return Subject(plan.of(spaces, **facts), execute, identity)
 
 
 def _candidate(name: str, made: Any, datamodule: Data | None) -> OwnCandidate:

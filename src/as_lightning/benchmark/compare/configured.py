@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -23,7 +24,6 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from as_lightning.benchmark.compare.api import looked_at
 from as_lightning.benchmark.compare.engine import Execute, Subject, execution, run_comparison
 from as_lightning.benchmark.compare.next_runs import Outcome
 from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses, knobs, plain
@@ -43,10 +43,11 @@ from as_lightning.benchmark.run.settings import SettingError, checked_settings, 
 from as_lightning.benchmark.run.train import comparable_config, made_module, read_data, train
 from as_lightning.functional.argument_checks import check_count
 
-OF_COMPARISON = {*default_settings(), "hydra", "default_methods"}  # and of none of its runs
+OF_COMPARISON = {*default_settings(), "hydra"}  # and of none of its runs
 OWN_SETTINGS = ("_target_", "replaces", "monitor", "mode")
 PER_SEED = "per_seed"
 RATE_KEY = "optimizer.lr"
+MODULES_FILE = "modules.pkl"  # modules of one's own, for the jobs of a launcher
 CANDIDATE_BASELINE = "baseline"  # the configuration as it is, where candidates are given and no baseline among them
 
 
@@ -56,7 +57,7 @@ class ConfiguredComparison:
     def __init__(self, config: DictConfig, launcher: Launcher, loader: ConfigLoader, arguments: Sequence[str]) -> None:
         self.config, self.launcher, self.loader = config, launcher, loader
         self.directory = Path(config.hydra.sweep.dir)
-        of_plan = default_settings().keys() - {"search", "module", "losses", "candidates"}
+        of_plan = default_settings().keys() - {"search", "module", "losses", "candidates", "default_methods"}
         self.settings: dict[str, Any] = {name: plain(config.get(name)) for name in of_plan}
         self.split_seed: Any = None
         self.swept: dict[str, list[Any]] = {}  # knobs of methods, given as a sweep
@@ -93,25 +94,17 @@ class ConfiguredComparison:
         common = str(self.sample.method.baseline)
         if methods is None and not given:
             methods = [common, *plain(self.config.default_methods)[common]]
-        self.candidates: dict[str, tuple[list[str], dict[str, Any]]] = {}
+        self.candidates: dict[str, tuple[list[str], Mapping[str, Any]]] = {}
         for name in methods or []:
             if name in self.candidates:
                 raise SettingError(f"methods must be a list of at least one name, each given once, got {methods!r}")
             self.candidates[name] = [f"method={name}"], {}
         fixed = [] if "method" in self.overrides else [f"method={common}"]
-        for name, described in given.items():
-            overrides, search = (
-                (described.get("overrides", []), described.get("search", {}))
-                if isinstance(described, Mapping)
-                else (described, {})
-            )
-            if isinstance(overrides, str) or not isinstance(overrides, Sequence):
-                expected = "a list of overrides, as [model.width=256]"
-                raise SettingError(f"candidates.{name} must be {expected}, got {described}")
+        for name, (overrides, search) in _described(given).items():
             if name in self.candidates:
                 raise SettingError(f"the candidate {name} is named twice: give each a name of its own")
             own = [] if any(word.startswith("method=") for word in overrides) else fixed
-            self.candidates[str(name)] = [*own, *map(str, overrides)], search or {}
+            self.candidates[name] = [*own, *overrides], search
         if baseline is None and given and common not in self.candidates:
             self.candidates = {CANDIDATE_BASELINE: (fixed, {})} | self.candidates
         chosen = baseline or (CANDIDATE_BASELINE if CANDIDATE_BASELINE in self.candidates else common)
@@ -149,13 +142,49 @@ class ConfiguredComparison:
             raise SettingError("data of your own get one data.split_seed, not per_seed: give a number or none")
         if given and (methods or self.sample.losses):
             raise SettingError("candidates of your own module are compared as they are: leave methods and losses out")
-        self.candidates = {name: (list(overrides), {}) for name, overrides in given.items()}
+        config, keys = self.sample, {".".join(key.split(".")[:2]) for key in self.overrides}
+        name = str(config.name)
+        if name == config.data.name:
+            name = str(config.module._target_).rpartition(".")[2]
+        losses = None
         if given:
-            self.candidates = {CANDIDATE_BASELINE: ([], {})} | self.candidates
-        default = [BASELINE, *plain(self.config.default_methods)[BASELINE]]
-        composed = {name: self._compose(*overrides) for name, (overrides, _) in self.candidates.items()}
-        self.own = configured_modules(self.sample, composed, methods or default, self.overrides)
+            described = _described({CANDIDATE_BASELINE: []} | dict(given))
+            made = {label: self._own_candidate(keys, *of_one) for label, of_one in described.items()}
+        else:
+            default = [BASELINE, *plain(self.config.default_methods)[BASELINE]]
+            fixed = {key: value for key, value in plain(config.method).items() if f"method.{key}" in keys}
+            own = {str(key): _own_loss(node) for key, node in plain(config.losses).items()}
+            losses = OwnLosses(methods or default, own, fixed)
+            made = {name: self._own_candidate(keys, [], {})}
+        scored, trainer = config.module, plain(config.trainer)
+        trainer.pop("_target_")
+        self.own = OwnModules(made, losses, scored.replaces, scored.monitor, scored.mode, trainer, name)
         return self.own.names, baseline or (CANDIDATE_BASELINE if given else BASELINE)
+
+    def _own_candidate(
+        self, keys: Collection[str], overrides: Sequence[str], search: Mapping[str, Any]
+    ) -> OwnCandidate:
+        """What makes module and data. Their arguments are what the command or the candidate sets:
+        ``+module.hidden=64``, ``+data.root=files``; what the project's own data have is not passed on.
+        """
+        config = self._compose(*overrides)
+        for group in ("module", "data"):
+            try:
+                get_object(config[group]._target_)
+            except Exception as error:  # Hydra raises what the import raises
+                raise SettingError(f"{group}._target_={config[group]._target_}: {error}") from None
+        target = get_object(config.module._target_)
+        arguments = {key: value for key, value in plain(config.module).items() if key not in OWN_SETTINGS}
+        ranges = {key.removeprefix("module."): setting_range(of_key) for key, of_key in search.items()}
+        accepted = inspect.signature(target).parameters
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values()):
+            for key in {**arguments, **ranges}.keys() - accepted.keys():
+                near = nearest(key, accepted.keys())
+                raise SettingError(f"module.{key}: {target.__name__} has no such argument; {near}")
+        keys = {*keys, *(word.lstrip("+").partition("=")[0] for word in overrides)}
+        set_data = {key: value for key, value in plain(config.data).items() if f"data.{key}" in keys}
+        data = functools.partial(instantiate, {"_target_": config.data._target_, **set_data})
+        return OwnCandidate(functools.partial(target, **arguments), data, ranges)
 
     def _sort(self, override: Override) -> None:
         """An override is a setting of the comparison, a knob to search, or a setting of every run."""
@@ -190,8 +219,12 @@ class ConfiguredComparison:
     def look(self, console: Console) -> Subject:
         """Look at what is compared, and refuse what would end every run; says what the configured data are."""
         if self.own is not None:
-            subject = looked_at(self.own, self.plan, self.sample.search.lr_factor, self.directory, self.n_jobs)
-            return subject if self._in_this_process else subject._replace(execute=self._launched)
+            subject = self.own.subject(self.plan, self.sample.search.lr_factor, self.directory, self.n_jobs)
+            if self._in_this_process:
+                return subject
+            self.directory.mkdir(parents=True, exist_ok=True)
+            (self.directory / MODULES_FILE).write_bytes(self.own.pickled())
+            return subject._replace(execute=self._launched)
         try:
             with collected_messages() as messages:
                 data = read_data(self.sample)
@@ -272,17 +305,15 @@ class ConfiguredComparison:
 
     def overrides_of(self, run: Run) -> list[str]:
         """The overrides of the job that makes a run."""
-        about = run.about(self.plan.full_epochs)
-        own = self.candidates[run.candidate][0] if run.candidate in self.candidates else [f"method={BASELINE}"]
         if self.own is not None:
-            found = {"test_metric": self.own.test_metric, "target": self.own.target, "inputs": self.own.inputs}
-            about |= {"trial": run.trial, "found": found | {"given": sorted(self.overrides)}}
+            return [*self.overrides.values(), f"+comparison={override_value(vars(run))}"]
+        about = run.about(self.plan.full_epochs)
         return [
             *self.overrides.values(),
-            *own,
-            *knob_overrides(run.settings if self.own is None else {}),
+            *self.candidates[run.candidate][0],
+            *knob_overrides(run.settings),
             *([f"++data.split_seed={run.seed}"] if self.split_seed == PER_SEED else []),
-            f"trainer.max_epochs={self.plan.full_epochs if self.own is not None else about['epochs']}",
+            f"trainer.max_epochs={about['epochs']}",
             f"test={str(run.phase == 'final').lower()}",
             f"seed={run.seed}",
             f"+comparison={override_value(about)}",
@@ -315,8 +346,7 @@ def identity_of(config: DictConfig) -> RunIdentity:
 
 def job_config(config: DictConfig, folder: Path) -> DictConfig:
     """The configuration of a run's job: that of ``as-lightning``, its folder, and what run of the comparison it is."""
-    of_others = OF_COMPARISON - {"module", "losses"} if config.module._target_ else OF_COMPARISON
-    config = OmegaConf.masked_copy(config, [str(key) for key in config if key not in of_others])
+    config = OmegaConf.masked_copy(config, [str(key) for key in config if key not in OF_COMPARISON])
     with open_dict(config):
         config.output_dir = str(folder)
     return config
@@ -324,26 +354,21 @@ def job_config(config: DictConfig, folder: Path) -> DictConfig:
 
 def run_job(config: DictConfig) -> Result:
     """Make a run of a comparison by its configuration."""
-    if "module" in config:
-        return _own_run(config)
-    with one_job(config), quiet_training():
+    with one_job(config):
         result = train(config)
     shutil.rmtree(Path(config.output_dir) / "checkpoints", ignore_errors=True)
     return result
 
 
-def _own_run(config: DictConfig) -> Result:
-    """Make a run of modules of one's own in a process that has not looked at them: what a look has found is given."""
-    about: dict[str, Any] = plain(config.comparison)
-    found, name = about["found"], about["candidate"]
-    composed = {} if name in {BASELINE, *config.losses} or name in names("method") else {name: config}
-    own = configured_modules(config, composed, [] if name in config.losses else [name], found["given"])
-    own.test_metric, own.target = found["test_metric"], found["target"]
-    first = next(iter(found["inputs"].values()))
-    own.inputs = {name: found["inputs"].get(name, first) for name in own.candidates}
-    run = Run(about["phase"], name, about["settings"], about["budget"], config.seed, about["trial"])
+def launched_job(config: DictConfig) -> Result:
+    """Make a run in a job of a launcher; modules of one's own are those of the process that has looked at them."""
+    folder = Path(config.output_dir)
     with quiet_training():
-        return own.make(run, Path(config.output_dir))
+        if not config.module._target_:
+            return run_job(job_config(config, folder))
+        run = Run(**plain(config.comparison))
+        own: OwnModules = cloudpickle.loads((folder.parents[run.folder.count("/")] / MODULES_FILE).read_bytes())
+        return own.make(run, folder)
 
 
 def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, arguments: Sequence[str]) -> ComparisonRecord:
@@ -362,48 +387,17 @@ def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, argument
     return record
 
 
-def configured_modules(
-    config: DictConfig, candidates: Mapping[str, DictConfig], methods: Sequence[str], given: Collection[str]
-) -> OwnModules:
-    """The modules and data that ``config.module`` and ``config.data`` name, or those of each candidate's configuration.
-
-    ``given`` has the keys that the command sets.
-    """
-    name = str(config.name)
-    if name == config.data.name:
-        name = str(config.module._target_).rpartition(".")[2]
-    scored, trainer = config.module, plain(config.trainer)
-    trainer.pop("_target_")
-    losses = None
-    if not candidates:
-        keys = {".".join(key.split(".")[:2]) for key in given}
-        fixed = {key: value for key, value in plain(config.method).items() if f"method.{key}" in keys}
-        own = {str(key): _own_loss(node) for key, node in plain(config.losses).items()}
-        losses = OwnLosses(methods, own, fixed)
-    made = {label: _own_candidate(each, given) for label, each in (candidates or {name: config}).items()}
-    return OwnModules(made, losses, scored.replaces, scored.monitor, scored.mode, trainer, name)
-
-
-def _own_candidate(config: DictConfig, given: Collection[str]) -> OwnCandidate:
-    """What ``config`` makes of module and data. Their arguments are what the command or the candidate sets:
-    ``+module.hidden=64``, ``+data.root=files``; what ``config.data`` holds of the project's own data is not passed on.
-    """
-    for group in ("module", "data"):
-        try:
-            get_object(config[group]._target_)
-        except Exception as error:  # Hydra raises what the import raises
-            raise SettingError(f"{group}._target_={config[group]._target_}: {error}") from None
-    target = get_object(config.module._target_)
-    arguments = {key: value for key, value in plain(config.module).items() if key not in OWN_SETTINGS}
-    accepted = inspect.signature(target).parameters
-    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values()):
-        for key in arguments.keys() - accepted.keys():
-            near = nearest(key, accepted.keys())
-            raise SettingError(f"module.{key}: {target.__name__} has no such argument; {near}")
-    keys = {".".join(key.split(".")[:2]) for key in given}
-    set_data = {key: value for key, value in plain(config.data).items() if f"data.{key}" in keys}
-    data = functools.partial(instantiate, {"_target_": config.data._target_, **set_data})
-    return OwnCandidate(functools.partial(target, **arguments), data)
+def _described(candidates: Mapping[str, Any]) -> dict[str, tuple[list[str], Mapping[str, Any]]]:
+    """Of each candidate that is given its overrides, and the ranges of its own."""
+    found = {}
+    for name, described in candidates.items():
+        whole = described if isinstance(described, Mapping) else {"overrides": described}
+        overrides = whole.get("overrides", [])
+        if isinstance(overrides, str) or not isinstance(overrides, Sequence):
+            expected = "a list of overrides, as [model.width=256]"
+            raise SettingError(f"candidates.{name} must be {expected}, got {described}")
+        found[str(name)] = [*map(str, overrides)], whole.get("search") or {}
+    return found
 
 
 def _own_loss(node: Mapping[str, Any]) -> Any:

@@ -104,26 +104,22 @@ def execution(make: Callable[[Run], Result], n_jobs: int = 1) -> Execute:
     """
 
     def execute(runs: Sequence[Run]) -> Iterator[tuple[Run, Outcome]]:
-        if n_jobs == 1:
-            return (_attempt(make, run) for run in runs)
         session = os.environ.get(SESSION, "")
+        if n_jobs == 1:
+            return (_attempt(make, run, session) for run in runs)
         processes = Parallel(n_jobs=n_jobs, return_as="generator_unordered", pre_dispatch=n_jobs)
-        return processes(delayed(_attempt_elsewhere)(make, run, session) for run in runs)
+        return processes(delayed(_attempt)(make, run, session) for run in runs)
 
     return execute
 
 
-def _attempt(make: Callable[[Run], Result], run: Run) -> tuple[Run, Outcome]:
+def _attempt(make: Callable[[Run], Result], run: Run, session: str) -> tuple[Run, Outcome]:
+    os.environ[SESSION] = session  # which another process does not have
     try:
-        return run, make(run)
+        with quiet_training():
+            return run, make(run)
     except Exception as error:
         return run, f"{run}: {type(error).__name__}: {error}"
-
-
-def _attempt_elsewhere(make: Callable[[Run], Result], run: Run, session: str) -> tuple[Run, Outcome]:
-    os.environ[SESSION] = session
-    with quiet_training():
-        return _attempt(make, run)
 
 
 class Bar(Progress):

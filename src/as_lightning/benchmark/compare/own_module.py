@@ -11,7 +11,7 @@ import inspect
 import re
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -25,9 +25,10 @@ from lightning.pytorch.utilities.parsing import lightning_getattr, lightning_has
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from as_lightning.benchmark.compare.engine import Subject, execution
 from as_lightning.benchmark.compare.next_runs import best_validation
 from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses, TargetFinder
-from as_lightning.benchmark.compare.plan import Run, epochs_of
+from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, epochs_of
 from as_lightning.benchmark.compare.search import RATE, Range, Space, learning_rates
 from as_lightning.benchmark.run.fingerprint import Fingerprint, digest, of_split
 from as_lightning.benchmark.run.identity import RunIdentity
@@ -82,6 +83,7 @@ class OwnModules:
     changes: dict[str, dict[str, Any]] = field(default_factory=dict)  # of each candidate to the baseline
     notes: list[str] = field(default_factory=list)
     _about: dict[str, Any] = field(default_factory=dict)  # of the first candidate's module
+    _counts: Tensor | None = None  # of the training targets of each class, once a loss has asked for them
 
     def __post_init__(self) -> None:
         for name, candidate in self.candidates.items():
@@ -123,17 +125,39 @@ class OwnModules:
         """What is compared: the losses, or the candidates."""
         return list(self.candidates if self.losses is None else self.losses.names)
 
+    def label(self, name: str) -> str:
+        """The candidate of a name: losses are of one module."""
+        return name if self.losses is None else next(iter(self.candidates))
+
     def candidate(self, name: str) -> OwnCandidate:
         """What makes module and data of a name."""
-        return self.candidates[name] if self.losses is None else next(iter(self.candidates.values()))
+        return self.candidates[self.label(name)]
 
     # --- the first look
 
-    def look(self, lr_factor: float | None) -> tuple[dict[str, Space], RunIdentity]:
+    def subject(self, plan: ComparisonPlan, lr_factor: float | None, directory: Path, n_jobs: int = 1) -> Subject:
+        """The subject of a comparison whose runs will lie below ``directory``, after a `look`."""
+        data = self.look(lr_factor)
+        if n_jobs > 1:
+            self.pickled()
+        spaces: dict[str, Space] = {}
+        for name in self.names:
+            rates = self.rates.get(self.label(name))
+            own = self.candidate(name).search if self.losses is None else self.losses.knobs[name]
+            spaces[name] = {**({} if rates is None else {RATE: rates}), **own}
+        if plan.baseline != BASELINE or self.losses is None:  # neutral is where a loss is softmax
+            spaces = {name: {key: replace(d, neutral=None) for key, d in of.items()} for name, of in spaces.items()}
+        facts: dict[str, Any] = {"name": self.name, "score": self.monitor, "mode": self.mode, "notes": self.notes}
+        facts |= {"split": "validation" if self.test_metric is None else "test"}
+        facts |= {"changes": self.changes} if self.losses is None else {}
+        execute = execution(lambda run: self.make(run, directory / run.folder), n_jobs)
+        return Subject(plan.of(spaces, **facts), execute, RunIdentity.of({}, {"data": data}))
+
+    def look(self, lr_factor: float | None) -> str:
         """Train a batch of each, and raise for all that would fail the comparison, or spoil it silently.
 
-        The first learning rates are a factor to each side of the module's, which without one is not tuned. Returns what
-        is tuned of each name, and what all runs share.
+        The first learning rates are a factor to each side of the module's, which without one is not tuned. Returns a
+        digest of the validation and test examples.
         """
         examples = {name: self._look_at_parts(name, lr_factor) for name in self.candidates}
         (first, *others) = self.candidates
@@ -150,13 +174,7 @@ class OwnModules:
                 f"{place} goes on from run to run: a run has changed it, and the next one begins with it; let the "
                 "function make it anew at each call, or copy it there (copy.deepcopy)"
             )
-        spaces: dict[str, Space] = {}
-        for name in self.names:
-            rates = self.rates.get(name if self.losses is None else first)
-            own = self.candidate(name).search if self.losses is None else self.losses.knobs[name]
-            spaces[name] = {**({} if rates is None else {RATE: rates}), **own}
-        identity = RunIdentity.of({}, {"data": examples[first]})
-        return spaces, identity
+        return examples[first]
 
     def _look_at_parts(self, name: str, lr_factor: float | None) -> str:
         """Look at what a candidate is made of, without training; returns a digest of its validation and test."""
@@ -251,7 +269,7 @@ class OwnModules:
                 )
             self.target = None if finder.hidden else finder.source.target
             if (place := finder.source.target) is not None:
-                self.losses.counted = functools.cache(functools.partial(self._class_counts, place, finder.classes))
+                self.losses.counted = functools.partial(self._class_counts, place, finder.classes)
         missed = len(result.evaluations) < len(result.epoch_seconds)
         notes = {
             "Calibration was not measured, and predictions were not stored: the target of the training loss "
@@ -265,9 +283,11 @@ class OwnModules:
 
     def _class_counts(self, target: str | int, classes: int) -> Tensor:
         """How many training targets each class has, which some losses ask for."""
-        data = self._set_up(next(iter(self.candidates)), 0)
-        batches = tree_leaves(data.train_dataloader())
-        return class_counts_of((batch[target] for loader in batches for batch in loader), classes)
+        if self._counts is None:
+            data = self._set_up(next(iter(self.candidates)), 0)
+            batches = tree_leaves(data.train_dataloader())
+            self._counts = class_counts_of((batch[target] for loader in batches for batch in loader), classes)
+        return self._counts
 
     def _set_up(self, name: str, seed: int) -> pl.LightningDataModule:
         pl.seed_everything(seed, workers=True, verbose=False)
@@ -338,19 +358,19 @@ class OwnModules:
         hint = "LightningDataModule.from_datasets(train, validation, test) makes one"
         return checked(made, pl.LightningDataModule, hint)
 
-    def check_pickled(self) -> None:
-        """Raise a TypeError if other processes cannot be given what makes the runs."""
+    def pickled(self) -> bytes:
+        """What makes the runs, for other processes; a TypeError if they cannot be given it."""
         try:
-            cloudpickle.dumps(self)
+            return bytes(cloudpickle.dumps(self))
         except Exception as error:
             raise TypeError(
-                f"n_jobs needs modules, data, losses and trainer that can be pickled, for other processes: {error}; "
-                "let the functions make what cannot, or leave n_jobs out"
+                "n_jobs or a launcher needs modules, data, losses and trainer that can be pickled, for other "
+                f"processes: {error}; let the functions make what cannot, or leave n_jobs out"
             ) from None
 
     def make(self, run: Run, place: Path) -> Result:
         """Make one run in its folder; one that is there with the same settings and inputs is read instead."""
-        inputs = self.inputs[run.candidate if self.losses is None else next(iter(self.candidates))]
+        inputs = self.inputs[self.label(run.candidate)]
         config = {
             **run.about(self.trainer["max_epochs"]),
             "seed": run.seed,

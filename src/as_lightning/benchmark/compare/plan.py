@@ -21,16 +21,10 @@ MAX_BUDGET = 2.0
 
 
 @functools.cache
-def default_methods() -> dict[str, list[str]]:
-    """What each baseline is compared with where nothing else is asked."""
-    return dict(yaml.safe_load((config_dir() / "compare.yaml").read_text(encoding="utf-8"))["default_methods"])
-
-
-@functools.cache
 def default_settings() -> dict[str, Any]:
     """What holds where a setting is not given: ``conf/compare.yaml`` is the one place that states it."""
     settings = yaml.safe_load((config_dir() / "compare.yaml").read_text(encoding="utf-8"))
-    return {name: value for name, value in settings.items() if name not in ("defaults", "trainer", "default_methods")}
+    return {name: value for name, value in settings.items() if name not in ("defaults", "trainer")}
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ FINALISTS = 2  # the trials of a candidate that get the tuning seeds after the f
 class Range:
     """Numbers from ``low`` to ``high``, which the search leaves for up to ``limits`` where the best lies at an edge.
 
-    ``log`` spreads them evenly in the logarithm. At ``neutral`` the candidate is the baseline.
+    ``log`` spreads them evenly in the logarithm. At ``neutral`` the candidate is the baseline. A range of whole numbers
+    from 1 on, as of a width, stays one of whole numbers.
     """
 
     low: float
@@ -76,7 +77,9 @@ class Range:
         return math.log(value) if self.log and value > 0 else float(value)
 
     def _value(self, place: float) -> float:
-        return float(f"{math.exp(place) if self.log else place:.4g}")
+        value = float(f"{math.exp(place) if self.log else place:.4g}")
+        whole = self.low >= 1 and all(type(given) is int for given in (self.low, self.high, self.default))
+        return max(1, round(value)) if whole else value
 
 
 @dataclass(frozen=True)

@@ -123,18 +123,16 @@ class ComparisonRecord:
     @property
     def mixed_units(self) -> str:
         """What is to be said where candidates may log scores of different units; else empty."""
-        scores: dict[str, list[float]] = {}
+        highest: dict[str, float] = {}
         for run in self.results:
             if 0 < (score := run.metrics[self.score]) < math.inf:
-                scores.setdefault(run.candidate, []).append(score)
-        shares = [name for name, own in scores.items() if max(own) <= 1]
-        percents = [name for name in scores if name not in shares]
-        if self.mode == "min" or self.unit != "auto" or not shares or not percents:
+                highest[run.candidate] = max(score, highest.get(run.candidate, 0.0))
+        small, large = (choose(highest, key=highest.__getitem__, default="") for choose in (min, max))
+        if self.mode == "min" or self.unit != "auto" or not highest or not highest[small] <= 1 < highest[large]:
             return ""
-        large = f"{percents[0]} of {min(scores[percents[0]]):g} to {max(scores[percents[0]]):g}"
-        small = f"{shares[0]} has scores of {min(scores[shares[0]]):g} to {max(scores[shares[0]]):g}"
         return (
-            f"{small}, {large}: shares and percents are not compared; let all candidates log {self.score} in one unit."
+            f"{small} has scores up to {highest[small]:g}, {large} up to {highest[large]:g}: shares and percents are "
+            f"not compared; let all candidates log {self.score} in one unit."
         )
 
     @property
