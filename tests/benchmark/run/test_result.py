@@ -18,14 +18,20 @@ from as_lightning.benchmark.run.runner import Made, correlation, finished_or_mad
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"seed": "one"}, "expected seed to be of type int, got 'one'"),
+        ({"seed": None}, "expected seed to be of type int, got 'None'"),
+        ({"name": 3}, "expected name to be of type str, got '3'"),
         ({"format": 1}, "expected format 2, got 1"),
-        ({"config": []}, "pop expected at most 1 argument"),
+        ({"train_seconds": "long"}, "expected train_seconds to be of type float, got 'long'"),
+        ({"train_seconds": -1}, "expected train_seconds to be 0 or more, got -1"),
+        ({"metrics": {"accuracy": "good"}}, r"expected metrics to be of type dict\[str, float\], got"),
+        ({"evaluations": [3]}, r"expected evaluations to be of type list\[dict\[str, float\]\], got '\[3\]'"),
+        ({"epoch_seconds": None}, r"expected epoch_seconds to be of type list\[float\], got 'None'"),
+        ({"config": []}, r"expected config to be of type dict\[str, typing.Any\], got '\[\]'"),
         ({"score": "f1"}, "expected metrics with the score 'f1', got accuracy"),
     ],
 )
-def test_a_result_of_another_format_or_without_its_score_is_refused_by_its_path_and_line(
-    result, tmp_path, change, message
-):
+def test_a_result_with_a_field_of_another_kind_is_refused_by_its_path_line_and_field(result, tmp_path, change, message):
     whole = asdict(result("softmax", 0, 0.8)) | {"path": "runs/a"}
     path, runs = tmp_path / "result.json", tmp_path / "runs.jsonl"
     path.write_text(json.dumps(whole | change))
@@ -40,6 +46,21 @@ def test_a_result_of_another_format_or_without_its_score_is_refused_by_its_path_
         ValueError, match=r"runs.jsonl, line 1, is no run of a runs.jsonl: expected path as text, got 3"
     ):
         read_runs(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["\x89PNG\r\n", "{", "[1]", "\xff"])
+def test_a_file_that_is_no_json_of_a_result_is_named(tmp_path, content):
+    for name, read in (("result.json", Result.read), ("runs.jsonl", lambda path: read_runs(path.parent))):
+        path = tmp_path / name
+        path.write_text(content, encoding="latin-1")
+        with pytest.raises(ValueError, match=f"{name}.* is not a result of as-lightning"):
+            read(path)
+        path.unlink()
+
+
+def test_a_result_is_read_as_it_was_written(result, tmp_path):
+    written = result("softmax", 0, 0.8, score_name="span_f1")
+    assert Result.read(written.write(tmp_path)) == written
 
 
 def test_runs_in_one_file_are_read_as_those_in_folders_of_their_own(result, tmp_path):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from as_lightning.benchmark.machine import machine_description, package_versions
 
@@ -99,14 +99,38 @@ class Result:
             if content.get("format") != FORMAT:
                 raise ValueError(f"expected format {FORMAT}, got {content.get('format')!r}")
             content = renamed(content)
+            _check(content)
             content |= renamed(content["config"].pop("comparison", {}))  # where older versions have these fields
             known = {entry.name for entry in fields(cls)}  # older versions have written more
-            result = cls(**{"session": ""} | {name: value for name, value in content.items() if name in known})
-            if result.metrics and result.score not in result.metrics:
-                raise ValueError(f"expected metrics with the score {result.score!r}, got {', '.join(result.metrics)}")
-            return result
+            return cls(**{"session": ""} | {name: value for name, value in content.items() if name in known})
         except (ValueError, TypeError, AttributeError, LookupError) as error:
             raise ValueError(f"{place} is not a result of as-lightning: {error}") from error
+
+
+def _check(content: dict[str, Any]) -> None:
+    for name, kind in get_type_hints(Result).items():
+        if name in content and not _fits(content[name], kind):
+            shown = getattr(kind, "__name__", kind) if get_origin(kind) is None else kind
+            raise ValueError(f"expected {name} to be of type {shown}, got {str(content[name])[:100]!r}")
+    seconds = content.get("train_seconds")
+    if seconds is None or seconds < 0:
+        raise ValueError(f"expected train_seconds to be 0 or more, got {seconds!r}")
+    if content["metrics"] and content["score"] not in content["metrics"]:
+        raise ValueError(f"expected metrics with the score {content['score']!r}, got {', '.join(content['metrics'])}")
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether what JSON gives is of a type, inside too."""
+    parts = get_args(kind)
+    if get_origin(kind) is dict:
+        return isinstance(value, dict) and all(_fits(item, parts[1]) for item in value.values())
+    if get_origin(kind) is list:
+        return isinstance(value, list) and all(_fits(item, parts[0]) for item in value)
+    if get_origin(kind) is Literal:
+        return value in parts
+    if parts:
+        return any(_fits(value, part) for part in parts)
+    return kind is Any or type(value) is kind or (kind is float and type(value) is int)
 
 
 def read_runs(folder: str | Path) -> dict[str, Result]:
