@@ -193,6 +193,12 @@ def test_a_checkpoint_that_leaves_frozen_weights_out_keeps_the_temperature(tmp_p
     saved = torch.load(tmp_path / "lean.ckpt", weights_only=False)
     assert len(saved["state_dict"]) == 1
     assert saved[TEMPERATURE_KEY]["temperature"] == module.as_softmax_temperature is not None
+    loaded = Lean()
+    loaded.on_load_checkpoint(saved)
+    loaded.load_state_dict(saved["state_dict"], strict=False)
+    assert loaded.as_softmax_temperature is None  # the weights that were left out are others
+    loaded.load_state_dict(module.state_dict())
+    assert loaded.as_softmax_temperature == module.as_softmax_temperature
 
 
 @pytest.mark.parametrize("save_weights_only", [False, True])
@@ -242,15 +248,21 @@ def test_a_temperature_goes_with_its_weights_and_stays_with_copies_of_them(tmp_p
             super().__init__()
             self.net = torch.nn.Sequential(torch.nn.BatchNorm1d(4), self.net)  # whose buffers `double` makes anew
 
-    def trained_by_hand(module: Masked) -> None:
+    def trained_by_hand(module: Masked, optimizer: type = torch.optim.SGD, **settings) -> None:
         module.loss(module(all_of(loader())[0]), all_of(loader())[1]).backward()
-        module.configure_optimizers().step()
+        optimizer(module.parameters(), lr=0.5, **settings).step()
 
+    vector = torch.nn.utils.parameters_to_vector
     changes = {
         "load_state_dict": lambda module: module.load_state_dict(Normalised().state_dict()),
         "of a part": lambda module: module.net.load_state_dict(Normalised().net.state_dict()),
         "in another's place": lambda module: module.net.load_state_dict(Normalised().net.state_dict(), assign=True),
         "training by hand": trained_by_hand,
+        "a fused optimizer": lambda module: trained_by_hand(module, torch.optim.AdamW, fused=True),
+        "data": lambda module: module.net[1].weight.data.mul_(2),
+        "a vector": lambda m: torch.nn.utils.vector_to_parameters(2 * vector(m.parameters()), m.parameters()),
+        "other places": lambda module: module.net[1].weight.data.copy_(module.net[1].weight.flip(0)),
+        "statistics": lambda module: module.net[0].train()(torch.ones(2, 4)),
     }
     trained = Normalised()
     fitted(trained, TemperatureScaling(), tmp_path)
