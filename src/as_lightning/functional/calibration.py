@@ -49,7 +49,7 @@ def fit_temperature(
         The temperature, in [0.001, 1000]; 1 if there are no rows or none is likelier, NaN if a logit is NaN.
 
     Raises:
-        ValueError: if the shapes do not fit or ``prior_samples`` is negative.
+        ValueError: if the shapes do not fit, several labels are not {0, 1}, or ``prior_samples`` is negative.
         IndexError: if a class index is out of range.
         ImportError: if SciPy is not installed.
 
@@ -140,12 +140,22 @@ def is_multilabel(logits: Tensor, target: Tensor) -> bool:
 
 
 def known_entries(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """What takes part: rows ``(R, C)`` and class indices ``(R,)``, or with several labels the labels, both ``(K,)``."""
+    """What takes part: rows ``(R, C)`` and class indices ``(R,)``, or with several labels the labels, both ``(K,)``.
+
+    Raises ``ValueError`` for a target of shares, which is of one class each or of several: nobody can tell.
+    """
     ignored = equals(target, ignore_index)
     known = torch.ones_like(target, dtype=torch.bool) if ignored is None else ~ignored
-    if not (is_multilabel(logits, target) or target.is_floating_point()):
+    multilabel = is_multilabel(logits, target)
+    if not (multilabel or target.is_floating_point()):
         target = target.long()  # gather and nll_loss take no narrow type
-    return logits[known], target[known]
+    logits, target = logits[known], target[known]
+    if multilabel and bool((stray := (target != 0) & (target != 1)).any()):
+        raise ValueError(
+            f"a target of the logits' shape must hold 0 and 1 for several labels, and ignore_index ({ignore_index}), "
+            f"got {target[stray][0].item()!r}: give class indices, not their probabilities, as target.argmax(-1)"
+        )
+    return logits, target
 
 
 def _check_indices(logits: Tensor, target: Tensor) -> None:
@@ -203,7 +213,7 @@ def reliability(logits: Tensor, target: Tensor, *, ignore_index: int = -100, bin
         bins: the number of bins, of equal width.
 
     Raises:
-        ValueError: if the shapes do not fit, or ``bins`` is less than 1.
+        ValueError: if the shapes do not fit, several labels are not {0, 1}, or ``bins`` is less than 1.
         IndexError: if a class index is out of range.
 
     Examples:
