@@ -281,6 +281,14 @@ def test_the_test_metric_may_come_from_any_of_several_test_dataloaders(tmp_path)
     assert metrics[own.monitor] == metrics["acc/dataloader_idx_1"]
 
 
+def test_a_metric_of_steps_and_of_the_epoch_is_that_of_the_epoch():
+    def step(name):
+        return lambda self, batch, _: self.log(name, self.accuracy(batch), on_step=True, on_epoch=True)
+
+    own = own_module(variant(WithCriterion, validation_step=step("val/acc"), test_step=step("test/acc")))
+    assert own.test_metric == "test/acc"
+
+
 @pytest.mark.parametrize(
     ("factory", "data"),
     [
@@ -529,6 +537,7 @@ ROWS = nn.CrossEntropyLoss(reduction="none")
         ({"replaces": None}, ValueError, 'replaces="criterion"'),
         ({"factory": LocalLoss}, ValueError, "never called the loss that was put in: name the attribute"),
         ({"mode": "best"}, ValueError, "mode must be"),
+        ({"monitor": "val/loss"}, ValueError, "say whether less of val/loss is better"),
         ({"trainer": {}}, TypeError, "trainer.max_epochs must be an integer of at least 1, got None"),
         ({"trainer": pl.Trainer}, TypeError, "must be the arguments of each run"),
         (trainer(limit_val_batches=0), ValueError, "must not set limit_val_batches=0"),

@@ -2,6 +2,7 @@
 
 import platform
 import random
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial, wraps
 from pathlib import Path
@@ -30,6 +31,11 @@ OTHER_FILE.FACTOR = 1.0
 
 def scaled(value: float) -> float:
     return FACTOR * OTHER_FILE.FACTOR * value
+
+
+def marked(held: Any, value: int) -> Any:
+    held.mark = value
+    return held
 
 
 class Holds:
@@ -104,6 +110,10 @@ PAIRS: dict[str, tuple[Callable[[Any], Any], Any, Any]] = {
     "keys that are alike": (lambda order: dict(zip((1, "1"), order, strict=True)), "ab", "cb"),
     "two functions of a line, which wrap another": (times, 2, 3),
     "a function": (Holds, torch.relu, torch.sin),
+    "an attribute of a function": (lambda value: marked(lambda: 0, value), 1, 2),
+    "an attribute of a weight": (lambda value: marked(nn.Parameter(torch.zeros(1)), value), 1, 2),
+    "a factory of a dict": (defaultdict, int, list),
+    "a class of classes": (lambda value: type("Meta", (type,), {"scale": value})("C", (), {}), 1, 2),
     "a bound method": (lambda value: Holds(value).loss, 1.0, 2.0),
     "what a function encloses": (enclosing, 1, 2),
     "an argument of a partial": (lambda value: partial(scaled, value), 1.0, 2.0),

@@ -41,6 +41,7 @@ from as_lightning.callbacks import MaskingMonitor, TemperatureScaling
 from as_lightning.functional.variants.class_counts import class_counts_of
 
 RATES = ("lr", "learning_rate")
+LESS_IS_BETTER = re.compile(r"(?i)(?<![a-z])(loss|nll|ce|bce|error|err|mse|rmse|mae|perplexity|ppl|wer|cer)(?![a-z])")
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
 # what would contradict max_epochs, or leave no weights to score
 UNCHANGED = {"max_steps": -1, "max_time": None, "fast_dev_run": False, "enable_checkpointing": True}
@@ -71,7 +72,7 @@ class OwnModules:
     losses: OwnLosses | None
     replaces: str | None
     monitor: str
-    mode: str
+    mode: Any  # "max", "min", or None: "max", unless the monitor's name says otherwise
     trainer: Mapping[str, Any]
     name: str = "comparison"
     # what the first look finds
@@ -91,6 +92,12 @@ class OwnModules:
                     f"...); got {type(candidate.factory).__name__}: one module cannot be trained several times from "
                     "its start"
                 )
+        if self.mode is None and LESS_IS_BETTER.search(self.monitor):
+            raise ValueError(
+                f"say whether less of {self.monitor} is better, mode='min', or more, mode='max' (on the command line "
+                "module.mode=min)"
+            )
+        self.mode = "max" if self.mode is None else self.mode
         if self.mode not in ("max", "min"):
             raise ValueError(f"mode must be 'max' or 'min', got {self.mode!r}")
         if not isinstance(self.trainer, Mapping):
