@@ -33,11 +33,6 @@ def scaled(value: float) -> float:
     return FACTOR * OTHER_FILE.FACTOR * value
 
 
-def marked(held: Any, value: int) -> Any:
-    held.mark = value
-    return held
-
-
 class Holds:
     def __init__(self, held: Any) -> None:
         self.held = held
@@ -110,8 +105,8 @@ PAIRS: dict[str, tuple[Callable[[Any], Any], Any, Any]] = {
     "keys that are alike": (lambda order: dict(zip((1, "1"), order, strict=True)), "ab", "cb"),
     "two functions of a line, which wrap another": (times, 2, 3),
     "a function": (Holds, torch.relu, torch.sin),
-    "an attribute of a function": (lambda value: marked(lambda: 0, value), 1, 2),
-    "an attribute of a weight": (lambda value: marked(nn.Parameter(torch.zeros(1)), value), 1, 2),
+    "an attribute of a function": (lambda value: vars(held := lambda: 0).update(mark=value) or held, 1, 2),
+    "an attribute of a weight": (lambda value: vars(held := layer(0)[0].weight).update(mark=value) or held, 1, 2),
     "a factory of a dict": (defaultdict, int, list),
     "a class of classes": (lambda value: type("Meta", (type,), {"scale": value})("C", (), {}), 1, 2),
     "a bound method": (lambda value: Holds(value).loss, 1.0, 2.0),
