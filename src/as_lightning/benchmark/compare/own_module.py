@@ -22,6 +22,7 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import DeviceStatsMonitor, LearningRateMonitor, ProgressBar
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from lightning.pytorch.utilities.parsing import lightning_getattr, lightning_hasattr, lightning_setattr
+from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
@@ -258,7 +259,7 @@ class OwnModules:
                 )
             self.target = None if finder.hidden else finder.source.target
             if (place := finder.source.target) is not None:
-                self.losses.counted = functools.cache(functools.partial(self._class_counts, place, finder.classes))
+                self.losses.counted = functools.partial(self._class_counts, place, finder.classes)
         missed = len(result.evaluations) < len(result.epoch_seconds)
         notes = {
             "Calibration was not measured, and predictions were not stored: the target of the training loss "
@@ -270,11 +271,15 @@ class OwnModules:
         }
         self.notes += [note for note, holds in notes.items() if holds]
 
-    def _class_counts(self, target: str | int, classes: int) -> Tensor:
-        """How many training targets each class has, which some losses ask for."""
-        data = self._set_up(next(iter(self.candidates)), 0)
-        batches = tree_leaves(data.train_dataloader())
-        return class_counts_of((batch[target] for loader in batches for batch in loader), classes)
+    def _class_counts(self, target: str | int, classes: int, seed: int) -> Tensor:
+        """How many training targets each class has in a run of the seed, which some losses ask for.
+
+        The run, which has begun, has the random state that it would have without.
+        """
+        with isolate_rng():
+            data = self._set_up(next(iter(self.candidates)), seed)
+            batches = tree_leaves(data.train_dataloader())
+            return class_counts_of((batch[target] for loader in batches for batch in loader), classes)
 
     def _set_up(self, name: str, seed: int) -> pl.LightningDataModule:
         pl.seed_everything(seed, workers=True, verbose=False)
