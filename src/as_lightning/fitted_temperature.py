@@ -2,93 +2,48 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable
-from typing import Any
+import lightning.pytorch as pl
+from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
+from torch import nn
 
-from torch import Tensor, nn
-
-from as_lightning.functional.calibration import same_weights, weights_digest
-
-Versions = dict[str, tuple[Callable[[], Tensor | None], int]]
-OTHER_WEIGHTS = (-1,)
+from as_lightning.functional.calibration import weights_digest
 
 
 class FittedTemperature:
     """The ``value`` for the weights that were validated (None without any).
 
     ``multilabel`` says whether the targets of the module hold several labels, None before that is known. ``weights``
-    are the digests of the validated weights, None where one process has not all of them. A checkpoint takes the value
-    that fits the weights it holds, which may be others than the module's. The module has it until its weights change.
+    are the digests of the validated weights, None where one process has not all of them: then the value is taken for
+    that of any weights until training goes on.
     """
 
     def __init__(self) -> None:
         self.value: float | None = None
         self.multilabel: bool | None = None
         self.weights: dict[str, int] | None = None
-        # those of the module that has the value: () to be taken at the next load or read, None not to be looked at
-        self._versions: Versions | tuple[int, ...] | None = ()
 
-    def __getstate__(self) -> dict[str, Any]:
-        copied = () if isinstance(self._versions, dict) else self._versions  # until its weights are there
-        return vars(self) | {"_versions": copied}
-
-    def set(self, value: float | None, weights: dict[str, int] | None = None) -> None:
-        """A value of the weights that are loaded next, or of those that are there at the next `read`."""
-        self.value, self.weights, self._versions = value, weights, ()
+    def set(self, value: float | None, weights: dict[str, int] | None) -> None:
+        """A value for the weights of these digests."""
+        self.value, self.weights = value, weights
 
     def fits(self, weights: dict[str, int] | None) -> bool:
-        """Whether weights of these digests are those of the value, as far as one process can know."""
-        return self.weights is None or weights is None or same_weights(self.weights, weights)
+        """Whether weights of these digests are those of the value, as far as one process can know.
 
-    def compare(self, module: nn.Module, weights: dict[str, int] | None) -> bool:
-        """`fits`, for the weights that ``module`` has; from now on it has the value, or has not."""
-        fits = self.fits(weights)
-        self._versions = None if weights is None else versions(module) if fits else OTHER_WEIGHTS
-        return fits
+        All that there are now are among those of the value: a checkpoint may leave some out.
+        """
+        return self.weights is None or weights is None or weights.items() <= self.weights.items()
 
-    def of(self, module: nn.Module, weights: dict[str, int] | None) -> float | None:
-        """The value, if it is that of ``weights``: their digests, which a checkpoint or ``module`` holds."""
-        if self.weights is None:
-            return self.read(module)
-        return self.value if self.fits(weights) else None
-
-    def read(self, module: nn.Module) -> float | None:
-        """The value, unless the weights of ``module`` have changed since."""
-        self.loaded(module)
-        if isinstance(self._versions, dict):
-            now = versions(module)
-            self._versions = now if _unchanged(self._versions, now) else OTHER_WEIGHTS
-        return None if self._versions == OTHER_WEIGHTS else self.value
-
-    def loaded(self, module: nn.Module) -> None:
-        """The weights of a value that was `set` before are there."""
-        if self._versions == ():
-            self._versions = versions(module)
-
-    def reloaded(self, module: nn.Module) -> None:
-        """Weights have been loaded: those of a value that was `set` before, or perhaps the same ones again."""
-        whole = all(type(weight) is nn.Parameter for weight in module.parameters())  # not a part of each
-        if self._versions == ():
-            self.loaded(module)
-            self.weights = self.weights or (weights_digest(module.state_dict(), least=2) if whole else None)
-        elif self.weights is not None and whole:
-            self.compare(module, weights_digest(module.state_dict(), least=2))
+    def read(self, module: pl.LightningModule) -> float | None:
+        """The value, if it is that of the weights that ``module`` has now."""
+        return self.value if self.value is not None and self.fits(weights_of(module)) else None
 
 
-def versions(module: nn.Module) -> Versions:
-    """Each weight and buffer, with a number that an optimizer or ``load_state_dict`` raises by a change in place.
+def weights_of(module: pl.LightningModule) -> dict[str, int] | None:
+    """The digests of the weights and of buffers (pruning has its masks there); None where each process has a part.
 
-    Single numbers, such as counters and best scores, which a validation may change, are no weights.
+    They are read each time: versions of tensors do not tell of changes by ``.data``, fused optimizers or BatchNorm.
     """
-    weights = [*module.named_parameters(), *module.named_buffers()]
-    return {name: (weakref.ref(weight), weight._version) for name, weight in weights if weight.numel() > 1}
-
-
-def _unchanged(before: Versions, now: Versions) -> bool:
-    """Whether each weight is the same and has its number. A buffer may be another one: ``to`` makes new ones."""
-    pairs = [(weight(), version, *before.get(name, (lambda: None, 0))) for name, (weight, version) in now.items()]
-    return all(
-        version == number if of() is weight else not isinstance(weight, nn.Parameter)
-        for weight, version, of, number in pairs
-    )
+    strategy = None if module._trainer is None else module._trainer.strategy
+    whole = strategy is None or isinstance(strategy, (SingleDeviceStrategy, DDPStrategy))
+    whole = whole and all(type(weight) is nn.Parameter for weight in module.parameters())
+    return weights_digest(module.state_dict()) if whole else None

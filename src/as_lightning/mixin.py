@@ -10,7 +10,7 @@ import lightning.pytorch as pl
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor, nn
 
-from as_lightning.fitted_temperature import FittedTemperature
+from as_lightning.fitted_temperature import FittedTemperature, weights_of
 from as_lightning.functional.argument_checks import check_choice
 from as_lightning.functional.calibration import scaled_probabilities, weights_digest
 from as_lightning.functional.counts import MaskingCounts
@@ -119,7 +119,6 @@ class ASSoftmaxMixin(_Base):
         self._as_softmax_warmup = WarmupOfTraining(delta_warmup)
         self.as_softmax_delta = margin  # LightningCLI saves the arguments as given: None for the default
         self._as_softmax_fitted = FittedTemperature()
-        self.register_load_state_dict_post_hook(_weights_are_loaded)
         if self.as_softmax_replaces is not None:
             several = replace_loss(self, self.as_softmax_replaces, partial(masked_loss, self))
             self._as_softmax_fitted.multilabel = several or None
@@ -127,14 +126,6 @@ class ASSoftmaxMixin(_Base):
     def _init_of_next(self, *args: Any, **kwargs: Any) -> None:
         """The next class's ``__init__``, whose ``delta`` is its own: save_hyperparameters does not look beyond this."""
         super().__init__(*args, **kwargs)
-
-    def __getstate__(self) -> dict[str, Any]:
-        self._as_softmax_fitted.read(self)  # a copy has no value that is not that of its weights
-        return super().__getstate__()
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._as_softmax_fitted.loaded(self)  # a copy's weights are there
 
     @property
     def as_softmax_delta(self) -> float:
@@ -160,7 +151,7 @@ class ASSoftmaxMixin(_Base):
 
     @as_softmax_temperature.setter
     def as_softmax_temperature(self, value: float | None) -> None:
-        self._as_softmax_fitted.set(value)
+        self._as_softmax_fitted.set(value, weights_of(self))
 
     @property
     def as_softmax_multilabel(self) -> bool:  # a class may say it in its place
@@ -276,8 +267,9 @@ class ASSoftmaxMixin(_Base):
         """Save the temperature of the checkpoint's weights, the length of a warm-up, and all that loads it back."""
         super().on_save_checkpoint(checkpoint)
         fitted = self._as_softmax_fitted  # a callback such as EMAWeightAveraging may save other weights
-        known = None if fitted.weights is None else weights_digest(checkpoint["state_dict"], least=2)
-        checkpoint[TEMPERATURE_KEY] = {"temperature": fitted.of(self, known), "multilabel": self.as_softmax_multilabel}
+        known = fitted.value is not None and fitted.fits(weights_digest(checkpoint["state_dict"]))
+        saved = {"temperature": fitted.value, "weights": fitted.weights} if known else {"temperature": None}
+        checkpoint[TEMPERATURE_KEY] = {**saved, "multilabel": self.as_softmax_multilabel}
         if self._as_softmax_warmup.training_batches is not None:
             checkpoint[LENGTH_KEY] = self._as_softmax_warmup.training_batches
         if self.CHECKPOINT_HYPER_PARAMS_KEY in checkpoint and type(self).__init__ is ASSoftmaxMixin.__init__:
@@ -293,8 +285,5 @@ class ASSoftmaxMixin(_Base):
         saved = checkpoint.get(TEMPERATURE_KEY, {"temperature": None, "multilabel": None})
         if saved["multilabel"] is not None:
             self._as_softmax_fitted.multilabel = bool(saved["multilabel"])
-        self.as_softmax_temperature = saved["temperature"]
-
-
-def _weights_are_loaded(module: nn.Module, incompatible_keys: Any) -> None:
-    module._as_softmax_fitted.reloaded(module)  # type: ignore[union-attr, operator]
+        weights = saved["weights"] if "weights" in saved else weights_digest(checkpoint.get("state_dict", {})) or None
+        self._as_softmax_fitted.set(saved["temperature"], weights)

@@ -107,6 +107,9 @@ def test_bad_arguments_are_refused() -> None:
         fit_temperature(torch.zeros(4, 3, 7), torch.zeros(4, 7, dtype=torch.long))
     with pytest.raises(ValueError, match="prior_samples"):
         fit_temperature(torch.zeros(4, 3), torch.zeros(4, dtype=torch.long), prior_samples=-1)
+    for function in (fit_temperature, reliability):
+        with pytest.raises(ValueError, match=r"must hold 0 and 1 for several labels.*got 0\.25"):
+            function(torch.zeros(2, 4), torch.full((2, 4), 0.25))
     with pytest.raises(ValueError, match="bins must be an integer of at least 1, got 0"):
         reliability(torch.zeros(4, 3), torch.zeros(4, dtype=torch.long), bins=0)
     with pytest.raises(IndexError, match="class indices from 0 to 2 or ignore_index, got 1 to 3"):

@@ -11,13 +11,12 @@ import torch
 import torch.nn.functional as F
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
-from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
 
 from as_lightning.callbacks.evaluation_logits import LogitsAndTarget, ValidationCallback
 from as_lightning.callbacks.window import sum_over_ranks
-from as_lightning.fitted_temperature import FittedTemperature
+from as_lightning.fitted_temperature import FittedTemperature, weights_of
 from as_lightning.functional.argument_checks import check_number
 from as_lightning.functional.calibration import (
     Reliability,
@@ -25,7 +24,6 @@ from as_lightning.functional.calibration import (
     known_entries,
     reliability,
     scaled_probabilities,
-    weights_digest,
 )
 from as_lightning.functional.calling_convention import in_float64
 from as_lightning.mixin import ASSoftmaxMixin
@@ -142,7 +140,7 @@ class TemperatureScaling(ValidationCallback):
 
     def _see(self, trainer: Trainer, pl_module: LightningModule, batch: Any) -> None:
         if not self._gathered:  # at the end of the epoch a callback may have put other weights in place
-            self._weights = _digest(trainer, pl_module)
+            self._weights = weights_of(pl_module)
         elif sum(logits.numel() for logits, _ in self._gathered) >= MAX_LOGITS:
             return
         self._gathered.append(self._known_of(pl_module, batch))
@@ -154,7 +152,7 @@ class TemperatureScaling(ValidationCallback):
         if not ranks:
             return
         if not self._gathered:
-            self._fitted.multilabel, self._weights = bool(of_labels), _digest(trainer, pl_module)
+            self._fitted.multilabel, self._weights = bool(of_labels), weights_of(pl_module)
             self._gathered.append((torch.zeros(0 if of_labels else (0, 1)), torch.zeros(0, dtype=torch.int64)))
         logits, target = (torch.cat(parts) for parts in zip(*self._gathered, strict=True))
         self._gathered.clear()
@@ -165,7 +163,6 @@ class TemperatureScaling(ValidationCallback):
         self.validation_nll = float(loss / count)
         self._undefined = math.isnan(fitted)
         self._fitted.set(None if self._undefined else fitted, self._weights)
-        self._fitted.compare(pl_module, _digest(trainer, pl_module))  # a callback may have put others in place by now
 
     def _nll_sums(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """The sum of the negative log-likelihoods, and of how many."""
@@ -176,8 +173,8 @@ class TemperatureScaling(ValidationCallback):
         return loss, torch.full_like(loss, target.numel())
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        fitted = self._fitted.compare(pl_module, _digest(trainer, pl_module))
-        fitted = fitted and (self.temperature is not None or self._undefined)
+        fitted = self.temperature is not None or self._undefined
+        fitted = fitted and self._fitted.fits(weights_of(pl_module))
         fitted = trainer.strategy.reduce_boolean_decision(fitted)  # a validation takes all ranks
         if not fitted and trainer.enable_validation:
             trainer.validating = True
@@ -191,7 +188,7 @@ class TemperatureScaling(ValidationCallback):
 
     def on_test_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._start(pl_module, len(trainer.num_test_batches))
-        self._tested = self._fitted.of(pl_module, _digest(trainer, pl_module))
+        self._tested = self._fitted.read(pl_module)
         if self._tested is None:
             rank_zero_warn(
                 f"no temperature is fitted for the weights of {type(pl_module).__name__}: TemperatureScaling measures "
@@ -239,9 +236,3 @@ class TemperatureScaling(ValidationCallback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._own.multilabel = state_dict["multilabel"]
         self._own.set(state_dict["temperature"], state_dict.get("weights"))
-
-
-def _digest(trainer: Trainer, pl_module: LightningModule) -> dict[str, int] | None:
-    """The digests of the weights and of buffers (pruning has its masks there); None where each process has a part."""
-    whole = isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy))
-    return weights_digest(pl_module.state_dict(), least=2) if whole else None

@@ -49,7 +49,7 @@ def fit_temperature(
         The temperature, in [0.001, 1000]; 1 if there are no rows or none is likelier, NaN if a logit is NaN.
 
     Raises:
-        ValueError: if the shapes do not fit or ``prior_samples`` is negative.
+        ValueError: if the shapes do not fit, several labels are not {0, 1}, or ``prior_samples`` is negative.
         IndexError: if a class index is out of range.
         ImportError: if SciPy is not installed.
 
@@ -100,19 +100,15 @@ def scaled_probabilities(logits: Tensor, temperature: float | None, multilabel: 
     return scaled.sigmoid() if multilabel else scaled.softmax(dim=-1)
 
 
-def weights_digest(weights: Mapping[str, Any], least: int = 1) -> dict[str, int]:
-    """A number for each weight of ``least`` elements or more that changes with its bits: their sum, read as integers.
+def weights_digest(weights: Mapping[str, Any]) -> dict[str, int]:
+    """A number for each weight that changes with its values in float32, and with their places.
 
-    With ``least=2`` counters and best scores, which a validation may change, are no weights.
+    Single numbers, such as counters and best scores, which a validation may change, are no weights.
     """
-    integers = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     plain = {
-        name: x.detach().view(integers[x.element_size()]).sum(dtype=torch.int64)
+        name: _digest(torch.view_as_real(x.detach()) if x.is_complex() else x.detach())
         for name, x in weights.items()
-        if type(x) in (Tensor, Parameter)
-        and x.layout == torch.strided
-        and x.element_size() in integers
-        and x.numel() >= least
+        if type(x) in (Tensor, Parameter) and x.layout == torch.strided and not x.is_quantized and x.numel() > 1
     }
     if not plain:
         return {}
@@ -120,9 +116,15 @@ def weights_digest(weights: Mapping[str, Any], least: int = 1) -> dict[str, int]
     return dict(zip(plain, torch.stack([total.to(device) for total in plain.values()]).tolist(), strict=True))
 
 
-def same_weights(fitted: Mapping[str, int], now: Mapping[str, int]) -> bool:
-    """Whether all weights that there are now are those of ``fitted``; a checkpoint may leave some out."""
-    return now.items() <= fitted.items()
+def _digest(weight: Tensor) -> Tensor:
+    """The bits of a matrix, each times a number of its place, in two sums that take no memory of the matrix's size.
+
+    The sums wrap around; in int64 they would take 20 times as long.
+    """
+    bits = weight.float().view(torch.int32).reshape(len(weight), -1)
+    rows, columns = (bits.sum(dim, dtype=torch.int32).long() for dim in (1, 0))
+    first, second = (torch.arange(1, len(sums) + 1, device=sums.device) for sums in (rows, columns))
+    return (rows * first).sum() + (2**31 - 1) * (columns * second).sum()
 
 
 def is_multilabel(logits: Tensor, target: Tensor) -> bool:
@@ -138,12 +140,22 @@ def is_multilabel(logits: Tensor, target: Tensor) -> bool:
 
 
 def known_entries(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """What takes part: rows ``(R, C)`` and class indices ``(R,)``, or with several labels the labels, both ``(K,)``."""
+    """What takes part: rows ``(R, C)`` and class indices ``(R,)``, or with several labels the labels, both ``(K,)``.
+
+    Raises ``ValueError`` for a target of shares, which is of one class each or of several: nobody can tell.
+    """
     ignored = equals(target, ignore_index)
     known = torch.ones_like(target, dtype=torch.bool) if ignored is None else ~ignored
-    if not (is_multilabel(logits, target) or target.is_floating_point()):
+    multilabel = is_multilabel(logits, target)
+    if not (multilabel or target.is_floating_point()):
         target = target.long()  # gather and nll_loss take no narrow type
-    return logits[known], target[known]
+    logits, target = logits[known], target[known]
+    if multilabel and bool((stray := (target != 0) & (target != 1)).any()):
+        raise ValueError(
+            f"a target of the logits' shape must hold 0 and 1 for several labels, and ignore_index ({ignore_index}), "
+            f"got {target[stray][0].item()!r}: give class indices, not their probabilities, as target.argmax(-1)"
+        )
+    return logits, target
 
 
 def _check_indices(logits: Tensor, target: Tensor) -> None:
@@ -201,7 +213,7 @@ def reliability(logits: Tensor, target: Tensor, *, ignore_index: int = -100, bin
         bins: the number of bins, of equal width.
 
     Raises:
-        ValueError: if the shapes do not fit, or ``bins`` is less than 1.
+        ValueError: if the shapes do not fit, several labels are not {0, 1}, or ``bins`` is less than 1.
         IndexError: if a class index is out of range.
 
     Examples:

@@ -127,17 +127,18 @@ def test_a_loss_is_the_methods_in_training_and_the_modules_own_outside_and_softm
     assert with_method(WithMixin(), "as_softmax", None, delta=0.3).as_softmax_delta == 0.3
 
 
-def test_a_loss_that_asks_for_class_counts_gets_those_of_the_training_data():
-    data = Points()
-    data.setup()
-    counts = torch.bincount(data.parts[0].tensors[1], minlength=5)
+def test_a_loss_that_asks_for_class_counts_gets_those_of_the_training_data_of_its_run():
+    def one_batch(data):  # another class is missing with each seed
+        rows = [row for row in data.parts[0] if row[1] != torch.initial_seed() % 5]
+        return DataLoader(rows, batch_size=len(rows))
 
     def asks(logits: Tensor, target: Tensor, class_counts: Tensor) -> Tensor:
-        assert class_counts.equal(counts)
+        assert class_counts.equal(torch.bincount(target, minlength=5))
         return logit_adjusted_loss(logits, target, class_counts=class_counts)
 
-    quick = QUICK | {"methods": ["logit_adjusted", "class_weighted"], "losses": {"asks": asks}, "seeds": 1}
-    assert compare(WithCriterion, Points(), **quick, n_jobs=2).record.failures == []
+    quick = QUICK | {"methods": ["logit_adjusted", "class_weighted"], "losses": {"asks": asks}, "seeds": [1]}
+    record = compare(WithCriterion, variant(Points, train_dataloader=one_batch)(), **quick, n_jobs=2).record
+    assert record.failures == []
 
 
 class Rates(pl.Callback):
@@ -267,6 +268,14 @@ def test_the_test_metric_may_come_from_any_of_several_test_dataloaders(tmp_path)
     assert own.test_metric == "test/acc/dataloader_idx_1"
     metrics = own.make(FINAL, tmp_path).metrics
     assert metrics[own.monitor] == metrics["acc/dataloader_idx_1"]
+
+
+def test_a_metric_of_steps_and_of_the_epoch_is_that_of_the_epoch():
+    def step(name):
+        return lambda self, batch, _: self.log(name, self.accuracy(batch), on_step=True, on_epoch=True)
+
+    own = own_module(variant(WithCriterion, validation_step=step("val/acc"), test_step=step("test/acc")))
+    assert own.test_metric == "test/acc"
 
 
 @pytest.mark.parametrize(
@@ -517,6 +526,7 @@ ROWS = nn.CrossEntropyLoss(reduction="none")
         ({"replaces": None}, ValueError, 'replaces="criterion"'),
         ({"factory": LocalLoss}, ValueError, "never called the loss that was put in: name the attribute"),
         ({"mode": "best"}, ValueError, "mode must be"),
+        ({"monitor": "val/loss"}, ValueError, "say whether less of val/loss is better"),
         ({"trainer": {}}, TypeError, "trainer.max_epochs must be an integer of at least 1, got None"),
         ({"trainer": pl.Trainer}, TypeError, "must be the arguments of each run"),
         (trainer(limit_val_batches=0), ValueError, "must not set limit_val_batches=0"),

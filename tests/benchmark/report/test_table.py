@@ -10,7 +10,7 @@ from scipy import stats
 
 import as_lightning
 from as_lightning.benchmark.report.pairing import paired_differences
-from as_lightning.benchmark.report.table import read_table, table_records, write_runs
+from as_lightning.benchmark.report.table import numbers, read_table, table_records, write_runs
 from as_lightning.benchmark.report.verdicts import Arm
 
 SGD, ADAMW = (90.1, 90.4, 89.9, 90.2, 90.0), (93.2, 93.3, 93.1, 93.4, 93.0)
@@ -40,6 +40,8 @@ def test_tables_of_any_shape_unit_type_and_names_are_judged_alike():
         judged(LONG.set_axis(roles.values(), axis=1), columns=roles),
     ):
         pd.testing.assert_frame_equal(found, expected)
+    timed = table_records(LONG.assign(seconds=[60, None] * 5), "", "sgd")[0]
+    assert numbers(timed)["seconds"].tolist() == [60.0, 60.0]  # of the runs that have a time
 
 
 def test_differences_give_the_standard_errors_of_welch_and_of_nadeau_and_bengio():
@@ -148,6 +150,7 @@ def changed(row: int, column: str, value: object) -> pd.DataFrame:
     [
         (LONG.assign(State=["crashed", *["finished"] * 9], Name="", User="", Runtime=1), "not finished: row 0", 3.075),
         (WIDE.assign(adamw=[*ADAMW[:4], None]), "the cell is empty: row 4", 3.1),
+        (WIDE.assign(lion="91,1"), "no cell is a number: the columns lion", 3.08),
         (WIDE.assign(lion=""), "the cell is empty: rows 0, 1, 2, 3, 4", 3.08),
         (pd.concat([LONG.assign(task="a"), LONG[5:].assign(task="b")], ignore_index=True), "no run of sgd: b", 3.08),
     ],
@@ -168,6 +171,10 @@ BAD = {
     "text": (changed(3, "accuracy", "n/a"), {}, "row 3: expected a number in the column accuracy, got 'n/a'"),
     "a percent sign": (changed(3, "accuracy", "90.1%"), {}, "got '90.1%': write 90.1"),
     "a decimal comma": (changed(3, "accuracy", "90,1"), {}, "got '90,1': write 90.1"),
+    "thousands": (changed(3, "accuracy", "1,090"), {}, "got '1,090'$"),
+    "a bool": (changed(3, "accuracy", True), {}, "row 3: expected a number in the column accuracy, got 'True'"),
+    "a clock": (LONG.assign(seconds="1:02"), {}, "expected a number in the column seconds, got '1:02'"),
+    "a row of means": (changed(3, "seed", "Mean"), {}, "row 3: Mean of others is no seed: leave it out"),
     "a missing score": (changed(7, "accuracy", None), {}, "row 7: expected a number in the column accuracy"),
     "a missing method": (changed(2, "method", " "), {}, "row 2: nothing is in the column method"),
     "a seed twice": (changed(6, "seed", 0), {}, r"rows 5, 6 are of one run \(adamw, seed 0\), and differ in accuracy"),

@@ -2,6 +2,7 @@
 
 import platform
 import random
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial, wraps
 from pathlib import Path
@@ -104,6 +105,10 @@ PAIRS: dict[str, tuple[Callable[[Any], Any], Any, Any]] = {
     "keys that are alike": (lambda order: dict(zip((1, "1"), order, strict=True)), "ab", "cb"),
     "two functions of a line, which wrap another": (times, 2, 3),
     "a function": (Holds, torch.relu, torch.sin),
+    "an attribute of a function": (lambda value: vars(held := lambda: 0).update(mark=value) or held, 1, 2),
+    "an attribute of a weight": (lambda value: vars(held := layer(0)[0].weight).update(mark=value) or held, 1, 2),
+    "a factory of a dict": (defaultdict, int, list),
+    "a class of classes": (lambda value: type("Meta", (type,), {"scale": value})("C", (), {}), 1, 2),
     "a bound method": (lambda value: Holds(value).loss, 1.0, 2.0),
     "what a function encloses": (enclosing, 1, 2),
     "an argument of a partial": (lambda value: partial(scaled, value), 1.0, 2.0),

@@ -64,7 +64,7 @@ class OwnLosses:
         self, methods: Sequence[str], losses: Mapping[str, Any] | None = None, fixed: Mapping[str, Any] | None = None
     ) -> None:
         self.fixed = dict(fixed or {})
-        self.counted: Callable[[], Tensor] = _unknown_counts  # the class counts of the training data
+        self.counted: Callable[[int], Tensor] = _unknown_counts  # the class counts of the training data of a seed
         self.losses = {name: made if isinstance(made, tuple) else (made, {}) for name, made in (losses or {}).items()}
         others = (method for method in methods if method != BASELINE)
         self.names = (BASELINE, *others, *(name for name in self.losses if name not in methods))
@@ -122,7 +122,7 @@ class OwnLosses:
             delta = config.get("delta")
             loss = instantiate(config.criterion) if delta is None else None
         if loss is not None:
-            loss = with_class_counts(loss, self.counted)
+            loss = with_class_counts(loss, lambda: self.counted(torch.initial_seed()))
         kind, mixed = type(module).__name__, isinstance(module, ASSoftmaxMixin)
         if mixed and replaces is not None:
             raise ValueError(f"{kind} uses ASSoftmaxMixin already: leave replaces out")
@@ -150,7 +150,7 @@ class OwnLosses:
         replace_loss(module, replaces, make)
 
 
-def _unknown_counts() -> Tensor:
+def _unknown_counts(seed: int) -> Tensor:
     raise ValueError("a loss asks for class_counts, which are not known: give partial(loss, class_counts=...)")
 
 

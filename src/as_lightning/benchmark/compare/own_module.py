@@ -22,6 +22,7 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import DeviceStatsMonitor, LearningRateMonitor, ProgressBar
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from lightning.pytorch.utilities.parsing import lightning_getattr, lightning_hasattr, lightning_setattr
+from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
@@ -42,6 +43,7 @@ from as_lightning.callbacks import MaskingMonitor, TemperatureScaling
 from as_lightning.functional.variants.class_counts import class_counts_of
 
 RATES = ("lr", "learning_rate")
+LESS_IS_BETTER = re.compile(r"(?i)(?<![a-z])(loss|nll|ce|bce|error|err|mse|rmse|mae|perplexity|ppl|wer|cer)(?![a-z])")
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
 # what would contradict max_epochs, or leave no weights to score
 UNCHANGED = {"max_steps": -1, "max_time": None, "fast_dev_run": False, "enable_checkpointing": True}
@@ -72,7 +74,7 @@ class OwnModules:
     losses: OwnLosses | None
     replaces: str | None
     monitor: str
-    mode: str
+    mode: Any  # "max", "min", or None: "max", unless the monitor's name says otherwise
     trainer: Mapping[str, Any]
     name: str = "comparison"
     # what the first look finds
@@ -83,7 +85,6 @@ class OwnModules:
     changes: dict[str, dict[str, Any]] = field(default_factory=dict)  # of each candidate to the baseline
     notes: list[str] = field(default_factory=list)
     _about: dict[str, Any] = field(default_factory=dict)  # of the first candidate's module
-    _counts: Tensor | None = None  # of the training targets of each class, once a loss has asked for them
 
     def __post_init__(self) -> None:
         for name, candidate in self.candidates.items():
@@ -93,6 +94,12 @@ class OwnModules:
                     f"...); got {type(candidate.factory).__name__}: one module cannot be trained several times from "
                     "its start"
                 )
+        if self.mode is None and LESS_IS_BETTER.search(self.monitor):
+            raise ValueError(
+                f"say whether less of {self.monitor} is better, mode='min', or more, mode='max' (on the command line "
+                "module.mode=min)"
+            )
+        self.mode = "max" if self.mode is None else self.mode
         if self.mode not in ("max", "min"):
             raise ValueError(f"mode must be 'max' or 'min', got {self.mode!r}")
         if not isinstance(self.trainer, Mapping):
@@ -281,13 +288,15 @@ class OwnModules:
         }
         self.notes += [note for note, holds in notes.items() if holds]
 
-    def _class_counts(self, target: str | int, classes: int) -> Tensor:
-        """How many training targets each class has, which some losses ask for."""
-        if self._counts is None:
-            data = self._set_up(next(iter(self.candidates)), 0)
+    def _class_counts(self, target: str | int, classes: int, seed: int) -> Tensor:
+        """How many training targets each class has in a run of the seed, which some losses ask for.
+
+        The run, which has begun, has the random state that it would have without.
+        """
+        with isolate_rng():
+            data = self._set_up(next(iter(self.candidates)), seed)
             batches = tree_leaves(data.train_dataloader())
-            self._counts = class_counts_of((batch[target] for loader in batches for batch in loader), classes)
-        return self._counts
+            return class_counts_of((batch[target] for loader in batches for batch in loader), classes)
 
     def _set_up(self, name: str, seed: int) -> pl.LightningDataModule:
         pl.seed_everything(seed, workers=True, verbose=False)

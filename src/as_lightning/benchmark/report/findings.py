@@ -134,7 +134,7 @@ def findings(record: ComparisonRecord) -> Findings:
             seeds=len(scores),
             mean=float(scores.mean()),
             std=float(scores.std()),
-            seconds=float(np.mean([*seconds[arm].values()])),
+            seconds=float(pd.Series(seconds[arm], dtype=float).mean()),  # of those that are known
             time=time_ratio(seconds[arm], seconds[reference]),
             verdict=by_pair.get((arm, reference)),
             same_budget=None if same == reference else by_pair.get((arm, same)),

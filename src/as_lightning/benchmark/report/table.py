@@ -38,6 +38,7 @@ TRACKED = re.compile(
     "name|agent|state|notes|user|tags|created|runtime|sweep|group|job_type|id|start_time|end_time|duration|run_id"
     "|source_type|source_name|status|experiment_id|artifact_uri"
 )
+SUMMARY = "mean|avg|average|median|std|stdev|sd|sem|min|max|sum|total|overall"  # rows that a sheet has below its runs
 LEFT_OUT = "Left out, since"  # how a sentence on rows begins that are in no verdict
 GIVEN = "Read from a table, which does not say whether the candidates were tuned alike: no advice."
 
@@ -222,7 +223,7 @@ def table_records(
 def _results(runs: pd.DataFrame, name: str, score: str) -> list[Result]:
     unknown: dict[str, Any] = {"versions": {}, "machine": {}, "session": ""}
     made = []
-    for run in runs.fillna({"seconds": 0.0}).to_dict("records"):
+    for run in runs.to_dict("records"):
         about = unknown | {"budget": run["budget"], "epochs": None if math.isnan(run["epochs"]) else run["epochs"]}
         metrics, seconds = {score: run["score"]}, run["seconds"]
         made.append(Result(name, run["method"], score, int(run["seed"]), metrics, seconds, **about))
@@ -250,20 +251,26 @@ def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, s
     roles = _roles(frame, {column: plain[column] for column in own}, columns)
     roles |= {name: [name] for name in ("budget", "epochs") if written}
     if not roles.keys() & {"method", "score"}:
-        frame, roles, empty = _melted(frame, own, roles)
+        frame, roles, empty, unread = _melted(frame, own, roles)
         if len(empty):
             notes.append(f"{LEFT_OUT} the cell is empty: {_rows(empty)}.")
+        if unread:
+            notes.append(f"{LEFT_OUT} no cell is a number: the columns {', '.join(map(str, unread))}.")
     for role in ("method", "score"):
         if role not in roles:
             known = f"there are: {', '.join(map(str, own))}"
             raise ValueError(f"no column is known as the {role}: name it, as in --columns {role}=NAME; {known}")
     if frame.empty:
         raise ValueError("the table has no run that has finished")
-    texts = {role: _texts(frame, roles[role]) for role in JOINED if role in roles}
+    texts = {role: _texts(frame, role, roles[role]) for role in JOINED if role in roles}
     runs = pd.DataFrame({"group": "", **texts})
     runs["score"] = _numbers(frame, roles["score"][0])
-    for role, default in {"seconds": math.nan, "epochs": math.nan, "budget": 1.0}.items():
+    for role, default in {"epochs": math.nan, "budget": 1.0}.items():
         runs[role] = pd.to_numeric(frame[roles[role][0]], errors="coerce") if role in roles else default
+    timed = ~_stripped(frame[roles["seconds"][0]]).eq("") if "seconds" in roles else pd.Series(False, frame.index)
+    runs["seconds"] = math.nan
+    if timed.any():
+        runs.loc[timed.to_numpy(), "seconds"] = _numbers(frame[timed], roles["seconds"][0]).to_numpy()
     if "seed" in roles:
         runs["seed"] = runs["seed"].map(_seed).astype(object)
         _refuse_duplicates(runs, frame)
@@ -305,8 +312,10 @@ def _roles(frame: pd.DataFrame, plain: Mapping[Any, str], given: dict[str, str])
 
 def _melted(
     frame: pd.DataFrame, own: Sequence[Any], roles: dict[str, list[Any]]
-) -> tuple[pd.DataFrame, dict[str, Any], pd.Index]:
-    """A table with a column for each candidate, as a row a run; and the rows with an empty cell, which is of no run."""
+) -> tuple[pd.DataFrame, dict[str, Any], pd.Index, list[Any]]:
+    """A table with a column for each candidate, as a row a run; the rows with an empty cell, which is of no run; and
+    the columns of text, which are no candidates.
+    """
     used = [column for of_role in roles.values() for column in of_role]
     rest = [column for column in own if column not in used]
     methods = [column for column in rest if pd.to_numeric(frame[column], errors="coerce").notna().any()]
@@ -316,23 +325,27 @@ def _melted(
     if of_a_run and pd.to_numeric(pd.Series(methods), errors="coerce").notna().all():
         raise ValueError(f"expected the names of the columns in the first line, got {', '.join(map(str, own))}")
     if len(methods) < 2:
-        return frame, roles, frame.index[:0]
+        return frame, roles, frame.index[:0], []
     methods += [column for column in rest if _stripped(frame[column]).eq("").all()]  # no run of it has ended
     long = frame.melt(used, methods, "method", "score", ignore_index=False)
     there = _stripped(long["score"]).ne("")
-    return long[there], roles | {"method": ["method"], "score": ["score"]}, long.index[~there]
+    unread = [column for column in rest if column not in methods]
+    return long[there], roles | {"method": ["method"], "score": ["score"]}, long.index[~there], unread
 
 
 def _stripped(cells: pd.Series) -> pd.Series:
-    return cells.astype(object).where(cells.notna(), "").astype(str).str.strip()
+    text = cells.astype(object).where(cells.notna(), "").astype(str).str.strip()
+    return text.str.normalize("NFC")  # as of folders of classes: two forms of one character look the same
 
 
-def _texts(frame: pd.DataFrame, columns: Sequence[Any]) -> pd.Series:
+def _texts(frame: pd.DataFrame, role: str, columns: Sequence[Any]) -> pd.Series:
     """What the columns of a role say together."""
     texts = {column: _stripped(frame[column]) for column in columns}
     for column, text in texts.items():
         if (empty := text.eq("")).any():
             raise ValueError(f"{_rows(frame.index[empty])}: nothing is in the column {column}")
+        if role != "method" and (sums := text.str.fullmatch(SUMMARY, case=False)).any():
+            raise ValueError(f"{_rows(frame.index[sums])}: {text[sums].iloc[0]} of others is no {role}: leave it out")
     first, *more = columns
     return sum((f", {column}=" + texts[column] for column in more), texts[first])
 
@@ -344,17 +357,19 @@ def _seed(text: str) -> int | str:
 
 
 def _numbers(frame: pd.DataFrame, column: Any) -> pd.Series:
-    numbers = pd.to_numeric(frame[column], errors="coerce").astype(float)
+    numbers = pd.to_numeric(_stripped(frame[column]), errors="coerce")  # by its text a date or a bool is no number
     if (bad := ~numbers.abs().lt(math.inf)).any():
         found = str(frame[column][bad].iloc[0])
         plain = found.replace(",", ".").strip(" %")  # as 90,1 and 90.1%
-        how = f": write {plain}" if re.fullmatch(r"\d+([.]\d+)?", plain) else ""
+        clear = re.fullmatch(r"\d+([.]\d+)?", plain) and not re.fullmatch(r"[1-9]\d{0,2},\d{3}", found)  # as 1,090
+        how = f": write {plain}" if clear else ""
         raise ValueError(f"{_rows(frame.index[bad])}: expected a number in the column {column}, got {found!r}{how}")
     return numbers
 
 
 def _rows(labels: Sequence[Any]) -> str:
-    return f"row{'s' * (len(labels) > 1)} {', '.join(map(str, labels[:5]))}{', ...' * (len(labels) > 5)}"
+    rows = [*dict.fromkeys(map(str, labels))]
+    return f"row{'s' * (len(rows) > 1)} {', '.join(rows[:5])}{', ...' * (len(rows) > 5)}"
 
 
 def _refuse_duplicates(runs: pd.DataFrame, frame: pd.DataFrame) -> None:

@@ -101,7 +101,7 @@ def _text(value: Any) -> str | None:
         return repr(value)
     if isinstance(value, Tensor):
         trained = " trained" * value.requires_grad
-        if value.layout is not torch.strided or _hooks_of(value):
+        if value.layout is not torch.strided or _hooks_of(value) or vars(value):
             return None
         value = value.detach().cpu().resolve_conj().resolve_neg()
         raw = value.contiguous().reshape(-1).view(torch.uint8).numpy()
@@ -122,6 +122,7 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Enum):
         yield from [("class", type(value)), ("name", value.name)]
     elif isinstance(value, Mapping):
+        yield "factory", getattr(value, "default_factory", None)
         yield from ((str(key) if isinstance(key, (str, int)) else f"key {n}", part) for n, (key, part) in _items(value))
     elif isinstance(value, (list, tuple)):
         yield from ((str(number), part) for number, part in enumerate(value))
@@ -129,7 +130,7 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
         yield "values", value.tolist()
     elif isinstance(value, Tensor):
         yield "dense", value.detach().to_dense()
-        yield "hooks", _hooks_of(value)
+        yield from [("hooks", _hooks_of(value)), ("attributes", vars(value))]
     elif isinstance(value, functools.partial):
         yield from [("function", value.func), ("arguments", value.args), ("keywords", value.keywords)]
     elif isinstance(value, types.MethodType):
@@ -141,6 +142,7 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, types.FunctionType):
         yield from _of_function(value)
     elif isinstance(value, type):
+        yield "class", type(value)
         for base in value.__mro__:
             if not _of_library(base):
                 own = {name: part for name, part in vars(base).items() if name not in OF_CLASSES}
@@ -187,7 +189,7 @@ def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     if _of_library(function):
         yield "name", f"{function.__module__}.{function.__qualname__}"
         return
-    yield "defaults", [function.__defaults__, function.__kwdefaults__]
+    yield from [("defaults", [function.__defaults__, function.__kwdefaults__]), ("attributes", vars(function))]
     # the source may be that of several functions, of the one that is wrapped, or newer than what runs
     codes, names = [code], dict[str, None]()
     for number, each in enumerate(codes):  # also those of functions inside

@@ -149,7 +149,10 @@ def metrics_of_test(
         tested = trainer.test(module, datamodule=data, ckpt_path=checkpoint or None, verbose=False)
     finally:
         trainer.callbacks.remove(weights)  # type: ignore[attr-defined]
-    return {name: over_ranks(trainer, value) for metrics in tested for name, value in metrics.items()}
+    # a metric of steps and of the epoch has its own name here alone
+    found = {name: float(value) for name, value in trainer.callback_metrics.items()}
+    found |= {name: value for metrics in tested for name, value in metrics.items()}
+    return {name: over_ranks(trainer, value) for name, value in found.items()}
 
 
 @contextmanager
