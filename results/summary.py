@@ -90,9 +90,9 @@ def answer() -> str:
     seen = re.search(r"better at \+0.5.*?\| ([\d.]+)%", SIMULATION.read_text(encoding="utf-8"))
     share = f"{float(seen[1]):.0f}" if seen else "?"
     text = (
-        f"In networks trained from scratch, or with the last two layers fine-tuned, AS-Softmax is *better* than "
-        f"softmax {told[True]}. In others training is cut short (half the epochs cost more than a point); there it is "
-        f"better {told[False]}. Both losses are tuned alike. A true gain of half a point is found in {share}% of "
+        f"On whole networks, trained from scratch or fine-tuned in the last two layers, both losses tuned alike: where "
+        f"training is long enough (half the epochs cost at most a point) AS-Softmax is *better* than softmax "
+        f"{told[True]}; where it is cut short, {told[False]}. A true gain of half a point is found in {share}% of "
         f"comparisons whose runs scatter by 0.6 points; each report says what it could have found."
     )
     return textwrap.fill(text, 120, break_on_hyphens=False, break_long_words=False)

@@ -420,7 +420,7 @@ def test_finished_runs_are_read_and_those_of_other_code_or_settings_are_made_ane
     assert modules_made(Changed) == all_runs
     assert modules_made(Changed, mode="min") == all_runs
     assert (tmp_path / "report" / "report.html").exists()
-    with pytest.raises(ValueError, match="holds runs of other data: choose another name or folder"):
+    with pytest.raises(ValueError, match=r"holds another comparison: .* its runs are of other data"):
         compare(WithCriterion, Points(rows=150), **(QUICK | {"folder": tmp_path}))
 
 

@@ -422,6 +422,7 @@ def test_a_table_is_judged_without_writing_a_file_unless_a_folder_is_given(score
     printed = capsys.readouterr().out
     assert "which does not say whether the candidates were tuned alike: no advice." in printed
     assert "8 runs were read: method from model, seed from run, score from test_acc." in printed
+    assert "More of test_acc is better, read as shares (0 to 1)." in printed
     assert [path.name for path in tmp_path.iterdir()] == ["scores.csv"]
     main([*asked, "--output", str(tmp_path / "page")])
     written = sorted(path.name for path in (tmp_path / "page").glob("*.*"))

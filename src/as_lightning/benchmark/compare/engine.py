@@ -81,7 +81,10 @@ def _kept(directory: Path, subject: Subject) -> list[str]:
             others = f" and {len(changed) - 3} others" if len(changed) > 3 else ""
             settings = ", ".join(f"{name}={before.config.get(name, 'null')}" for name in changed[:3])
             found = "of other data" if changed[0].startswith("inputs.") else f"with {settings}{others}"
-            raise ValueError(f"{directory} holds runs {found}: choose another name or folder, or delete it")
+            raise ValueError(
+                f"{directory} holds another comparison: choose another folder (name=... in the command), or delete it; "
+                f"its runs are {found}"
+            )
         if refused := design.changed(planned):
             raise ValueError(
                 f"{directory} was begun with {'; '.join(refused)}: a comparison keeps the design of its first run. Ask "

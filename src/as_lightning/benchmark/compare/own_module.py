@@ -31,6 +31,7 @@ from as_lightning.benchmark.compare.next_runs import best_validation
 from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses, TargetFinder
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, epochs_of
 from as_lightning.benchmark.compare.search import RATE, Range, Space, learning_rates
+from as_lightning.benchmark.report.table import checked_mode
 from as_lightning.benchmark.run.fingerprint import Fingerprint, digest, of_split
 from as_lightning.benchmark.run.identity import RunIdentity
 from as_lightning.benchmark.run.predictions import PredictionRecorder
@@ -43,7 +44,6 @@ from as_lightning.callbacks import MaskingMonitor, TemperatureScaling
 from as_lightning.functional.variants.class_counts import class_counts_of
 
 RATES = ("lr", "learning_rate")
-LESS_IS_BETTER = re.compile(r"(?i)(?<![a-z])(loss|nll|ce|bce|error|err|mse|rmse|mae|perplexity|ppl|wer|cer)(?![a-z])")
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
 # what would contradict max_epochs, or leave no weights to score
 UNCHANGED = {"max_steps": -1, "max_time": None, "fast_dev_run": False, "enable_checkpointing": True}
@@ -94,14 +94,7 @@ class OwnModules:
                     f"...); got {type(candidate.factory).__name__}: one module cannot be trained several times from "
                     "its start"
                 )
-        if self.mode is None and LESS_IS_BETTER.search(self.monitor):
-            raise ValueError(
-                f"say whether less of {self.monitor} is better, mode='min', or more, mode='max' (on the command line "
-                "module.mode=min)"
-            )
-        self.mode = "max" if self.mode is None else self.mode
-        if self.mode not in ("max", "min"):
-            raise ValueError(f"mode must be 'max' or 'min', got {self.mode!r}")
+        self.mode = checked_mode(self.mode, self.monitor)
         if not isinstance(self.trainer, Mapping):
             raise TypeError(
                 f'trainer must be the arguments of each run\'s Trainer, as {{"max_epochs": 10}}, got {self.trainer!r}'

@@ -18,7 +18,7 @@ from as_lightning.benchmark.report.pairing import TEST_SHARE
 from as_lightning.benchmark.report.record import BASELINES, ComparisonRecord
 from as_lightning.benchmark.run.result import Result, whole_file
 from as_lightning.benchmark.run.settings import nearest
-from as_lightning.functional.argument_checks import check_number
+from as_lightning.functional.argument_checks import check_choice, check_number
 
 RUNS_TABLE = "runs.csv"
 JSON = (".jsonl", ".ndjson", ".json")
@@ -31,6 +31,9 @@ ROLES = {
     "seconds": ("train_seconds",),
 }
 JOINED = ("method", "group", "seed")  # roles that several columns may have together
+WIDE = {"method", "score"}  # roles that no column has where each candidate has one
+LESS_IS_BETTER = re.compile(r"(?i)(?<![a-z])(loss|nll|ce|bce|error|err|mse|rmse|mae|perplexity|ppl|wer|cer)(?![a-z])")
+UNITS = {"share": "shares (0 to 1)", "percent": "percents (0 to 100)", "raw": "points of its own unit"}
 WRITTEN = ("candidate", "phase", "metric", "budget", "epochs")  # by `write_runs`
 PREFIX = re.compile(r"^(params|metrics|tags|config|summary)[./]")
 # what W&B and MLflow write of each run beside its settings and metrics
@@ -99,7 +102,7 @@ def verdicts(
     baseline: str | None = None,
     columns: Mapping[str, str] | None = None,
     equal_within: float = 0.5,
-    mode: Literal["max", "min"] = "max",
+    mode: Literal["max", "min"] | None = None,
     unit: Literal["auto", "share", "percent", "raw"] = "auto",
     splits: Literal["fixed", "repeated"] = "fixed",
     test_share: float = TEST_SHARE,
@@ -117,7 +120,7 @@ def verdicts(
         columns: the column of the ``method``, ``seed``, ``score``, ``group`` (data set) or ``seconds``, where its name
             does not say it. Several columns, with commas, are a candidate, a seed or a group together.
         equal_within: the difference that counts as equal, in points.
-        mode: ``"max"`` if more of the score is better, or ``"min"``.
+        mode: ``"max"`` (the default) if more of the score is better, or ``"min"``; for a name such as ``loss`` say it.
         unit: ``"share"`` for scores of 0 to 1 (a point is 0.01), ``"percent"`` for 0 to 100, ``"raw"`` for others (a
             point is 1); ``"auto"`` is one of the first two, and refuses what is neither.
         splits: ``"repeated"`` if each seed is another random split of the same examples.
@@ -181,6 +184,7 @@ def table_records(
     baseline: str | None = None,
     columns: Mapping[str, str] | None = None,
     *,
+    mode: str | None = None,
     unit: str = "auto",
     **facts: Any,
 ) -> tuple[list[ComparisonRecord], list[str]]:
@@ -203,8 +207,10 @@ def table_records(
     if left_out := [str(group) for group in runs["group"].unique() if group not in groups]:
         notes.append(f"{LEFT_OUT} there is no run of {base}: {', '.join(left_out)}.")
     check_number("test_share", facts.get("test_share", TEST_SHARE), lambda s: 0 < s < 1, "a share above 0 and below 1")
-    facts = {"splits": "", **facts, "untuned": GIVEN, "split": ""}
-    facts["unit"] = _checked_unit(runs["score"], unit, facts.get("mode", "max"))
+    mode = checked_mode(mode, score)
+    unit = _checked_unit(runs["score"], unit, mode)
+    facts = {"splits": "", **facts, "untuned": GIVEN, "split": "", "mode": mode, "unit": unit}
+    notes.append(f"{'More' if mode == 'max' else 'Less'} of {score} is better, read as {UNITS[unit]}.")
     records = []
     for group in groups:
         own = runs[runs["group"] == group]
@@ -250,7 +256,7 @@ def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, s
         frame = frame[frame["phase"] == "final"]
     roles = _roles(frame, {column: plain[column] for column in own}, columns)
     roles |= {name: [name] for name in ("budget", "epochs") if written}
-    if not roles.keys() & {"method", "score"}:
+    if wide := not roles.keys() & WIDE:
         frame, roles, empty, unread = _melted(frame, own, roles)
         if len(empty):
             notes.append(f"{LEFT_OUT} the cell is empty: {_rows(empty)}.")
@@ -280,8 +286,9 @@ def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, s
         runs["seed"] = range(len(runs))  # so that no runs are pairs
         notes.append("No column is known as the seed: runs are not paired.")
     name = frame["metric"].iloc[0] if written else roles["score"][0]
-    read = (f"{role} from {' and '.join(map(str, of))}" for role, of in roles.items())
-    return runs, str(name), [*notes, f"{len(runs)} runs were read: {', '.join(read)}."]
+    read = [f"{role} from {' and '.join(map(str, of))}" for role, of in roles.items() if not (wide and role in WIDE)]
+    columns_of = ["a column for each candidate"] if wide else []
+    return runs, str(name), [*notes, f"{len(runs)} runs were read: {', '.join([*columns_of, *read])}."]
 
 
 def _roles(frame: pd.DataFrame, plain: Mapping[Any, str], given: dict[str, str]) -> dict[str, list[Any]]:
@@ -383,6 +390,13 @@ def _refuse_duplicates(runs: pd.DataFrame, frame: pd.DataFrame) -> None:
         f"{_rows(rows.index)} are of one run ({run['method']}, seed {run['seed']}), and differ in {differ}: leave "
         "one out, or name what tells them apart, as in --columns method=COLUMN,COLUMN"
     )
+
+
+def checked_mode(mode: str | None, score: str) -> str:
+    """``"max"`` where nothing else is said; a score whose name says that less is better needs a word."""
+    if mode is None and LESS_IS_BETTER.search(score):
+        raise ValueError(f"say whether less of {score} is better, mode min, or more, mode max")
+    return check_choice("mode", "max" if mode is None else mode, ("max", "min"))
 
 
 def _checked_unit(scores: pd.Series, unit: str, mode: str) -> str:
