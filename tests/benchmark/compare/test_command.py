@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
