@@ -19,7 +19,7 @@ from as_lightning.benchmark.report.verdicts import Arm, still_open
 from as_lightning.benchmark.run.predictions import Predictions
 from as_lightning.benchmark.run.result import Result
 
-UNTUNED = "One setting for all, not tuned: no advice. For advice ask for several trials."
+UNTUNED = "Each with its settings as they are, not tuned: no advice. For advice ask for several trials."
 Outcome = Result | str  # in words the error that has ended a run
 
 
