@@ -2,6 +2,8 @@
 
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -88,3 +90,9 @@ def test_of_a_refusal_within_hydra_the_reason_is_told_and_a_setting_without_a_va
     assert in_words(error).startswith("delta is a margin between probabilities and must lie in [0, 1], got 7")
     without = raised(train, composed("experiment=text_file"))
     assert in_words(without) == "data.path has no value: add data.path=..."
+
+
+def test_a_mistake_that_ends_a_run_is_the_one_line_of_its_errors(tmp_path):
+    command = [sys.executable, "-m", "as_lightning.benchmark.commands.train", "data=text_file"]
+    finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (finished.returncode, finished.stderr) == (1, "as-lightning: data.path has no value: add data.path=...\n")

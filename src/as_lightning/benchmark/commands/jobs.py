@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
@@ -9,6 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from as_lightning.benchmark.commands.mistakes import check_words, in_words, is_mistake
@@ -26,9 +29,19 @@ def run_command(config_name: str, job: Callable[[DictConfig], Any], failures: Ca
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     stack_traces = os.environ.get("HYDRA_FULL_ERROR") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # then Hydra hands its errors on
+
+    @functools.wraps(job)
+    def one_sentence(config: DictConfig) -> Any:
+        try:
+            return job(config)
+        except Exception as error:
+            if stack_traces or HydraConfig.get().mode != RunMode.RUN or not is_mistake(error):
+                raise
+            sys.exit(f"{command}: {in_words(error)}")  # Hydra would print the overrides of an error first
+
     try:
         check_words(sys.argv[1:])
-        hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=config_name)(job)()
+        hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=config_name)(one_sentence)()
         failures()
     except (KeyboardInterrupt, SystemExit) as end:
         # Lightning leaves the program where it meets an interrupt, and by an exit without a status at a SIGTERM
