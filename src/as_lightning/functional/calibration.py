@@ -100,15 +100,17 @@ def scaled_probabilities(logits: Tensor, temperature: float | None, multilabel: 
     return scaled.sigmoid() if multilabel else scaled.softmax(dim=-1)
 
 
-def weights_digest(weights: Mapping[str, Any]) -> dict[str, int]:
+def weights_digest(weights: Mapping[str, Any], *, singles: bool = False) -> dict[str, int]:
     """A number for each weight that changes with its values in float32, and with their places.
 
-    Single numbers, such as counters and best scores, which a validation may change, are no weights.
+    Single numbers, such as counters and best scores, which a validation may change, are no weights; parameters are.
+    With ``singles`` all numbers count, as in a checkpoint, which does not say what is a parameter.
     """
     plain = {
         name: _digest(torch.view_as_real(x.detach()) if x.is_complex() else x.detach())
         for name, x in weights.items()
-        if type(x) in (Tensor, Parameter) and x.layout == torch.strided and not x.is_quantized and x.numel() > 1
+        if type(x) in (Tensor, Parameter) and x.layout == torch.strided and not x.is_quantized
+        if x.numel() > (type(x) is Tensor and not singles)
     }
     if not plain:
         return {}
