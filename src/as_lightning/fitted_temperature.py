@@ -46,4 +46,4 @@ def weights_of(module: pl.LightningModule) -> dict[str, int] | None:
     strategy = None if module._trainer is None else module._trainer.strategy
     whole = strategy is None or isinstance(strategy, (SingleDeviceStrategy, DDPStrategy))
     whole = whole and all(type(weight) is nn.Parameter for weight in module.parameters())
-    return weights_digest(module.state_dict()) if whole else None
+    return weights_digest(module.state_dict(keep_vars=True)) if whole else None

@@ -285,5 +285,6 @@ class ASSoftmaxMixin(_Base):
         saved = checkpoint.get(TEMPERATURE_KEY, {"temperature": None, "multilabel": None})
         if saved["multilabel"] is not None:
             self._as_softmax_fitted.multilabel = bool(saved["multilabel"])
-        weights = saved["weights"] if "weights" in saved else weights_digest(checkpoint.get("state_dict", {})) or None
+        state = checkpoint.get("state_dict", {})
+        weights = saved["weights"] if "weights" in saved else weights_digest(state, singles=True) or None
         self._as_softmax_fitted.set(saved["temperature"], weights)

@@ -238,6 +238,7 @@ def test_a_temperature_goes_with_its_weights_and_stays_with_copies_of_them(tmp_p
         def __init__(self) -> None:
             super().__init__()
             self.net = torch.nn.Sequential(torch.nn.BatchNorm1d(4), self.net)  # whose buffers `double` makes anew
+            self.scale = torch.nn.Parameter(torch.tensor(1.0), requires_grad=False)  # of the logits, as CLIP's
 
     def trained_by_hand(module: Masked, optimizer: type = torch.optim.SGD, **settings) -> None:
         module.loss(module(all_of(loader())[0]), all_of(loader())[1]).backward()
@@ -249,6 +250,7 @@ def test_a_temperature_goes_with_its_weights_and_stays_with_copies_of_them(tmp_p
         "training by hand": trained_by_hand,
         "a fused optimizer": lambda module: trained_by_hand(module, torch.optim.AdamW, fused=True),
         "data": lambda module: module.net[1].weight.data.mul_(2),
+        "one number": lambda module: module.scale.data.mul_(2),
         "other places": lambda module: module.net[1].weight.data.copy_(module.net[1].weight.flip(0)),
         "statistics": lambda module: module.net[0].train()(torch.ones(2, 4)),
     }

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
 
 from as_lightning.functional import fit_temperature, reliability
+from as_lightning.functional.calibration import weights_digest
 
 
 def drawn(temperature: float, rows: int = 20_000, classes: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
@@ -148,3 +149,18 @@ def test_bins_add_up_over_batches_and_extreme_logits_have_theirs() -> None:
         torch.testing.assert_close(total, first + second)
     bins = reliability(torch.tensor([[1e4, 0.0], [0.0, 0.0]]), torch.tensor([0, 1]))
     assert (bins.predictions.sum(), bins.predictions[-1]) == (2, 1)
+
+
+@pytest.mark.parametrize("shape", [(512, 512), (1024, 257), (7, 5), (16, 3, 2, 2), (512,)])
+def test_a_digest_tells_of_factors_signs_and_exchanges(shape: tuple[int, ...]) -> None:
+    weight = torch.randn(shape)
+    changed = [weight * factor for factor in (-1, 2, 0.25, -2)] + [weight.flip(0), weight.bfloat16().float()]
+    if len(shape) > 1:
+        corner = torch.ones(shape)
+        corner[:2, :2] = -1
+        mask = torch.zeros(shape)
+        mask[0, 0], mask[1, 1] = 1, 1
+        changed += [weight * corner, mask, mask.roll(1, 0)]  # of one sum in each row and column
+    digests = [weights_digest({"weight": each})["weight"] for each in (weight, *changed)]
+    assert len({*digests}) == len(digests)
+    assert weights_digest({"weight": weight.double()}) == {"weight": digests[0]}

@@ -100,15 +100,17 @@ def scaled_probabilities(logits: Tensor, temperature: float | None, multilabel: 
     return scaled.sigmoid() if multilabel else scaled.softmax(dim=-1)
 
 
-def weights_digest(weights: Mapping[str, Any]) -> dict[str, int]:
+def weights_digest(weights: Mapping[str, Any], *, singles: bool = False) -> dict[str, int]:
     """A number for each weight that changes with its values in float32, and with their places.
 
-    Single numbers, such as counters and best scores, which a validation may change, are no weights.
+    Single numbers, such as counters and best scores, which a validation may change, are no weights; parameters are.
+    With ``singles`` all numbers count, as in a checkpoint, which does not say what is a parameter.
     """
     plain = {
         name: _digest(torch.view_as_real(x.detach()) if x.is_complex() else x.detach())
         for name, x in weights.items()
-        if type(x) in (Tensor, Parameter) and x.layout == torch.strided and not x.is_quantized and x.numel() > 1
+        if type(x) in (Tensor, Parameter) and x.layout == torch.strided and not x.is_quantized
+        if x.numel() > (type(x) is Tensor and not singles)
     }
     if not plain:
         return {}
@@ -117,14 +119,21 @@ def weights_digest(weights: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _digest(weight: Tensor) -> Tensor:
-    """The bits of a matrix, each times a number of its place, in two sums that take no memory of the matrix's size.
+    """The bits of each number, mixed with its place, summed over chunks, so that no copy has the weight's size.
 
-    The sums wrap around; in int64 they would take 20 times as long.
+    Mixing is what tells a change of all signs, or a factor of 2, from none: it adds one power of 2 to the bits of each
+    number, and as often as that the sum comes back to itself.
     """
-    bits = weight.float().view(torch.int32).reshape(len(weight), -1)
-    rows, columns = (bits.sum(dim, dtype=torch.int32).long() for dim in (1, 0))
-    first, second = (torch.arange(1, len(sums) + 1, device=sums.device) for sums in (rows, columns))
-    return (rows * first).sum() + (2**31 - 1) * (columns * second).sum()
+    bits = weight.float().view(torch.int32).reshape(-1)
+    size = 2**16 if weight.device.type == "cpu" else 2**24  # what a cache holds; few kernels
+    places = torch.arange(min(size, len(bits)), dtype=torch.int32, device=bits.device) * 0x1E3779B1
+    total = torch.zeros((), dtype=torch.int64, device=bits.device)
+    for number, chunk in enumerate(bits.split(size), 1):
+        mixed = chunk + places[: len(chunk)]
+        for factor in (0x2C1B3C6D, 0x297A2D39):
+            mixed = mixed.bitwise_xor_(mixed >> 15).mul_(factor)
+        total += number * mixed.bitwise_xor_(mixed >> 15).sum(dtype=torch.int32).long()
+    return total
 
 
 def is_multilabel(logits: Tensor, target: Tensor) -> bool:

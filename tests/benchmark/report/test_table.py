@@ -179,6 +179,7 @@ BAD = {
     "thousands": (changed(3, "accuracy", "1,090"), {}, "got '1,090'$"),
     "a bool": (changed(3, "accuracy", True), {}, "row 3: expected a number in the column accuracy, got 'True'"),
     "a clock": (LONG.assign(seconds="1:02"), {}, "expected a number in the column seconds, got '1:02'"),
+    "a clock set back": (LONG.assign(seconds=-60), {}, "expected seconds of 0 or more in the column seconds, got -60"),
     "a row of means": (changed(3, "seed", "Mean"), {}, "row 3: Mean of others is no seed: leave it out"),
     "a missing score": (changed(7, "accuracy", None), {}, "row 7: expected a number in the column accuracy"),
     "a missing method": (changed(2, "method", " "), {}, "row 2: nothing is in the column method"),

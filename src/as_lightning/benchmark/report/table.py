@@ -277,6 +277,9 @@ def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, s
     runs["seconds"] = math.nan
     if timed.any():
         runs.loc[timed.to_numpy(), "seconds"] = _numbers(frame[timed], roles["seconds"][0]).to_numpy()
+    if (negative := runs["seconds"] < 0).any():
+        found = f"in the column {roles['seconds'][0]}, got {runs['seconds'][negative].iloc[0]:g}"
+        raise ValueError(f"{_rows(frame.index[negative])}: expected seconds of 0 or more {found}")
     if "seed" in roles:
         runs["seed"] = runs["seed"].map(_seed).astype(object)
         _refuse_duplicates(runs, frame)
