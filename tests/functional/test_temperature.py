@@ -164,3 +164,12 @@ def test_a_digest_tells_of_factors_signs_and_exchanges(shape: tuple[int, ...]) -
     digests = [weights_digest({"weight": each})["weight"] for each in (weight, *changed)]
     assert len({*digests}) == len(digests)
     assert weights_digest({"weight": weight.double()}) == {"weight": digests[0]}
+
+
+def test_a_digest_does_not_see_its_chunks_whose_size_is_the_device_s() -> None:
+    weight = torch.randn(2**17 + 5)  # in three chunks on the CPU, in one on a GPU
+    mixed = weight.view(torch.int32) + torch.arange(len(weight), dtype=torch.int32) * 0x1E3779B1
+    for factor in (0x2C1B3C6D, 0x297A2D39):
+        mixed = (mixed ^ mixed >> 15) * factor
+    whole = (mixed ^ mixed >> 15).sum(dtype=torch.int32)
+    assert weights_digest({"weight": weight}) == {"weight": int(whole)}

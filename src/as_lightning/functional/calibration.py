@@ -121,18 +121,22 @@ def weights_digest(weights: Mapping[str, Any], *, singles: bool = False) -> dict
 def _digest(weight: Tensor) -> Tensor:
     """The bits of each number, mixed with its place, summed over chunks, so that no copy has the weight's size.
 
+    All wraps at 2**32, so that the chunks, whose size is the device's, are not seen: checkpoints go to other devices.
+
     Mixing is what tells a change of all signs, or a factor of 2, from none: it adds one power of 2 to the bits of each
     number, and as often as that the sum comes back to itself.
     """
     bits = weight.float().view(torch.int32).reshape(-1)
     size = 2**16 if weight.device.type == "cpu" else 2**24  # what a cache holds; few kernels
     places = torch.arange(min(size, len(bits)), dtype=torch.int32, device=bits.device) * 0x1E3779B1
-    total = torch.zeros((), dtype=torch.int64, device=bits.device)
-    for number, chunk in enumerate(bits.split(size), 1):
+    step = places[-1] + 0x1E3779B1
+    total = torch.zeros((), dtype=torch.int32, device=bits.device)
+    for chunk in bits.split(size):
         mixed = chunk + places[: len(chunk)]
         for factor in (0x2C1B3C6D, 0x297A2D39):
             mixed = mixed.bitwise_xor_(mixed >> 15).mul_(factor)
-        total += number * mixed.bitwise_xor_(mixed >> 15).sum(dtype=torch.int32).long()
+        total += mixed.bitwise_xor_(mixed >> 15).sum(dtype=torch.int32)
+        places += step
     return total
 
 
