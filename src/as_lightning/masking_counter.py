@@ -70,7 +70,7 @@ class MaskingCounter:
         self.losses = losses
         self.counted = self.may_be_silent = False
         self._counting = True
-        self._before: Tensor | None = None  # the open counts when the batch began
+        self._of_batch: Tensor | None = None  # the samples since the batch began, also where a step closes the window
         self._samples: Tensor | None = None  # of the loss that was counted last
         self._uneven: Tensor | None = None  # whether the batch has two losses of different numbers of samples
         self._steps_before: int | None = None  # optimizer steps when training began
@@ -87,11 +87,12 @@ class MaskingCounter:
         self._open = stacked if self._open is None else self._open + stacked
         self.counted = True
         self._samples = counts.samples
+        self._of_batch = counts.samples if self._of_batch is None else self._of_batch + counts.samples
 
     def begin_batch(self) -> None:
         """Count until `end_batch`, also what ``losses`` compute: training's batches, and nothing between them."""
         self._counting = True
-        self._before, self._samples, self._uneven = self._open, None, None
+        self._of_batch = self._samples = self._uneven = None
         for loss in self.losses:
             loss.masking_counter = self
 
@@ -104,10 +105,9 @@ class MaskingCounter:
     @property
     def batch_samples(self) -> Tensor | None:
         """The samples since `begin_batch`, None if none were counted; NaN if two losses have not the same number."""
-        if self._samples is None:
-            return None
-        samples = self.open_counts[1] - (0 if self._before is None else self._before[1])
-        return samples if self._uneven is None else torch.where(self._uneven, torch.nan, samples)
+        if self._of_batch is None or self._uneven is None:
+            return self._of_batch
+        return torch.where(self._uneven, torch.nan, self._of_batch)
 
     @property
     def open_counts(self) -> Tensor:

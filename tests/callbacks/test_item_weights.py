@@ -28,6 +28,7 @@ from as_lightning import (
     TokenBudget,
 )
 from as_lightning.callbacks.accumulation_policy import MaskingPolicy
+from as_lightning.callbacks.item_weights import ItemWeights
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -333,8 +334,12 @@ class ComputesTwice(torch.optim.AdamW):
         return super().step(closure)
 
 
-@pytest.mark.parametrize("make", [Tagger, MaskedTagger])
-def test_an_optimizer_that_computes_a_batch_again_counts_its_items_once(make: Any) -> None:
+@pytest.mark.parametrize(("make", "on_device"), [(Tagger, False), (MaskedTagger, False), (MaskedTagger, True)])
+def test_an_optimizer_that_computes_a_batch_again_counts_its_items_once(
+    make: Any, on_device: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if on_device:  # from which the host does not read them before the step, which closes the window
+        monkeypatch.setattr(ItemWeights, "counted", lambda self, counter: counter.batch_samples.double())
     batches = token_batches((3, 17, 1, 24))
     module, callbacks = make(optimizer=ComputesTwice), [MaskingMonitor()] if make is MaskedTagger else []
     source = {"items": "module"} if make is MaskedTagger else {}

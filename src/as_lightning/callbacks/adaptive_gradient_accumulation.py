@@ -293,7 +293,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
             items: Items = self._ranks * (self._window.accumulated + 1.0)
         else:
             items = self.counter(pl_module).items
-            if self._ranks > 1 or isinstance(items, Tensor):
+            if self._closed is not None or self._ranks > 1 or isinstance(items, Tensor):  # closed: LBFGS asks again
                 items = self.close_window(trainer, pl_module).items
         multiply_gradients(optimizer, self._weights.factor(items, self._ranks, self._window.length))
 
