@@ -1,5 +1,8 @@
 """The mixin in a new module, and in one that exists."""
 
+import copy
+import functools
+
 import lightning.pytorch as pl
 import numpy as np
 import pytest
@@ -131,6 +134,14 @@ def test_a_checkpoint_has_the_margin_also_where_the_module_saves_its_hyperparame
     else:
         assert plain.load_from_checkpoint(tmp_path / "model.ckpt", weights_only=True).hparams == module.hparams
     assert Mixed.load_from_checkpoint(tmp_path / "model.ckpt", weights_only=True, delta=0.7).as_softmax_delta == 0.7
+
+
+def test_the_head_loss_looks_at_a_parametrized_weight_once():
+    module, as_called = New(delta=0.2), nn.utils.parametrizations.spectral_norm(nn.Linear(64, 64))
+    head, hidden = copy.deepcopy(as_called), torch.randn(7, 64)
+    as_called(hidden)  # a step of the power iteration
+    module.as_softmax_head_loss(hidden, head, torch.arange(7))
+    torch.testing.assert_close(head.state_dict(), as_called.state_dict(), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("parametrized", [False, True])
@@ -282,7 +293,7 @@ def test_a_hook_that_hides_the_mixins_is_refused_where_the_class_is_made(hook):
     with pytest.raises(TypeError, match=rf"Hides.{hook} hides that of ASSoftmaxMixin.* call super\(\).{hook}"):
         type("Hides", (ASSoftmaxMixin, Existing), {hook: hides})
     with pytest.raises(TypeError, match=rf"Other.{hook} hides that of ASSoftmaxMixin"):
-        type("Inherits", (type("Other", (), {hook: hides}), WithAS), {})
+        type("Inherits", (type("Other", (), {hook: functools.partialmethod(hides)}), WithAS), {})
     type("AfterIt", (ASSoftmaxMixin, type("Theirs", (Existing,), {hook: hides})), {})
 
 

@@ -27,7 +27,8 @@ def check_class(cls: type, mixin: type, hooks: Sequence[str], *, margin: float |
             f"training would be that of plain softmax. Name the mixin first: class {cls.__name__}({bases})"
         )
     for base, hook in itertools.product(before, hooks):
-        code = getattr(inspect.unwrap(vars(base).get(hook, None)), "__code__", None)
+        function: Any = vars(base).get(hook)
+        code = getattr(inspect.unwrap(getattr(function, "func", function)), "__code__", None)  # a partialmethod's func
         if code is not None and hook not in code.co_names:
             raise TypeError(f"{base.__name__}.{hook} hides that of {name}, which must run: call super().{hook}(...)")
     made = [base for base in after if "__init__" in vars(base)]

@@ -197,14 +197,14 @@ def why_not_linear(head: nn.Module, *, hooks: bool) -> str | None:
         return f"it is {kind.__name__}, whose forward may compute something else"
     if head._forward_pre_hooks and "weight" not in head._parameters and not is_parametrized(head, "weight"):
         return "a hook makes its weight (pruning, nn.utils.spectral_norm), which would not be called"
+    kinds = (head._forward_hooks, head._forward_pre_hooks, head._backward_hooks, head._backward_pre_hooks)
+    homes = [getattr(getattr(hook, "func", hook), "__module__", "") for kind in kinds for hook in kind.values()]
+    if hooks or not homes:  # without a look at the weight, by which a parametrization may go on (spectral_norm)
+        return None
     known: tuple[str, ...] = ("lightning.pytorch.profilers.",)  # watch every module
     if isinstance(head.weight, DTensor):
         known += ("torch.distributed.tensor.",)  # place input and output, as parallelize_module has them do
-    kinds = (head._forward_hooks, head._forward_pre_hooks, head._backward_hooks, head._backward_pre_hooks)
-    homes = [getattr(getattr(hook, "func", hook), "__module__", "") for kind in kinds for hook in kind.values()]
-    if not (hooks or all(home.startswith(known) for home in homes)):
-        return "it has hooks, which would not be called"
-    return None
+    return None if all(home.startswith(known) for home in homes) else "it has hooks, which would not be called"
 
 
 def cross_entropy_of_head(
