@@ -88,6 +88,8 @@ def test_of_a_refusal_within_hydra_the_reason_is_told_and_a_setting_without_a_va
     error = InstantiationException("Error in call to target 'x':\nValueError(...)\nfull_key: y")
     error.__cause__ = raised(check_delta, 7)
     assert in_words(error).startswith("delta is a margin between probabilities and must lie in [0, 1], got 7")
+    error.__cause__ = ModuleNotFoundError("Requirement 'mlflow>=1.0.0' not met. HINT: ...")  # Lightning's, of a logger
+    assert in_words(error) == "Requirement 'mlflow>=1.0.0' not met. HINT: ..."
     without = raised(train, composed("experiment=text_file"))
     assert in_words(without) == "data.path has no value: add data.path=..."
 

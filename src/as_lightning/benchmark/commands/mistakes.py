@@ -86,9 +86,10 @@ def in_words(error: BaseException) -> str:
         return f"expected settings as name=value, got {word!r}: {hint}"
     if message.startswith("Could not override") and isinstance(cause, OmegaConfBaseException) and cause.parent_node:
         return _misspelt(cause.parent_node, str(cause.key), str(cause.full_key))
-    if isinstance(error, InstantiationException) and cause is not None and is_mistake(cause):
-        message = str(cause)  # the refusal, without Hydra's frame around it
-    elif isinstance(cause, OmegaConfBaseException):
+    refused = cause is not None and (isinstance(cause, ModuleNotFoundError) or is_mistake(cause))
+    if isinstance(error, InstantiationException) and refused:
+        return str(cause)  # the refusal, without Hydra's frame around it
+    if isinstance(cause, OmegaConfBaseException):
         message = f"{message}\n{cause}"
     return f"{message} (HYDRA_FULL_ERROR=1 shows where)"
 
