@@ -16,7 +16,7 @@ from harness.data_settings import IMAGES, PLAIN, TEXT
 from harness.made_files import encoded, write_images
 
 from as_lightning.benchmark.data.audio.data_module import decode_clip
-from as_lightning.benchmark.data.features import Features
+from as_lightning.benchmark.data.features import Features, MultilabelFeatures
 from as_lightning.benchmark.data.files import FileTree
 from as_lightning.benchmark.data.image.image_folder import ImageFolder, decode_image
 from as_lightning.benchmark.data.text.tagging import Conll, read_conll
@@ -123,6 +123,11 @@ def vectors(**replaced: Any) -> bytes:
     return file.getvalue()
 
 
+def labels(**replaced: Any) -> bytes:
+    """The same with two labels a sample."""
+    return vectors(**{f"{split}_labels": np.eye(size, 2) for split, size in SIZES.items()} | replaced)
+
+
 READERS = {
     "table": lambda path: read_table(path, "text", "label"),
     "conll": lambda path: Conll(path, path, path, **TEXT).setup(),
@@ -131,6 +136,7 @@ READERS = {
     "clip": lambda path: decode_clip(path.read_bytes()),
     "image": lambda path: decode_image(path.read_bytes()),
     "vectors": lambda path: Features(path, batch_size=1).setup(),
+    "vectors, several labels": lambda path: MultilabelFeatures(path, batch_size=1).setup(),
 }
 CSV, TSV = "text,label\n", "text\tlabel\n"
 
@@ -178,6 +184,9 @@ CSV, TSV = "text,label\n", "text\tlabel\n"
         ("vectors", "a", vectors(train_labels=np.ones((12, 2))), r"got \(12, 5\) and \(12, 2\)"),
         ("vectors", "a", vectors(test_inputs=np.full((6, 5), np.nan)), "6 rows of test_inputs hold NaN or infinity"),
         ("vectors", "a", vectors(test_labels=np.array(["emu"] * 6)), "test split has .* the train split lacks: emu"),
+        ("vectors, several labels", "a", vectors(), r"train_labels \(N, C\) of one C, got \(12, 5\) and \(12,\)"),
+        ("vectors, several labels", "a", labels(test_labels=np.ones((6, 3))), r"\(N, C\).* got \(6, 5\) and \(6, 3\)"),
+        ("vectors, several labels", "a", labels(test_labels=np.full((6, 2), 2)), "test_labels of 0 and 1, got 2"),
     ],
     ids=lambda value: "binary" if isinstance(value, bytes) else None,  # some bytes are of the time
 )
@@ -215,3 +224,7 @@ def test_vectors_come_as_they_are_and_labels_are_numbered_in_their_order(tmp_pat
     assert without_hidden_layers(train) is train
     assert without_hidden_layers.out_features == 5
     assert configured_encoder("mlp", widths=[7], **data.input_spec)(train).shape == (12, 7)
+    (tmp_path / "features.npz").write_bytes(labels())
+    several = MultilabelFeatures("features.npz", data_dir=tmp_path)
+    several.setup()
+    assert (several.class_names, several.class_counts.tolist()) == (["0", "1"], [1, 1])

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from as_lightning.benchmark.data.base import SPLITS, BenchmarkDataModule, LabelledDataset
 
@@ -36,13 +37,37 @@ class Features(BenchmarkDataModule):
         except (KeyError, ValueError, OSError) as error:
             expected = ", ".join(f"{split}_inputs, {split}_labels" for split in SPLITS)
             raise ValueError(f"{path}: expected an .npz with the arrays {expected}: {error}") from error
+        width, classes = inputs["train"].shape[1:2], labels["train"].shape[1:]
         for split, values in inputs.items():
-            if values.shape != (len(labels[split]), *inputs["train"].shape[1:2]) or labels[split].ndim != 1:
+            rows, of_labels = len(labels[split]), "(N, C) of one C" if self.task == "multilabel" else "(N)"
+            right = values.shape == (rows, *width) and labels[split].shape == (rows, *classes)
+            if not right or len(classes) != (self.task == "multilabel"):
                 raise ValueError(
-                    f"{path}: expected {split}_inputs (N, d), with the d of train_inputs, and {split}_labels (N), got "
-                    f"{values.shape} and {labels[split].shape}"
+                    f"{path}: expected {split}_inputs (N, d), with the d of train_inputs, and {split}_labels "
+                    f"{of_labels}, got {values.shape} and {labels[split].shape}"
                 )
             if bad := int((~np.isfinite(values)).any(1).sum()):
                 raise ValueError(f"{path}: {bad} rows of {split}_inputs hold NaN or infinity: leave them out")
-        targets = self.encode_labels({split: [str(label) for label in values] for split, values in labels.items()})
+        targets = self.targets_of(labels)
         return {split: LabelledDataset(torch.from_numpy(inputs[split]).float(), targets[split]) for split in SPLITS}
+
+    def targets_of(self, labels: dict[str, np.ndarray]) -> dict[str, Tensor]:
+        """The targets of each split, and `class_names`."""
+        return self.encode_labels({split: [str(label) for label in values] for split, values in labels.items()})
+
+
+class MultilabelFeatures(Features):
+    """The same of samples that have several labels: ``train_labels (N, C)`` of 0 and 1.
+
+    Raises:
+        ValueError: also names another number among the labels.
+    """
+
+    task = "multilabel"
+
+    def targets_of(self, labels: dict[str, np.ndarray]) -> dict[str, Tensor]:
+        self.class_names = [str(number) for number in range(labels["train"].shape[1])]
+        for split, values in labels.items():
+            if len(other := np.setdiff1d(values, (0, 1))):
+                raise ValueError(f"{self.paths['all']}: expected {split}_labels of 0 and 1, got {other[0]}")
+        return {split: torch.from_numpy(values).long() for split, values in labels.items()}
