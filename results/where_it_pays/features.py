@@ -1,6 +1,7 @@
 """Write the features of a data set, made once by an encoder that stays as it is, for ``data=features``.
 
     python results/where_it_pays/features.py clinc150.npz minilm experiment=clinc150 data.out_of_scope=false
+    python results/where_it_pays/features.py goemotions.npz minilm experiment=goemotions
     python results/where_it_pays/features.py cifar10.npz lite0 experiment=cifar10_jpeg data.crop_padding=0 \
         data.horizontal_flip=false 'data.mean=[0.498,0.498,0.498]' 'data.std=[0.502,0.502,0.502]'
     python results/where_it_pays/features.py fsdd.npz logmel experiment=fsdd
@@ -60,7 +61,8 @@ def main(path: str, kind: str, *overrides: str) -> None:
         inputs = torch.stack([dataset[place][0] for place in range(len(dataset))])
         inputs = inputs if kind == "minilm" else {"lite0": lite0, "logmel": logmel}[kind](inputs)
         arrays[f"{split}_inputs"] = inputs.numpy().astype(np.float16)
-        arrays[f"{split}_labels"] = np.array(data.class_names)[torch.as_tensor(dataset.targets).numpy()]
+        targets = torch.as_tensor(dataset.targets).numpy()
+        arrays[f"{split}_labels"] = targets if data.task == "multilabel" else np.array(data.class_names)[targets]
         print(split, tuple(inputs.shape))
     np.savez(path, **arrays)
 
