@@ -176,9 +176,9 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         # trainer.estimated_stepping_batches divides by it, and configure_optimizers asks for that.
         trainer.accumulate_grad_batches = self._window.length
         if self._window.is_open and self._window.accumulated:
-            self._resume_inside(pl_module)
+            self._resume_inside(trainer, pl_module)
 
-    def _resume_inside(self, pl_module: LightningModule) -> None:
+    def _resume_inside(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Go on with what the open window of a checkpoint had gathered."""
         window, counter = self._window, self.counter(pl_module)
         saved = self._saved.pop(GRADIENTS, None)
@@ -196,10 +196,11 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
                 f"{self._meaning}: resume with its settings, or from a checkpoint between two windows."
             )
         # the mean over the ranks that have saved it counts once for each of them
-        ranks = 1.0 if self._weights.source is None else saved["ranks"] / self._ranks
+        factor = 1.0 if self._weights.source is None else saved["ranks"] / self._ranks
+        factor *= (scale := gradient_scale(trainer)) / saved.get("scale", scale)  # versions up to 0.3 did not say it
         for name, parameter in pl_module.named_parameters():
             if name in saved["gradients"]:
-                parameter.grad = saved["gradients"][name].to(parameter.device) * ranks
+                parameter.grad = saved["gradients"][name].to(parameter.device) * factor
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_train_end(trainer, pl_module)
@@ -282,7 +283,8 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
             weights.see(float(windows.sum_over_ranks(trainer, joint) if self._ranks > 1 else joint), self._ranks)
         items, weighed = weights.weigh(pl_module, loss, items)
         if not again:
-            counter.weigh(items, weighed)
+            scaler = scaler_of(trainer)
+            counter.weigh(items, weighed if scaler is None else weighed / scaler.scale(torch.ones_like(weighed)))
 
     def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._weights.end_backward()
@@ -448,8 +450,8 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         self._rates.restore_in(checkpoint)
         whole = isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy))  # on each rank
         if COUNTS in checkpoint and whole:
-            gradients = mean_gradients(trainer, pl_module)
-            checkpoint[GRADIENTS] = {"meaning": self._meaning, "gradients": gradients, "ranks": self._ranks}
+            saved = {"meaning": self._meaning, "gradients": mean_gradients(trainer, pl_module), "ranks": self._ranks}
+            checkpoint[GRADIENTS] = {**saved, "scale": gradient_scale(trainer)}
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         super().on_load_checkpoint(trainer, pl_module, checkpoint)
@@ -458,6 +460,16 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
             if "items" in saved:  # version 0.3 had them here, and did not sum the losses
                 items = torch.tensor([saved["items"], math.nan], dtype=torch.float64)
                 self._saved[COUNTS] = torch.cat([self._saved[COUNTS][:4].double(), items])
+
+
+def scaler_of(trainer: Trainer) -> Any:
+    """What scales the losses and gradients of 16-bit mixed precision; None without it."""
+    return getattr(trainer.precision_plugin, "scaler", None)
+
+
+def gradient_scale(trainer: Trainer) -> float:
+    """The factor of a scaler in the gradients of a window that is open."""
+    return 1.0 if (scaler := scaler_of(trainer)) is None else scaler.get_scale()
 
 
 def mean_gradients(trainer: Trainer, pl_module: LightningModule) -> dict[str, Tensor]:
