@@ -168,6 +168,26 @@ def test_a_loss_that_is_exchanged_between_two_fits_is_found_again() -> None:
         quiet_trainer(max_epochs=1, callbacks=[MaskingMonitor()]).fit(module, data)
 
 
+class Exchanges(pl.Callback):
+    """Another loss from the second epoch on, as one with other class weights."""
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        if trainer.current_epoch == 1:
+            kind = ASSoftmaxLoss if isinstance(pl_module.criterion, ASSoftmaxLoss) else nn.CrossEntropyLoss
+            pl_module.criterion = kind(weight=torch.arange(1.0, 5.0))
+
+
+def test_a_loss_that_is_exchanged_inside_a_fit_is_counted_or_refused() -> None:
+    data, monitor = loader_of(batches()), MaskingMonitor()
+    quiet_trainer(max_epochs=2, callbacks=[monitor, Exchanges()]).fit(Plain(ASSoftmaxLoss(0.1)), data)
+    assert monitor.history[0].samples == monitor.history[1].samples > 0
+    module = Mixed(nn.CrossEntropyLoss(), delta=0.2)
+    with pytest.raises(
+        MisconfigurationException, match=r"Mixed\.criterion has been set to Cross.* in its place, as in"
+    ):
+        quiet_trainer(max_epochs=2, callbacks=[Exchanges()]).fit(module, data)
+
+
 @pytest.mark.parametrize("make", [lambda: Plain(ASSoftmaxLoss(0.2)), lambda: Mixed(nn.CrossEntropyLoss(), delta=0.2)])
 def test_the_progress_bar_shows_the_share_of_masked_samples(make: Callable[[], Plain], capsys: Any) -> None:
     trainer = quiet_trainer(max_epochs=6, callbacks=[monitor := MaskingMonitor()], enable_progress_bar=True)
