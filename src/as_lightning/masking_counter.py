@@ -44,6 +44,7 @@ class MaskingCounter:
 
     Args:
         losses: loss modules that report to it while a batch is trained, in a module that counts nothing by itself.
+        module: the one whose ``training_step`` is counted, and no other of its hooks, nor a callback's.
 
     Attributes:
         counted: whether any batch has been counted since training began. (Not how many: ``torch.compile`` would compile
@@ -66,8 +67,8 @@ class MaskingCounter:
     loss: Tensor | None
     _open: Tensor | None
 
-    def __init__(self, losses: Sequence[MaskedLoss] = ()) -> None:
-        self.losses = losses
+    def __init__(self, losses: Sequence[MaskedLoss] = (), module: pl.LightningModule | None = None) -> None:
+        self.losses, self.module = losses, module
         self.counted = self.may_be_silent = False
         self._counting = True
         self._of_batch: Tensor | None = None  # the samples since the batch began, also where a step closes the window
@@ -78,7 +79,7 @@ class MaskingCounter:
 
     def update(self, counts: MaskingCounts) -> None:
         """Add a batch's counts to the open window, without waiting for the device; no more after `end_batch`."""
-        if not self._counting:
+        if not self._counting or getattr(self.module, "_current_fx_name", None) not in (None, "training_step"):
             return
         if self._samples is not None:
             uneven = self._samples != counts.samples

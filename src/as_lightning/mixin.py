@@ -116,7 +116,7 @@ class ASSoftmaxMixin(_Base):
         else:
             margin = self._as_softmax_class_delta if margin is None else check_delta(margin)
             self._init_of_next(*args, **kwargs, **({} if delta is None else {"delta": delta}))
-        self.masking_counter = MaskingCounter()
+        self.masking_counter = MaskingCounter(module=self)
         self._as_softmax_warmup = WarmupOfTraining(delta_warmup)
         self.as_softmax_delta = margin  # LightningCLI saves the arguments as given: None for the default
         self._as_softmax_fitted = FittedTemperature()

@@ -201,19 +201,17 @@ def test_the_progress_bar_shows_the_share_of_masked_samples(make: Callable[[], P
 
 
 @pytest.mark.parametrize("make", [lambda: Plain(ASSoftmaxLoss(0.1)), lambda: Mixed(nn.CrossEntropyLoss(), delta=0.1)])
-def test_a_loss_after_the_batch_is_in_no_window(make: Callable[[], Plain]) -> None:
+def test_a_loss_before_or_after_the_batch_is_in_no_window(make: Callable[[], Plain]) -> None:
+    class Again(pl.Callback):
+        def on_train_batch_start(self, trainer: pl.Trainer, pl_module: Any, batch: Batch, batch_idx: int) -> None:
+            pl_module.training_step(batch, batch_idx)
+
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Batch, batch_idx: int) -> None:
+            pl_module.training_step(batch, batch_idx)
+
     data, ends = batches(6), []
-    for computes_again in (False, True):
-        module = make()
-        if computes_again:
-            plain = module.on_train_batch_end
-
-            def again(outputs: Any, batch: Batch, index: int, module: Any = module, plain: Any = plain) -> None:
-                plain(outputs, batch, index)
-                module.training_step(batch, index)
-
-            module.on_train_batch_end = again  # type: ignore[method-assign]
+    for others in ([], [Again()]):
         callbacks = [monitor := MaskingMonitor(), speed := AdaptiveGradientAccumulation(max_steps=4)]
-        quiet_trainer(max_epochs=2, callbacks=callbacks).fit(module, loader_of(data))
+        quiet_trainer(max_epochs=2, callbacks=[*callbacks, *others]).fit(make(), loader_of(data))
         ends.append((monitor.history, speed.history))
     assert ends[0] == ends[1]

@@ -58,7 +58,7 @@ def find_losses(pl_module: LightningModule) -> None:
     counter = getattr(pl_module, "masking_counter", None)
     if counter is None or (isinstance(counter, MaskingCounter) and counter.losses):  # not the module's own
         losses = masked_losses(pl_module)
-        setattr(pl_module, "masking_counter", MaskingCounter(losses) if losses else None)  # noqa: B010
+        setattr(pl_module, "masking_counter", MaskingCounter(losses, pl_module) if losses else None)  # noqa: B010
 
 
 def masked_losses(pl_module: LightningModule) -> list[MaskedLoss]:
