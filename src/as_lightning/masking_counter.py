@@ -78,8 +78,11 @@ class MaskingCounter:
         self.drop_window()
 
     def update(self, counts: MaskingCounts) -> None:
-        """Add a batch's counts to the open window, without waiting for the device; no more after `end_batch`."""
-        if not self._counting or getattr(self.module, "_current_fx_name", None) not in (None, "training_step"):
+        """Add a batch's counts to the open window, without waiting for the device.
+
+        In a trainer's hands it counts ``training_step`` alone, and no more after `end_batch`.
+        """
+        if self._between_steps:
             return
         if self._samples is not None:
             uneven = self._samples != counts.samples
@@ -89,6 +92,16 @@ class MaskingCounter:
         self.counted = True
         self._samples = counts.samples
         self._of_batch = counts.samples if self._of_batch is None else self._of_batch + counts.samples
+
+    @property
+    def _between_steps(self) -> bool:
+        module: Any = self.module
+        if module is not None:
+            if module._trainer is None or module._trainer.state.stage is None:  # a loop by hand counts all
+                return False
+            if module._current_fx_name not in (None, "training_step"):
+                return True
+        return not self._counting
 
     def begin_batch(self) -> None:
         """Count until `end_batch`, also what ``losses`` compute: training's batches, and nothing between them."""

@@ -212,6 +212,8 @@ def test_a_loss_before_or_after_the_batch_is_in_no_window(make: Callable[[], Pla
     data, ends = batches(6), []
     for others in ([], [Again()]):
         callbacks = [monitor := MaskingMonitor(), speed := AdaptiveGradientAccumulation(max_steps=4)]
-        quiet_trainer(max_epochs=2, callbacks=[*callbacks, *others]).fit(make(), loader_of(data))
+        quiet_trainer(max_epochs=2, callbacks=[*callbacks, *others]).fit(module := make(), loader_of(data))
         ends.append((monitor.history, speed.history))
     assert ends[0] == ends[1]
+    module.training_step(data[0], 0)  # by hand, after the fit: the mixin's counter counts it
+    assert bool(module.masking_counter.open_counts[1]) == isinstance(module, Mixed)
