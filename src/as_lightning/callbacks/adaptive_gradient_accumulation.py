@@ -55,7 +55,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
             ranks, such as `AccumulationSchedule` or `TokenBudget`. Without it AS-Speed, of which ``max_steps``,
             ``scale`` and ``monotone`` are arguments (`accumulation_steps`).
         warmup_windows: the number of optimizer steps before the first change.
-        update_every: the number of windows between two decisions; a decision sees the counts of all of them.
+        update_every: the number of windows between two decisions; a decision sees the batches and counts of all.
         lr_interval: what schedulers with ``interval="step"`` follow: ``"batch"``, the batches, so that a schedule of
             ``trainer.estimated_stepping_batches`` ends with training; or ``"step"``, as Lightning does it.
         lr_scale: a step of $k$ batches takes the scheduler's rate (``"none"``), $\sqrt k$ times it (``"sqrt"``, for
@@ -138,7 +138,8 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         by_default = "sqrt" if isinstance(self.policy, MaskingPolicy) else "none"
         self._rates.scale = by_default if self.lr_scale == "auto" else self.lr_scale
         self._weights.unit = None
-        self._undecided: list[Any] = [0, 0, 0, 0]  # since the policy was asked: windows, masked samples, samples, items
+        # since the policy was asked: windows, masked samples, samples, items, batches
+        self._undecided: list[Any] = [0, 0, 0, 0, 0]
         self._seen: tuple[int, float] = (0, 0)  # samples and items since training began
         self.history: list[AccumulationWindow] = []
         self._window, self._next_length = OpenWindow(), None  # type: OpenWindow, int | None  # what the policy has said
@@ -346,13 +347,13 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         """The length wanted after ``window``."""
         if window.step <= self.warmup_windows - self.update_every:
             return window.wanted
-        counts = 1, window.masked_samples, window.samples, window.items
+        counts = 1, window.masked_samples, window.samples, window.items, window.length
         self._undecided = [before + now for before, now in zip(self._undecided, counts, strict=True)]
-        windows_seen, masked, samples, items = self._undecided
+        windows_seen, masked, samples, items, batches = self._undecided
         if windows_seen < self.update_every:
             return window.wanted
-        self._undecided = [0, 0, 0, 0]
-        return self._ask(window._replace(masked_samples=masked, samples=samples, items=items))
+        self._undecided = [0, 0, 0, 0, 0]
+        return self._ask(window._replace(masked_samples=masked, samples=samples, items=items, length=batches))
 
     def _ask(self, window: AccumulationWindow) -> int:
         length = self.policy(window)
@@ -432,7 +433,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         if isinstance(policy, dict):  # version 0.3: policies had a state of their own
             policy, state = policy["name"].replace("StepSchedule", "AccumulationSchedule"), policy["state"]
             number, samples, masked = state.get("undecided", (0, 0, 0))
-            undecided, seen = (number, masked, samples, 0.0), (state.get("samples", 0), 0.0)
+            undecided, seen = (number, masked, samples, 0.0, 0), (state.get("samples", 0), 0.0)
         self._seen = (*seen,)
         if policy != type(self.policy).__name__:
             return  # another policy goes on: it is asked when the open window has closed
