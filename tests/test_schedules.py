@@ -87,7 +87,20 @@ def with_fabric(module: Module):
     return wrapped, optimizer, fabric.backward
 
 
-@pytest.mark.parametrize("loop", [plain, with_fabric])
+def after_a_fit(module: Module):
+    module.trainer = pl.Trainer(accelerator="cpu", logger=False)
+    return plain(module)
+
+
+def within_another(module: Module):
+    outer = pl.LightningModule()
+    outer.inner, outer.trainer = module, pl.Trainer(accelerator="cpu", logger=False)
+    outer.trainer.strategy.connect(outer)
+    outer.trainer.training = True
+    return plain(module)
+
+
+@pytest.mark.parametrize("loop", [plain, with_fabric, after_a_fit, within_another])
 @pytest.mark.parametrize("shape", ["hold", "linear"])
 def test_a_loop_without_a_trainer_says_how_far_training_is(loop, shape):
     warmup = DeltaWarmup(ratio=0.5, shape=shape)
@@ -103,7 +116,7 @@ def test_a_loop_without_a_trainer_says_how_far_training_is(loop, shape):
     assert module.eval().current_delta == 0.2
 
 
-@pytest.mark.parametrize("loop", [plain, with_fabric])
+@pytest.mark.parametrize("loop", [plain, with_fabric, within_another])
 @pytest.mark.parametrize(
     ("warmup", "progress"),
     [(DeltaWarmup(ratio=0.5), None), (DeltaWarmup(batches=3), None), (DeltaWarmup(batches=3), 0.5)],

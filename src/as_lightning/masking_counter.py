@@ -44,6 +44,7 @@ class MaskingCounter:
 
     Args:
         losses: loss modules that report to it while a batch is trained, in a module that counts nothing by itself.
+        module: the one whose ``training_step`` is counted, and no other of its hooks, nor a callback's.
 
     Attributes:
         counted: whether any batch has been counted since training began. (Not how many: ``torch.compile`` would compile
@@ -66,8 +67,8 @@ class MaskingCounter:
     loss: Tensor | None
     _open: Tensor | None
 
-    def __init__(self, losses: Sequence[MaskedLoss] = ()) -> None:
-        self.losses = losses
+    def __init__(self, losses: Sequence[MaskedLoss] = (), module: pl.LightningModule | None = None) -> None:
+        self.losses, self.module = losses, module
         self.counted = self.may_be_silent = False
         self._counting = True
         self._of_batch: Tensor | None = None  # the samples since the batch began, also where a step closes the window
@@ -77,8 +78,11 @@ class MaskingCounter:
         self.drop_window()
 
     def update(self, counts: MaskingCounts) -> None:
-        """Add a batch's counts to the open window, without waiting for the device; no more after `end_batch`."""
-        if not self._counting:
+        """Add a batch's counts to the open window, without waiting for the device.
+
+        In a trainer's hands it counts ``training_step`` alone, and no more after `end_batch`.
+        """
+        if self._between_steps:
             return
         if self._samples is not None:
             uneven = self._samples != counts.samples
@@ -88,6 +92,16 @@ class MaskingCounter:
         self.counted = True
         self._samples = counts.samples
         self._of_batch = counts.samples if self._of_batch is None else self._of_batch + counts.samples
+
+    @property
+    def _between_steps(self) -> bool:
+        module: Any = self.module
+        if module is not None:
+            if module._trainer is None or module._trainer.state.stage is None:  # a loop by hand counts all
+                return False
+            if module._current_fx_name not in (None, "training_step"):
+                return True
+        return not self._counting
 
     def begin_batch(self) -> None:
         """Count until `end_batch`, also what ``losses`` compute: training's batches, and nothing between them."""

@@ -20,7 +20,7 @@ from as_lightning.functional.masking import DEFAULT_DELTA, check_delta
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
 from as_lightning.masking_counter import MaskingCounter
 from as_lightning.mixed_class import check_class, complete_hyperparameters
-from as_lightning.replaced_loss import masked_loss, replace_loss
+from as_lightning.replaced_loss import masked_loss, refuse_another_loss, replace_loss
 from as_lightning.schedules import DeltaWarmup, WarmupOfTraining
 
 HOOKS = ("on_fit_start", "on_train_batch_start", "on_train_batch_end", "on_save_checkpoint", "on_load_checkpoint")
@@ -67,7 +67,8 @@ class ASSoftmaxMixin(_Base):
         TypeError: if an argument is of a wrong type or ``as_softmax_replaces`` names no loss of classes; when a class
             is made that hides the mixin's methods, or has no ``as_softmax_delta`` and a next class with a ``delta``.
         AttributeError: if ``as_softmax_replaces`` names nothing that the module has after its ``__init__``.
-        MisconfigurationException: in training, after the first batch that computes a loss and counts nothing.
+        MisconfigurationException: in training, after the first batch that computes a loss and counts nothing, and where
+            the attribute of ``as_softmax_replaces`` is set to another loss later.
 
     Source: paper, section III; Lightning's ``save_hyperparameters`` collects ``delta`` with the module's own arguments.
 
@@ -115,7 +116,7 @@ class ASSoftmaxMixin(_Base):
         else:
             margin = self._as_softmax_class_delta if margin is None else check_delta(margin)
             self._init_of_next(*args, **kwargs, **({} if delta is None else {"delta": delta}))
-        self.masking_counter = MaskingCounter()
+        self.masking_counter = MaskingCounter(module=self)
         self._as_softmax_warmup = WarmupOfTraining(delta_warmup)
         self.as_softmax_delta = margin  # LightningCLI saves the arguments as given: None for the default
         self._as_softmax_fitted = FittedTemperature()
@@ -166,18 +167,24 @@ class ASSoftmaxMixin(_Base):
         """The margin of the next loss, as ``delta_warmup`` and ``as_softmax_validation`` have it."""
         delta = self.as_softmax_delta
         if self._in_training:
-            return self._as_softmax_warmup.margin(self._trainer, self.as_softmax_progress, delta)
+            return self._as_softmax_warmup.margin(self, self.as_softmax_progress, delta)
         return 1.0 if self.as_softmax_validation == "softmax" and self._in_evaluation else delta
+
+    @property
+    def _trainer_at_work(self) -> pl.Trainer | None:
+        """None where the module is called by hand, also before a fit or after it."""
+        return None if self._trainer is None or self._trainer.state.stage is None else self._trainer
 
     @property
     def _in_training(self) -> bool:
         # a trainer knows better than train(): parts in eval mode are trained too, as in fine-tuning
-        return self.training if self._trainer is None else self._trainer.training
+        trainer = self._trainer_at_work
+        return self.training if trainer is None else trainer.training
 
     @property
     def _in_evaluation(self) -> bool:
-        trainer = self._trainer
-        if trainer is None or trainer.state.stage is None:  # called by hand, before a fit or after it
+        trainer = self._trainer_at_work
+        if trainer is None:
             return not self.training
         return trainer.evaluating or trainer.sanity_checking or trainer.predicting
 
@@ -189,6 +196,8 @@ class ASSoftmaxMixin(_Base):
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
         """Drop the temperature, which was fitted for the weights before this batch, and fix the batch's margin."""
+        if self.as_softmax_replaces is not None and self.masking_counter.counted:
+            refuse_another_loss(self, self.as_softmax_replaces)
         self._as_softmax_fitted.value = None
         self._as_softmax_warmup.begin_batch(self.trainer, self.as_softmax_delta)
         return super().on_train_batch_start(batch, batch_idx)

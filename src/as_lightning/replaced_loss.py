@@ -12,6 +12,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 import torch.nn.functional as F
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor, nn
 
 from as_lightning.masking_counter import MaskedLoss
@@ -162,6 +163,26 @@ def replace_loss(module: Any, name: str, make: Callable[[Any], nn.Module]) -> bo
             "holds the loss, or call self.as_softmax_loss in training_step."
         )
     return getattr(loss, "multilabel", False)
+
+
+def refuse_another_loss(module: Any, name: str) -> None:
+    """Raise if the loss that ``module`` has as ``name`` is the masked one no more; a user's function may call that."""
+    part = attrgetter(name)(module)
+    function = part.func if isinstance(part, partial) else part
+    if isinstance(function, nn.Module):
+        masked = any(
+            isinstance(inner, CountedLoss)
+            or any(isinstance(hook, LossOfLabels) for hook in inner._forward_hooks.values())
+            for inner in function.modules()
+        )
+    else:
+        masked = function not in FUNCTIONS
+    if not masked:
+        raise MisconfigurationException(
+            f"{type(module).__name__}.{name} has been set to {part!r} since training began: the rest would be that "
+            f"loss's. Change the masked loss in its place, as in self.{name}.weight = ..., and for plain softmax set "
+            "self.as_softmax_delta = 1.0"
+        )
 
 
 def _is_huggingface_classifier(part: Any) -> bool:

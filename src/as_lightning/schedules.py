@@ -30,8 +30,8 @@ class DeltaWarmup:
     \end{cases}
     $$
 
-    Without a Trainer (Fabric, or a loop of your own) set ``module.as_softmax_progress = batches / total`` before each
-    batch.
+    Without a Trainer (Fabric, or a loop of your own), and in a module within the one that it trains, set
+    ``module.as_softmax_progress = batches / total`` before each batch.
 
     Args:
         ratio: the share of training's batches that the warm-up lasts, in [0, 1]. It needs ``Trainer(max_epochs)``
@@ -81,8 +81,8 @@ class DeltaWarmup:
         """The margin where ``progress`` of training is done; raises if that is None or the length is in batches."""
         if progress is None or self.ratio is None:
             raise RuntimeError(
-                "without a Trainer a DeltaWarmup cannot know how far training is: give it ratio=..., and set "
-                "module.as_softmax_progress = batches / total before each batch"
+                "without a Trainer, and in a module within the one that it trains, a DeltaWarmup cannot know how far "
+                "training is: give it ratio=..., and set module.as_softmax_progress = batches / total before each batch"
             )
         check_number("as_softmax_progress", progress, lambda share: 0.0 <= share <= 1.0, "a share in [0, 1]")
         return self._delta(progress, self.ratio, delta)
@@ -119,9 +119,15 @@ class WarmupOfTraining:
         if self.warmup.ratio is not None and not resumed and (ends_with_steps or trainer.max_epochs in (None, -1)):
             raise ValueError(UNKNOWN_LENGTH)
 
-    def margin(self, trainer: pl.Trainer | None, progress: float | None, delta: float) -> float:
-        """The margin of the batch that began last; without a trainer, where ``progress`` of training is done."""
-        if trainer is None and self.warmup is not None:
+    def margin(self, module: pl.LightningModule, progress: float | None, delta: float) -> float:
+        """The margin of the batch that began last; where ``progress`` of training is done, if no hook tells of batches:
+        in a loop by hand, and in a module within the one that a trainer trains.
+        """
+        trainer = module._trainer
+        at_work = trainer is not None and trainer.state.stage is not None
+        if self.warmup is None or (trainer is not None and not at_work and progress is None):  # after a training
+            return delta
+        if trainer is None or not at_work or trainer.lightning_module is not module:
             return self.warmup.delta_at_progress(progress, delta)
         return delta if self._margin is None else self._margin
 

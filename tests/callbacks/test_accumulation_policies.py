@@ -290,7 +290,7 @@ def test_a_state_of_0_3_is_taken_over() -> None:
     old = {"policy": policy, "next_length": 3, "window": window, "unit": None, "lr_scale": "sqrt"}
     speed = AdaptiveGradientAccumulation(max_steps=2, update_every=2)
     speed.load_state_dict(old)
-    assert speed.state_dict()["undecided"] == [1, 32, 64, 0.0]
+    assert speed.state_dict()["undecided"] == [1, 32, 64, 0.0, 0]
     assert speed.state_dict()["next_length"] == 2  # the smaller max_steps applies at once
     schedule = AdaptiveGradientAccumulation(AccumulationSchedule({0: 1, 90: 4}, by="samples"))
     schedule.load_state_dict(old | {"policy": {"name": "StepSchedule", "state": {"samples": 100}}})

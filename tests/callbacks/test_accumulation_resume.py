@@ -17,6 +17,7 @@ from harness.scripted_masking import (
     loader_of,
     quiet_trainer,
     same_weights,
+    with_a_scaler,
 )
 from harness.stateful_loader import StatefulLoader
 from harness.token_batches import MaskedTagger, Tagger, token_batches, tokens_in
@@ -63,6 +64,21 @@ def test_a_checkpoint_from_inside_a_batch_says_what_is_lost_and_keeps_the_scale(
     train_by_hand(reference, optimizer, [data], rest, loss_of=reference.loss_of, rate_scale=math.sqrt)
     for trained, expected in zip(resumed.parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(trained, expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("scales", [(2.0**16, None), (None, 2.0**10)])
+@pytest.mark.parametrize("items", [None, tokens_in])
+def test_an_open_window_goes_on_with_another_gradient_scale_or_none(scales: Any, items: Any, tmp_path: Path) -> None:
+    def train(scale: float | None, resume_from: Path | None = None) -> Tagger:
+        speed = AdaptiveGradientAccumulation(AccumulationSchedule({0: 4}), items=items)
+        plugins = [] if scale is None else [with_a_scaler(init_scale=scale)]
+        callbacks = [speed, *([SavesEveryBatch(tmp_path)] if resume_from is None else [])]
+        module, trainer = Tagger(), quiet_trainer(max_epochs=1, callbacks=callbacks, plugins=plugins)
+        trainer.fit(module, StatefulLoader(token_batches((3, 17, 1, 24, 8, 2))), ckpt_path=resume_from)
+        return module
+
+    whole = train(scales[0])
+    assert same_weights(train(scales[1], tmp_path / "0-01.ckpt"), whole)
 
 
 def test_testing_the_best_checkpoint_does_not_rewind_the_history(tmp_path: Path) -> None:

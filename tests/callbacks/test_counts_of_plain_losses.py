@@ -168,6 +168,26 @@ def test_a_loss_that_is_exchanged_between_two_fits_is_found_again() -> None:
         quiet_trainer(max_epochs=1, callbacks=[MaskingMonitor()]).fit(module, data)
 
 
+class Exchanges(pl.Callback):
+    """Another loss from the second epoch on, as one with other class weights."""
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        if trainer.current_epoch == 1:
+            kind = ASSoftmaxLoss if isinstance(pl_module.criterion, ASSoftmaxLoss) else nn.CrossEntropyLoss
+            pl_module.criterion = kind(weight=torch.arange(1.0, 5.0))
+
+
+def test_a_loss_that_is_exchanged_inside_a_fit_is_counted_or_refused() -> None:
+    data, monitor = loader_of(batches()), MaskingMonitor()
+    quiet_trainer(max_epochs=2, callbacks=[monitor, Exchanges()]).fit(Plain(ASSoftmaxLoss(0.1)), data)
+    assert monitor.history[0].samples == monitor.history[1].samples > 0
+    module = Mixed(nn.CrossEntropyLoss(), delta=0.2)
+    with pytest.raises(
+        MisconfigurationException, match=r"Mixed\.criterion has been set to Cross.* in its place, as in"
+    ):
+        quiet_trainer(max_epochs=2, callbacks=[Exchanges()]).fit(module, data)
+
+
 @pytest.mark.parametrize("make", [lambda: Plain(ASSoftmaxLoss(0.2)), lambda: Mixed(nn.CrossEntropyLoss(), delta=0.2)])
 def test_the_progress_bar_shows_the_share_of_masked_samples(make: Callable[[], Plain], capsys: Any) -> None:
     trainer = quiet_trainer(max_epochs=6, callbacks=[monitor := MaskingMonitor()], enable_progress_bar=True)
@@ -181,19 +201,19 @@ def test_the_progress_bar_shows_the_share_of_masked_samples(make: Callable[[], P
 
 
 @pytest.mark.parametrize("make", [lambda: Plain(ASSoftmaxLoss(0.1)), lambda: Mixed(nn.CrossEntropyLoss(), delta=0.1)])
-def test_a_loss_after_the_batch_is_in_no_window(make: Callable[[], Plain]) -> None:
+def test_a_loss_before_or_after_the_batch_is_in_no_window(make: Callable[[], Plain]) -> None:
+    class Again(pl.Callback):
+        def on_train_batch_start(self, trainer: pl.Trainer, pl_module: Any, batch: Batch, batch_idx: int) -> None:
+            pl_module.training_step(batch, batch_idx)
+
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Batch, batch_idx: int) -> None:
+            pl_module.training_step(batch, batch_idx)
+
     data, ends = batches(6), []
-    for computes_again in (False, True):
-        module = make()
-        if computes_again:
-            plain = module.on_train_batch_end
-
-            def again(outputs: Any, batch: Batch, index: int, module: Any = module, plain: Any = plain) -> None:
-                plain(outputs, batch, index)
-                module.training_step(batch, index)
-
-            module.on_train_batch_end = again  # type: ignore[method-assign]
+    for others in ([], [Again()]):
         callbacks = [monitor := MaskingMonitor(), speed := AdaptiveGradientAccumulation(max_steps=4)]
-        quiet_trainer(max_epochs=2, callbacks=callbacks).fit(module, loader_of(data))
+        quiet_trainer(max_epochs=2, callbacks=[*callbacks, *others]).fit(module := make(), loader_of(data))
         ends.append((monitor.history, speed.history))
     assert ends[0] == ends[1]
+    module.training_step(data[0], 0)  # by hand, after the fit: the mixin's counter counts it
+    assert bool(module.masking_counter.open_counts[1]) == isinstance(module, Mixed)

@@ -355,13 +355,23 @@ def test_an_optimizer_that_computes_the_last_of_several_batches_again_is_refused
         fit(module, by_items(items=items), token_batches(COUNTS))
 
 
-def test_the_logged_loss_is_the_mean_over_the_windows_items() -> None:
+@pytest.mark.parametrize("plugins", [list, lambda: [with_a_scaler()]], ids=["plain", "scaled gradients"])
+def test_the_logged_loss_is_the_mean_over_the_windows_items(plugins: Any) -> None:
     batches, module, logger = token_batches(COUNTS), Tagger(), KeepsRows()
-    speed = fit(module, by_items(), batches, max_epochs=1, logger=logger, log_every_n_steps=1)
+    settings: dict[str, Any] = {"logger": logger, "log_every_n_steps": 1, "plugins": plugins()}
+    speed = fit(module, by_items(), batches, max_epochs=1, **settings)
     for row, window in zip(logger.rows, speed.history, strict=True):
         before = on_large_batches(Tagger(), batches, speed, steps=row["step"])
         of_window = batches[window.batch : window.batch + window.length]
         assert row["accumulation/loss"] == pytest.approx(before.losses(of_window).mean().item(), rel=1e-9)
+
+
+def test_the_logged_loss_of_a_long_window_is_no_sum_in_half_precision() -> None:
+    speed, logger = AdaptiveGradientAccumulation(AccumulationSchedule({0: 600})), KeepsRows()
+    module = Tagger(torch.optim.SGD, torch.bfloat16)
+    module.net[2].requires_grad_(False).apply(lambda layer: [part.zero_() for part in layer.parameters()])  # all alike
+    fit(module, speed, token_batches([8], dtype=torch.bfloat16) * 600, max_epochs=1, logger=logger)
+    assert logger.rows[-1]["accumulation/loss"] == pytest.approx(math.log(5), rel=1e-2)
 
 
 class TwoLosses(MaskedTagger):
@@ -391,8 +401,9 @@ def test_two_losses_of_a_step_are_weighed_together_unless_their_numbers_of_sampl
 
 
 def test_a_budget_of_items_closes_windows_of_about_so_many() -> None:
-    even = fit(Tagger(), by_items(TokenBudget(30)), token_batches((10,) * 12), max_epochs=1)
-    assert [window.items for window in even.history] == [10, 10, 20, 20, 30, 30]  # windows of 3 start at multiples of 3
+    for every in (1, 2):  # windows of 3 start at multiples of 3
+        even = fit(Tagger(), by_items(TokenBudget(30), update_every=every), token_batches((10,) * 12), max_epochs=1)
+        assert [window.items for window in even.history] == [10, 10, 20, 20, 30, 30]
     budget = TokenBudget(1000)
     for items, length, wanted in ((500, 2, 4), (0, 2, 7), (5000, 1, 1)):
         assert budget(AccumulationWindow(0, 0, length, 0, 0, items, wanted=7)) == wanted

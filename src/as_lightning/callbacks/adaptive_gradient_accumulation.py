@@ -55,7 +55,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
             ranks, such as `AccumulationSchedule` or `TokenBudget`. Without it AS-Speed, of which ``max_steps``,
             ``scale`` and ``monotone`` are arguments (`accumulation_steps`).
         warmup_windows: the number of optimizer steps before the first change.
-        update_every: the number of windows between two decisions; a decision sees the counts of all of them.
+        update_every: the number of windows between two decisions; a decision sees the batches and counts of all.
         lr_interval: what schedulers with ``interval="step"`` follow: ``"batch"``, the batches, so that a schedule of
             ``trainer.estimated_stepping_batches`` ends with training; or ``"step"``, as Lightning does it.
         lr_scale: a step of $k$ batches takes the scheduler's rate (``"none"``), $\sqrt k$ times it (``"sqrt"``, for
@@ -138,7 +138,8 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         by_default = "sqrt" if isinstance(self.policy, MaskingPolicy) else "none"
         self._rates.scale = by_default if self.lr_scale == "auto" else self.lr_scale
         self._weights.unit = None
-        self._undecided: list[Any] = [0, 0, 0, 0]  # since the policy was asked: windows, masked samples, samples, items
+        # since the policy was asked: windows, masked samples, samples, items, batches
+        self._undecided: list[Any] = [0, 0, 0, 0, 0]
         self._seen: tuple[int, float] = (0, 0)  # samples and items since training began
         self.history: list[AccumulationWindow] = []
         self._window, self._next_length = OpenWindow(), None  # type: OpenWindow, int | None  # what the policy has said
@@ -176,9 +177,9 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         # trainer.estimated_stepping_batches divides by it, and configure_optimizers asks for that.
         trainer.accumulate_grad_batches = self._window.length
         if self._window.is_open and self._window.accumulated:
-            self._resume_inside(pl_module)
+            self._resume_inside(trainer, pl_module)
 
-    def _resume_inside(self, pl_module: LightningModule) -> None:
+    def _resume_inside(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Go on with what the open window of a checkpoint had gathered."""
         window, counter = self._window, self.counter(pl_module)
         saved = self._saved.pop(GRADIENTS, None)
@@ -196,10 +197,11 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
                 f"{self._meaning}: resume with its settings, or from a checkpoint between two windows."
             )
         # the mean over the ranks that have saved it counts once for each of them
-        ranks = 1.0 if self._weights.source is None else saved["ranks"] / self._ranks
+        factor = 1.0 if self._weights.source is None else saved["ranks"] / self._ranks
+        factor *= (scale := gradient_scale(trainer)) / saved.get("scale", scale)  # versions up to 0.3 did not say it
         for name, parameter in pl_module.named_parameters():
             if name in saved["gradients"]:
-                parameter.grad = saved["gradients"][name].to(parameter.device) * ranks
+                parameter.grad = saved["gradients"][name].to(parameter.device) * factor
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_train_end(trainer, pl_module)
@@ -282,7 +284,8 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
             weights.see(float(windows.sum_over_ranks(trainer, joint) if self._ranks > 1 else joint), self._ranks)
         items, weighed = weights.weigh(pl_module, loss, items)
         if not again:
-            counter.weigh(items, weighed)
+            scaler = scaler_of(trainer)
+            counter.weigh(items, weighed if scaler is None else weighed / scaler.scale(torch.ones_like(weighed)))
 
     def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._weights.end_backward()
@@ -344,13 +347,13 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         """The length wanted after ``window``."""
         if window.step <= self.warmup_windows - self.update_every:
             return window.wanted
-        counts = 1, window.masked_samples, window.samples, window.items
+        counts = 1, window.masked_samples, window.samples, window.items, window.length
         self._undecided = [before + now for before, now in zip(self._undecided, counts, strict=True)]
-        windows_seen, masked, samples, items = self._undecided
+        windows_seen, masked, samples, items, batches = self._undecided
         if windows_seen < self.update_every:
             return window.wanted
-        self._undecided = [0, 0, 0, 0]
-        return self._ask(window._replace(masked_samples=masked, samples=samples, items=items))
+        self._undecided = [0, 0, 0, 0, 0]
+        return self._ask(window._replace(masked_samples=masked, samples=samples, items=items, length=batches))
 
     def _ask(self, window: AccumulationWindow) -> int:
         length = self.policy(window)
@@ -430,7 +433,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         if isinstance(policy, dict):  # version 0.3: policies had a state of their own
             policy, state = policy["name"].replace("StepSchedule", "AccumulationSchedule"), policy["state"]
             number, samples, masked = state.get("undecided", (0, 0, 0))
-            undecided, seen = (number, masked, samples, 0.0), (state.get("samples", 0), 0.0)
+            undecided, seen = (number, masked, samples, 0.0, 0), (state.get("samples", 0), 0.0)
         self._seen = (*seen,)
         if policy != type(self.policy).__name__:
             return  # another policy goes on: it is asked when the open window has closed
@@ -448,8 +451,8 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         self._rates.restore_in(checkpoint)
         whole = isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy))  # on each rank
         if COUNTS in checkpoint and whole:
-            gradients = mean_gradients(trainer, pl_module)
-            checkpoint[GRADIENTS] = {"meaning": self._meaning, "gradients": gradients, "ranks": self._ranks}
+            saved = {"meaning": self._meaning, "gradients": mean_gradients(trainer, pl_module), "ranks": self._ranks}
+            checkpoint[GRADIENTS] = {**saved, "scale": gradient_scale(trainer)}
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         super().on_load_checkpoint(trainer, pl_module, checkpoint)
@@ -458,6 +461,16 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
             if "items" in saved:  # version 0.3 had them here, and did not sum the losses
                 items = torch.tensor([saved["items"], math.nan], dtype=torch.float64)
                 self._saved[COUNTS] = torch.cat([self._saved[COUNTS][:4].double(), items])
+
+
+def scaler_of(trainer: Trainer) -> Any:
+    """What scales the losses and gradients of 16-bit mixed precision; None without it."""
+    return getattr(trainer.precision_plugin, "scaler", None)
+
+
+def gradient_scale(trainer: Trainer) -> float:
+    """The factor of a scaler in the gradients of a window that is open."""
+    return 1.0 if (scaler := scaler_of(trainer)) is None else scaler.get_scale()
 
 
 def mean_gradients(trainer: Trainer, pl_module: LightningModule) -> dict[str, Tensor]:

@@ -26,6 +26,7 @@ from torch.utils.hooks import RemovableHandle
 
 from as_lightning.callbacks.window import find_counter
 from as_lightning.functional.argument_checks import check_number
+from as_lightning.functional.calling_convention import widened
 from as_lightning.masking_counter import MaskingCounter
 
 Items = float | Tensor  # a number that only a device knows stays there
@@ -91,15 +92,18 @@ class ItemWeights:
         return items
 
     def weigh(self, pl_module: LightningModule, loss: Tensor, items: Items) -> tuple[Items, Tensor]:
-        """Have the backward pass of ``loss`` weigh it by its items; returns these and the weighed loss."""
+        """Have the backward pass of ``loss`` weigh it by its items; returns these and the weighed loss, which can be
+        added to many others.
+        """
+        value = widened(loss.detach())
         if self.source is None:
-            return 0.0, loss.detach()
+            return 0.0, value
         if loss.numel() != 1:
             raise MisconfigurationException(
                 f"training_step has returned a loss of shape {tuple(loss.shape)}, which is neither the mean nor the "
                 "sum over the batch's items: return one of the two and say which, as in loss_is='mean'."
             )
-        weight, value = 1.0, loss.detach()  # type: Items, Tensor
+        weight: Items = 1.0
         unit = self.unit or 1.0  # there is none before the first items
         if isinstance(items, Tensor):
             valid = items.isfinite() & (items >= 0)

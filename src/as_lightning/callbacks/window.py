@@ -57,8 +57,12 @@ def find_losses(pl_module: LightningModule) -> None:
     """Give a module that counts nothing itself a counter, which its `ASSoftmaxLoss` or the like report to."""
     counter = getattr(pl_module, "masking_counter", None)
     if counter is None or (isinstance(counter, MaskingCounter) and counter.losses):  # not the module's own
-        losses = [module for module in pl_module.modules() if isinstance(module, MaskedLoss)]
-        setattr(pl_module, "masking_counter", MaskingCounter(losses) if losses else None)  # noqa: B010
+        losses = masked_losses(pl_module)
+        setattr(pl_module, "masking_counter", MaskingCounter(losses, pl_module) if losses else None)  # noqa: B010
+
+
+def masked_losses(pl_module: LightningModule) -> list[MaskedLoss]:
+    return [module for module in pl_module.modules() if isinstance(module, MaskedLoss)]
 
 
 def masking_counter(pl_module: LightningModule, callback: Callback) -> MaskingCounter:
@@ -210,6 +214,8 @@ class WindowCallback(Callback):
         # takes a dataloader_iter has not fetched the batch yet: batch_idx is that of the one before.)
         if trainer.fit_loop.batch_idx == 0:
             counter.drop_window()
+        if counter.losses:  # the module may have another one since the last batch
+            counter.losses = masked_losses(pl_module) or counter.losses
         counter.begin_batch()
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
