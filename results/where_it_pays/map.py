@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from io import StringIO
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -359,13 +359,10 @@ def advised(group: Sequence[Cell]) -> str | None:
 def short(found: Sequence[Cell]) -> str:
     """What to try, by what the data have."""
     groups: dict[str, list[Cell]] = {}
-    for kind in KINDS:
-        for head, of_head in HEADS.items():
-            of_kind = [cell for cell in found if cell.place[1:3] == (head, kind) and not cell.several]
-            if of_kind:
-                groups[f"{KINDS[kind][1]}; {of_head}"] = of_kind
-    if several := [cell for cell in found if cell.several]:
-        groups[f"{SEVERAL}; {HEADS['linear']}"] = several
+    for several, kind, head in product((False, True), KINDS, HEADS):
+        of_kind = [cell for cell in found if (cell.several, *cell.place[1:3]) == (several, head, kind)]
+        if of_kind:
+            groups[f"{SEVERAL if several else KINDS[kind][1]}; {HEADS[head]}"] = of_kind
     rows = []
     for said, group in groups.items():
         method = advised(group)
