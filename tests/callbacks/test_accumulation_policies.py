@@ -165,41 +165,6 @@ def test_the_papers_formula_is_the_default() -> None:
     assert policy == MaskingPolicy(max_steps=4, scale=1.0, monotone=True)
 
 
-def wanted_after(counts: list[tuple[int, int]], **arguments: Any) -> list[int]:
-    """The ``k`` before every window, window ``i`` reporting ``(masked_samples, samples)``."""
-    speed, wanted = AdaptiveGradientAccumulation(**arguments), [1]
-    for step, (masked, samples) in enumerate(counts, 1):
-        window = AccumulationWindow(0, step - 1, 1, masked, samples, step=step, wanted=wanted[-1])
-        wanted.append(speed._decide(window))
-    return wanted[:-1]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "counts", "wanted"),
-    [
-        # 8 of 32 masked: 32 / 24 rounds to 1; 61 of 64 masked: as many as allowed, one more
-        (
-            {"update_every": 2, "monotone": False},
-            [(8, 8), (0, 24), (30, 32), (31, 32), (0, 1), (0, 1)],
-            [1, 1, 1, 1, 2, 2],
-        ),
-        ({"warmup_windows": 4}, [(8, 8)] * 9, [1, 1, 1, 1, 2, 3, 4, 4, 4]),
-        ({"warmup_windows": 4, "update_every": 2}, [(8, 8)] * 9, [1, 1, 1, 1, 2, 2, 3, 3, 4]),
-        ({"warmup_windows": 4}, [(0, 1000)] * 3 + [(7, 8)] * 2, [1, 1, 1, 1, 2]),
-    ],
-    ids=[
-        "all samples of several windows",
-        "warm-up",
-        "warm-up, and several windows",
-        "the warm-up's last window alone",
-    ],
-)
-def test_a_decision_is_taken_after_the_warm_up_on_all_samples_of_its_windows(
-    arguments: dict[str, Any], counts: list[tuple[int, int]], wanted: list[int]
-) -> None:
-    assert wanted_after(counts, **arguments) == wanted
-
-
 class WithLossModule(ScriptedMasking):
     """Reports no counts itself."""
 
@@ -286,11 +251,10 @@ def test_the_names_of_0_3_work_for_one_release_with_a_warning() -> None:
 
 def test_a_state_of_0_3_is_taken_over() -> None:
     window = {"first_batch": 4, "length": 2, "accumulated": 1, "is_open": True}
-    policy = {"name": "MaskingPolicy", "state": {"steps": 3, "windows_seen": 5, "undecided": (1, 64, 32)}}
+    policy = {"name": "MaskingPolicy", "state": {"steps": 3, "windows_seen": 5}}
     old = {"policy": policy, "next_length": 3, "window": window, "unit": None, "lr_scale": "sqrt"}
-    speed = AdaptiveGradientAccumulation(max_steps=2, update_every=2)
+    speed = AdaptiveGradientAccumulation(max_steps=2)
     speed.load_state_dict(old)
-    assert speed.state_dict()["undecided"] == [1, 32, 64, 0.0, 0]
     assert speed.state_dict()["next_length"] == 2  # the smaller max_steps applies at once
     schedule = AdaptiveGradientAccumulation(AccumulationSchedule({0: 1, 90: 4}, by="samples"))
     schedule.load_state_dict(old | {"policy": {"name": "StepSchedule", "state": {"samples": 100}}})

@@ -165,8 +165,6 @@ def test_an_assignment_by_something_else_is_an_error_and_not_a_wrong_gradient(ho
         ({"scale": 0.0}, "scale must be a positive number, got 0.0"),
         ({"scale": math.nan}, "scale"),
         ({"scale": "1"}, "scale"),
-        ({"warmup_windows": -1}, "warmup_windows must be an integer of at least 0, got -1"),
-        ({"update_every": 0}, "update_every must be an integer of at least 1, got 0"),
         ({"lr_interval": "epochs"}, "lr_interval must be one of 'batch', 'step', got 'epochs'"),
         ({"lr_scale": "cubic"}, "lr_scale must be one of 'auto', 'none', 'sqrt', 'linear', got 'cubic'"),
         ({"normalize": "tokens"}, "normalize must be one of 'batches', 'items', got 'tokens'"),

@@ -67,7 +67,7 @@ ROWS = {
         scripted,
         lambda: [
             MaskingMonitor(),
-            AdaptiveGradientAccumulation(max_steps=5, monotone=False, update_every=2, warmup_windows=3),
+            AdaptiveGradientAccumulation(max_steps=5, monotone=False),
         ],
     ),
     "a schedule, the rate scaled, without a counter": Row(

@@ -26,7 +26,7 @@ from as_lightning.callbacks.accumulation_policy import AccumulationWindow, Maski
 from as_lightning.callbacks.item_weights import Items, ItemWeights, multiply_gradients
 from as_lightning.callbacks.learning_rate_scale import RATE_FACTORS, ScaledRates
 from as_lightning.callbacks.window import COUNTS
-from as_lightning.functional.argument_checks import check_choice, check_count
+from as_lightning.functional.argument_checks import check_choice
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.masking_counter import WindowSums
 
@@ -54,8 +54,6 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         policy: a function of the closed `AccumulationWindow` that returns the length of the next one, the same on all
             ranks, such as `AccumulationSchedule` or `TokenBudget`. Without it AS-Speed, of which ``max_steps``,
             ``scale`` and ``monotone`` are arguments (`accumulation_steps`).
-        warmup_windows: the number of optimizer steps before the first change.
-        update_every: the number of windows between two decisions; a decision sees the batches and counts of all.
         lr_interval: what schedulers with ``interval="step"`` follow: ``"batch"``, the batches, so that a schedule of
             ``trainer.estimated_stepping_batches`` ends with training; or ``"step"``, as Lightning does it.
         lr_scale: a step of $k$ batches takes the scheduler's rate (``"none"``), $\sqrt k$ times it (``"sqrt"``, for
@@ -93,8 +91,6 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         max_steps: int | None = None,
         scale: float | None = None,
         monotone: bool | None = None,
-        warmup_windows: int = 0,
-        update_every: int = 1,
         lr_interval: Literal["batch", "step"] = "batch",
         lr_scale: Literal["auto", "none", "sqrt", "linear"] = "auto",
         items: Callable[[Any], Any] | Literal["module"] | None = None,
@@ -126,8 +122,6 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         self._by = getattr(self.policy, "by", "samples")  # what it reads of a window
         if self._by == "items" and items is None:
             raise ValueError(f"{type(self.policy).__name__} goes by items: say what they are with items=")
-        self.warmup_windows = check_count("warmup_windows", warmup_windows, least=0)
-        self.update_every = check_count("update_every", update_every, least=1)
         self.lr_interval, self.lr_scale = lr_interval, lr_scale
         self._weights, self._rates = ItemWeights(items, loss_is), ScaledRates(self._batches_in_step)
         self._ranks = 1
@@ -138,8 +132,6 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         by_default = "sqrt" if isinstance(self.policy, MaskingPolicy) else "none"
         self._rates.scale = by_default if self.lr_scale == "auto" else self.lr_scale
         self._weights.unit = None
-        # since the policy was asked: windows, masked samples, samples, items, batches
-        self._undecided: list[Any] = [0, 0, 0, 0, 0]
         self._seen: tuple[int, float] = (0, 0)  # samples and items since training began
         self.history: list[AccumulationWindow] = []
         self._window, self._next_length = OpenWindow(), None  # type: OpenWindow, int | None  # what the policy has said
@@ -331,7 +323,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         place, steps = (trainer.current_epoch, window.first_batch, length), trainer.global_step
         wanted = self._next_length or 1
         self.history.append(AccumulationWindow(*place, masked, samples, items, steps, wanted, *self._seen))
-        self._next_length = self._decide(self.history[-1])
+        self._next_length = self._ask(self.history[-1])
         self._follow_batches(trainer, pl_module, window.first_batch + length - 1, length, stepped=True)
         if not stepped:  # the loader gave None
             if length > 1:
@@ -343,19 +335,8 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
             return
         self.log_step(trainer, steps - 1, length, 0.0 if loss is None else loss * factor)
 
-    def _decide(self, window: AccumulationWindow) -> int:
-        """The length wanted after ``window``."""
-        if window.step <= self.warmup_windows - self.update_every:
-            return window.wanted
-        counts = 1, window.masked_samples, window.samples, window.items, window.length
-        self._undecided = [before + now for before, now in zip(self._undecided, counts, strict=True)]
-        windows_seen, masked, samples, items, batches = self._undecided
-        if windows_seen < self.update_every:
-            return window.wanted
-        self._undecided = [0, 0, 0, 0, 0]
-        return self._ask(window._replace(masked_samples=masked, samples=samples, items=items, length=batches))
-
     def _ask(self, window: AccumulationWindow) -> int:
+        """The length wanted after ``window``."""
         length = self.policy(window)
         if isinstance(length, bool) or not isinstance(length, Integral) or length < 1:
             expected = "A policy must return the number of batches of the next window, an integer of at least 1"
@@ -415,7 +396,6 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         return {
             "policy": type(self.policy).__name__,
             "next_length": self._next_length,
-            "undecided": self._undecided,
             "seen": self._seen,
             "window": asdict(self._window),
             "unit": self._weights.unit,
@@ -429,15 +409,14 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         self._weights.unit = state_dict["unit"]
         if self.lr_scale == "auto":
             self._rates.scale = state_dict.get("lr_scale", "none")  # version 0.2 scaled no rate unless told to
-        policy, undecided, seen = (state_dict.get(key, ()) for key in ("policy", "undecided", "seen"))
+        policy, seen = state_dict["policy"], state_dict.get("seen", ())
         if isinstance(policy, dict):  # version 0.3: policies had a state of their own
             policy, state = policy["name"].replace("StepSchedule", "AccumulationSchedule"), policy["state"]
-            number, samples, masked = state.get("undecided", (0, 0, 0))
-            undecided, seen = (number, masked, samples, 0.0, 0), (state.get("samples", 0), 0.0)
+            seen = (state.get("samples", 0), 0.0)
         self._seen = (*seen,)
         if policy != type(self.policy).__name__:
             return  # another policy goes on: it is asked when the open window has closed
-        self._undecided, self._next_length = list(undecided), state_dict["next_length"]
+        self._next_length = state_dict["next_length"]
         if isinstance(self.policy, MaskingPolicy):  # it may be resumed with a smaller max_steps
             self._next_length = min(self._next_length or 1, self.policy.max_steps)
 
