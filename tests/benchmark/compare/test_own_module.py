@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from harness.own_modules import HuggingFace, Points, Sentences, WithCriterion, WithMixin
 from lightning.pytorch import callbacks
 from torch import Tensor, nn
-from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset, random_split
+from torch.utils.data import ConcatDataset, DataLoader, Subset, SubsetRandomSampler, TensorDataset, random_split
 
 from as_lightning import MaskingMonitor, TemperatureScaling, compare
 from as_lightning.benchmark.compare.own_loss import OwnLosses
@@ -128,16 +128,21 @@ def test_a_loss_is_the_methods_in_training_and_the_modules_own_outside_and_softm
 
 
 def test_a_loss_that_asks_for_class_counts_gets_those_of_the_training_data_of_its_run():
-    def one_batch(data):  # another class is missing with each seed
-        rows = [row for row in data.parts[0] if row[1] != torch.initial_seed() % 5]
-        return DataLoader(rows, batch_size=len(rows))
+    class Tail(Points):  # without a class that chance chooses
+        def setup(self, stage: str | None = None):
+            super().setup(stage)
+            missing = int(torch.randint(5, ()))
+            self.rows_left = [row for row in self.parts[0] if row[1] != missing or stage == "test"]
+
+        def train_dataloader(self) -> DataLoader:
+            return DataLoader(self.rows_left, batch_size=len(self.rows_left))
 
     def asks(logits: Tensor, target: Tensor, class_counts: Tensor) -> Tensor:
         assert class_counts.equal(torch.bincount(target, minlength=5))
         return logit_adjusted_loss(logits, target, class_counts=class_counts)
 
     quick = QUICK | {"methods": ["logit_adjusted", "class_weighted"], "losses": {"asks": asks}, "seeds": [1]}
-    record = compare(WithCriterion, variant(Points, train_dataloader=one_batch)(), **quick, n_jobs=2).record
+    record = compare(WithCriterion, Tail(), **quick, n_jobs=2).record
     assert record.failures == []
 
 
@@ -448,6 +453,20 @@ def test_modules_are_compared_as_they_are_in_two_processes_as_in_one(tmp_path):
     assert {method: count for method, _, _, count in found[0]}["small"] == 8 * 4 + 4 + 4 * 5 + 5
 
 
+def test_candidates_of_a_seed_train_on_the_same_rows_in_the_same_order():
+    seen: dict[int, list[Tensor]] = {}
+
+    class Sees(pl.Callback):
+        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+            if torch.initial_seed() == 5:
+                seen.setdefault(pl_module.hparams.hidden, []).append(batch[1])
+
+    asked = SEVERAL | {"trials": 1, "seeds": [5]} | trainer(max_epochs=1, callbacks=[Sees()])
+    compare({"small": small, "large": large}, Points, **asked)
+    assert len(seen[4]) == len(seen[64]) == 4
+    assert torch.cat(seen[4]).equal(torch.cat(seen[64]))
+
+
 def test_what_goes_on_from_run_to_run_is_refused_by_its_name():
     shared = nn.Linear(8, 8)
 
@@ -480,7 +499,15 @@ def test_what_goes_on_from_run_to_run_is_refused_by_its_name():
 class SplitsAnew(Points):
     def setup(self, stage: str | None = None):
         super().setup(stage)
-        self.parts = random_split(ConcatDataset(self.parts), [100, 100, 100])
+        self.whole = ConcatDataset(self.parts)
+        self.parts = random_split(self.whole, [100, 100, 100])
+
+
+def by_sampler(data: SplitsAnew) -> DataLoader:
+    return DataLoader(data.whole, sampler=SubsetRandomSampler(data.parts[1].indices))
+
+
+SplitBySampler = variant(SplitsAnew, val_dataloader=by_sampler, test_dataloader=by_sampler)
 
 
 def several(**factories: Any) -> dict[str, Any]:
@@ -520,6 +547,7 @@ ROWS = nn.CrossEntropyLoss(reduction="none")
         ({"data": variant(Points, train_dataloader=no_batch)}, ValueError, "no batch was trained and validated"),
         ({"data": list}, TypeError, "expected a LightningDataModule, got list: .*from_datasets"),
         ({"data": SplitsAnew}, ValueError, "SplitsAnew makes other validation or test splits each time"),
+        ({"data": SplitBySampler}, ValueError, "Variant makes other validation or test splits each time"),
         ({"data": lambda: Points(LOCK)}, TypeError, "Points cannot be copied for each run .*: give a function that"),
         ({"replaces": "net"}, TypeError, "names torch.nn's Sequential"),
         ({"replaces": "loss_fn"}, AttributeError, "no attribute 'loss_fn' after.*are: net, criterion"),

@@ -22,7 +22,6 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import DeviceStatsMonitor, LearningRateMonitor, ProgressBar
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from lightning.pytorch.utilities.parsing import lightning_getattr, lightning_hasattr, lightning_setattr
-from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
@@ -236,7 +235,7 @@ class OwnModules:
         """The data, set up, and a digest of validation and test, which must not depend on when they are set up."""
         made = []
         for seed in (1, 0):
-            data = self._set_up(name, seed)
+            data = self._set_up(name, seed, "fit", "test")
             made.append(digest(of_split(data, "val_dataloader"), of_split(data, "test_dataloader")))
             data.trainer = None
         if made[0] != made[1]:
@@ -282,22 +281,19 @@ class OwnModules:
         self.notes += [note for note, holds in notes.items() if holds]
 
     def _class_counts(self, target: str | int, classes: int, seed: int) -> Tensor:
-        """How many training targets each class has in a run of the seed, which some losses ask for.
+        """How many training targets each class has in a run of the seed, which some losses ask for."""
+        data = self._set_up(next(iter(self.candidates)), seed, "fit")
+        loaders = tree_leaves(data.train_dataloader())
+        return class_counts_of((batch[target] for loader in loaders for batch in loader), classes)
 
-        The run, which has begun, has the random state that it would have without.
-        """
-        with isolate_rng():
-            data = self._set_up(next(iter(self.candidates)), seed)
-            batches = tree_leaves(data.train_dataloader())
-            return class_counts_of((batch[target] for loader in batches for batch in loader), classes)
-
-    def _set_up(self, name: str, seed: int) -> pl.LightningDataModule:
+    def _set_up(self, name: str, seed: int, *stages: str) -> pl.LightningDataModule:
+        """The data as `_parts` makes them, set up for these stages as in a run."""
         pl.seed_everything(seed, workers=True, verbose=False)
         data = self.data(name)
         data.trainer = pl.Trainer(**{**QUIET, **self.trainer, "callbacks": [], "max_epochs": 1})
         data.prepare_data()
-        data.setup("fit")
-        data.setup("test")
+        for stage in stages:
+            data.setup(stage)
         return data
 
     def _note_rates(self, looked: Mapping[str, list[Any]], lr_factor: float | None) -> None:
@@ -328,8 +324,9 @@ class OwnModules:
 
     # --- runs
 
-    def module(self, name: str, settings: Mapping[str, Any]) -> pl.LightningModule:
+    def module(self, run: Run) -> pl.LightningModule:
         """A fresh module of a candidate, or one that trains by a loss."""
+        name, settings = run.candidate, run.settings
         factory, rate = self.candidate(name).factory, settings.get(RATE)
         argument = rate_name(factory)
         arguments = {argument: rate} if rate is not None and argument else {}
@@ -340,7 +337,7 @@ class OwnModules:
         if rate is not None and not argument:
             lightning_setattr(made, str(rate_name(made)), rate)
         if self.losses is not None:
-            self.losses.put_in(made, name, self.replaces, settings)
+            self.losses.put_in(made, name, self.replaces, settings, run.seed)
         return made
 
     def data(self, name: str) -> pl.LightningDataModule:
@@ -403,7 +400,10 @@ class OwnModules:
     ) -> tuple[pl.Trainer, pl.LightningModule, pl.LightningDataModule]:
         """What makes a run, with ``limits`` in the place of the trainer's arguments."""
         pl.seed_everything(run.seed, workers=True, verbose=False)
-        module, data = self.module(run.candidate, run.settings), self.data(run.candidate)
+        module = self.module(run)
+        # the data of a seed and their order are the same, however many random numbers a module has drawn
+        pl.seed_everything(run.seed, workers=True, verbose=False)
+        data = self.data(run.candidate)
         best = BestWeights(folder, filename="best", monitor=self.monitor, mode=self.mode, save_on_train_epoch_end=False)
         of_loss = [] if self.losses is None else self.losses.callbacks(run.candidate)
         callbacks = [*copy.deepcopy(self.trainer["callbacks"]), *of_loss, RunRecorder(self.monitor), *more]
