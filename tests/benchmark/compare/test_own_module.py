@@ -144,6 +144,9 @@ def test_a_loss_that_asks_for_class_counts_gets_those_of_the_training_data_of_it
     quick = QUICK | {"methods": ["logit_adjusted", "class_weighted"], "losses": {"asks": asks}, "seeds": [1]}
     record = compare(WithCriterion, Tail(), **quick, n_jobs=2).record
     assert record.failures == []
+    two = {"max_epochs": 1, "accelerator": "cpu", "devices": 2, "strategy": "ddp"}  # whose sampler may be the user's
+    own = OwnModules({"own": OwnCandidate(small, Points)}, OwnLosses(["softmax"]), "criterion", "val/acc", "max", two)
+    assert own._set_up("own", 0).trainer.world_size == 1
 
 
 class Rates(pl.Callback):
@@ -255,9 +258,9 @@ class InEverySecondEpoch(WithCriterion):
 def test_a_metric_that_is_logged_in_every_second_epoch_is_read_where_it_is(first, tmp_path):
     own = own_module(variant(InEverySecondEpoch, first=first), max_epochs=4)
     result = own.make(FINAL, tmp_path)
-    assert result.evaluations[0]["epoch"] == first
+    assert [each["epoch"] for each in result.evaluations] == [first, first + 2]
     assert 0 < result.metrics["val/acc"] <= 1
-    assert any("is not logged in every epoch" in note for note in own.notes) == (first == 1)
+    assert any("is not logged in every epoch" in note for note in own.notes)
 
 
 def test_the_test_metric_may_come_from_any_of_several_test_dataloaders(tmp_path):

@@ -46,6 +46,7 @@ RATES = ("lr", "learning_rate")
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
 # what would contradict max_epochs, or leave no weights to score
 UNCHANGED = {"max_steps": -1, "max_time": None, "fast_dev_run": False, "enable_checkpointing": True}
+ONE_PROCESS = {"devices": 1, "num_nodes": 1, "strategy": "auto"}
 LOOK = {
     **dict.fromkeys(("limit_train_batches", "limit_val_batches", "limit_test_batches", "check_val_every_n_epoch"), 1),
     "max_epochs": 2,  # some metrics are logged in every second epoch
@@ -290,7 +291,8 @@ class OwnModules:
         """The data as `_parts` makes them, set up for these stages as in a run."""
         pl.seed_everything(seed, workers=True, verbose=False)
         data = self.data(name)
-        data.trainer = pl.Trainer(**{**QUIET, **self.trainer, "callbacks": [], "max_epochs": 1})
+        # of one process, to which a sampler of the user's own gives the whole data
+        data.trainer = pl.Trainer(**{**QUIET, **self.trainer, **ONE_PROCESS, "callbacks": [], "max_epochs": 1})
         data.prepare_data()
         for stage in stages:
             data.setup(stage)
