@@ -1,5 +1,8 @@
 """compare() of modules as users write them, in real trainings."""
 
+import importlib
+import os
+import sys
 from dataclasses import replace
 from threading import Lock
 from typing import Any, ClassVar
@@ -8,6 +11,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 import torch.nn.functional as F
+from harness import own_modules
 from harness.own_modules import HuggingFace, Points, Sentences, WithCriterion, WithMixin
 from lightning.pytorch import callbacks
 from torch import Tensor, nn
@@ -468,6 +472,25 @@ def test_candidates_of_a_seed_train_on_the_same_rows_in_the_same_order():
     compare({"small": small, "large": large}, Points, **asked)
     assert len(seen[4]) == len(seen[64]) == 4
     assert torch.cat(seen[4]).equal(torch.cat(seen[64]))
+
+
+def test_other_processes_run_the_code_that_was_looked_at(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    found = []
+    for hidden in (4, 16):  # an edited file that is read again, as in a notebook
+        text = f"from harness.own_modules import *\ndef make(lr=0.01): return WithCriterion(lr, {hidden})\n"
+        (tmp_path / "users_file.py").write_text(text)
+        sys.modules.pop("users_file", None)
+        importlib.invalidate_caches()
+        factories = {"small": small, "own": importlib.import_module("users_file").make}
+        record = compare(factories, Points, n_jobs=2, **(SEVERAL | {"trials": 1})).record
+        found.append(record.results[-1].parameters)
+    assert found == [8 * 4 + 4 + 4 * 5 + 5, 8 * 16 + 16 + 16 * 5 + 5]
+    own = OwnModules({"small": OwnCandidate(small, Points)}, None, None, "val/acc", "max", {"max_epochs": 1})
+    own.files = {str(own_modules.__file__): "before"}
+    with pytest.raises(ValueError, match=r"own_modules.py has changed since the comparison has begun"):
+        own.make_in_job(FINAL, tmp_path)
 
 
 def test_what_goes_on_from_run_to_run_is_refused_by_its_name():

@@ -368,7 +368,7 @@ def launched_job(config: DictConfig) -> Result:
             return run_job(job_config(config, folder))
         run = Run(**plain(config.comparison))
         own: OwnModules = cloudpickle.loads((folder.parents[run.folder.count("/")] / MODULES_FILE).read_bytes())
-        return own.make(run, folder)
+        return own.make_in_job(run, folder)
 
 
 def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, arguments: Sequence[str]) -> ComparisonRecord:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 import lightning.pytorch as pl
+from joblib.externals.loky import get_reusable_executor
 from lightning.pytorch.callbacks import DeviceStatsMonitor, LearningRateMonitor, ProgressBar
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from lightning.pytorch.utilities.parsing import lightning_getattr, lightning_hasattr, lightning_setattr
@@ -31,7 +32,7 @@ from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses, TargetF
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, epochs_of
 from as_lightning.benchmark.compare.search import RATE, Range, Space, learning_rates
 from as_lightning.benchmark.report.table import checked_mode
-from as_lightning.benchmark.run.fingerprint import Fingerprint, digest, of_split
+from as_lightning.benchmark.run.fingerprint import Fingerprint, digest, of_split, user_files
 from as_lightning.benchmark.run.identity import RunIdentity
 from as_lightning.benchmark.run.predictions import PredictionRecorder
 from as_lightning.benchmark.run.recorder import RunRecorder
@@ -84,6 +85,7 @@ class OwnModules:
     inputs: dict[str, dict[str, str]] = field(default_factory=dict)  # digests of each candidate's module and data
     changes: dict[str, dict[str, Any]] = field(default_factory=dict)  # of each candidate to the baseline
     notes: list[str] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)  # digests of the user's code, for other processes
     _about: dict[str, Any] = field(default_factory=dict)  # of the first candidate's module
 
     def __post_init__(self) -> None:
@@ -137,9 +139,10 @@ class OwnModules:
 
     def subject(self, plan: ComparisonPlan, lr_factor: float | None, directory: Path, n_jobs: int = 1) -> Subject:
         """The subject of a comparison whose runs will lie below ``directory``, after a `look`."""
-        data = self.look(lr_factor)
+        data, self.files = self.look(lr_factor), user_files()
         if n_jobs > 1:
             self.pickled()
+            get_reusable_executor().shutdown()  # processes of an earlier call would keep the code that they have read
         spaces: dict[str, Space] = {}
         for name in self.names:
             rates = self.rates.get(self.label(name))
@@ -150,7 +153,8 @@ class OwnModules:
         facts: dict[str, Any] = {"name": self.name, "score": self.monitor, "mode": self.mode, "notes": self.notes}
         facts |= {"split": "validation" if self.test_metric is None else "test"}
         facts |= {"changes": self.changes} if self.losses is None else {}
-        execute = execution(lambda run: self.make(run, directory / run.folder), n_jobs)
+        make = self.make if n_jobs == 1 else self.make_in_job
+        execute = execution(lambda run: make(run, directory / run.folder), n_jobs)
         return Subject(plan.of(spaces, **facts), execute, RunIdentity.of({}, {"data": data}))
 
     def look(self, lr_factor: float | None) -> str:
@@ -383,6 +387,13 @@ class OwnModules:
         }
         return finished_or_made(place, config, inputs, lambda: self._make(run, config, inputs))
 
+    def make_in_job(self, run: Run, place: Path) -> Result:
+        """The same in another process, which refuses files of the user's that have changed since the look."""
+        now = _files_of_this_process()
+        for path in (path for path in self.files.keys() & now.keys() if self.files[path] != now[path]):
+            raise ValueError(f"{path} has changed since the comparison has begun: start it again in a new process")
+        return self.make(run, place)
+
     def _make(self, run: Run, config: dict[str, Any], inputs: dict[str, str]) -> Made:
         epochs = epochs_of(run.budget, self.trainer["max_epochs"])
         every = self.trainer.get("check_val_every_n_epoch", 1)
@@ -442,6 +453,9 @@ class OwnModules:
                     f"{type(module).__name__}: make it anew at each call, from self.parameters() or a part of them"
                 )
         return made
+
+
+_files_of_this_process = functools.cache(user_files)  # as its first run has read them
 
 
 def checked(made: Any, kind: type, hint: str) -> Any:

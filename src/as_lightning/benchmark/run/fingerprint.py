@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sized
 from enum import Enum
 from itertools import islice
 from operator import length_hint
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from threading import Lock, RLock
 from typing import Any
 
@@ -223,6 +223,20 @@ def _installed(package: str) -> bool:
         return package != "__main__"
     file = getattr(sys.modules.get(package), "__file__", None)
     return file is not None and INSTALLED.search(file) is not None
+
+
+def user_files() -> dict[str, str]:
+    """Digests of the files of the user's own code that are imported here."""
+    modules = {name: getattr(module, "__file__", None) for name, module in [*sys.modules.items()]}
+    paths = {path for name, path in modules.items() if path and not _installed(name.partition(".")[0])}
+    return {path: found for path in sorted(paths) if (found := _content(path))}
+
+
+def _content(path: str) -> str:
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:  # as inside an archive
+        return ""
 
 
 def of_split(data: pl.LightningDataModule, loader: str) -> str:
