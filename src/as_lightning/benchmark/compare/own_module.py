@@ -29,7 +29,7 @@ from torch.utils._pytree import tree_leaves
 from as_lightning.benchmark.compare.engine import Subject, execution
 from as_lightning.benchmark.compare.next_runs import best_validation
 from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses, TargetFinder
-from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, epochs_of
+from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, check_trainer, epochs_of
 from as_lightning.benchmark.compare.search import RATE, Range, Space, learning_rates
 from as_lightning.benchmark.report.table import checked_mode
 from as_lightning.benchmark.run.fingerprint import Fingerprint, digest, of_split, user_files
@@ -45,8 +45,6 @@ from as_lightning.functional.variants.class_counts import class_counts_of
 
 RATES = ("lr", "learning_rate")
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
-# what would contradict max_epochs, or leave no weights to score
-UNCHANGED = {"max_steps": -1, "max_time": None, "fast_dev_run": False, "enable_checkpointing": True}
 ONE_PROCESS = {"devices": 1, "num_nodes": 1, "strategy": "auto"}
 LOOK = {
     **dict.fromkeys(("limit_train_batches", "limit_val_batches", "limit_test_batches", "check_val_every_n_epoch"), 1),
@@ -103,12 +101,7 @@ class OwnModules:
             )
         for name in self.trainer.keys() - (known := inspect.signature(pl.Trainer).parameters.keys()):
             raise ValueError(f"trainer has {name!r}, which lightning.Trainer does not take: {nearest(name, known)}")
-        refused = [name for name, needed in UNCHANGED.items() if self.trainer.get(name, needed) != needed]
-        for name in [*refused, *(["limit_val_batches"] if self.trainer.get("limit_val_batches") == 0 else [])]:
-            raise ValueError(
-                f"trainer must not set {name}={self.trainer[name]!r}: budgets are shares of max_epochs, and the "
-                "weights of the best validation are scored"
-            )
+        check_trainer(self.trainer)
         if re.search("spawn|fork|notebook", strategy := str(self.trainer.get("strategy", "auto"))):
             raise ValueError(
                 f"trainer must not set strategy={strategy!r}: what its processes measure does not come back to this "
