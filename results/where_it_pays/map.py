@@ -121,7 +121,7 @@ class Cell:
     def scores(self) -> dict[Arm, dict[int, float]]:
         """The scores of the final runs, in points."""
         found: dict[Arm, dict[int, float]] = {}
-        for method, budget, seed, score in self.record["runs"]:
+        for method, budget, seed, score, *_ in self.record["runs"]:
             found.setdefault(Arm(method, budget), {})[seed] = 100 * score
         for method, budget, seed in self.record["missing"]:
             found.setdefault(Arm(method, budget), {})[seed] = float("nan")

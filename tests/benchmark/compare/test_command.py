@@ -278,6 +278,7 @@ def test_what_a_candidate_names_as_its_range_is_tuned(compare, tmp_path):
         (["method.dleta=0.05,0.2"], "did you mean delta"),
         (["method.tau=2"], "no method of the comparison has method.tau"),
         (["ckpt_path=last.ckpt"], "a comparison tunes the optimizer, which ckpt_path would bring"),
+        (["trainer.max_steps=5"], "trainer must not set max_steps=5: budgets are shares of max_epochs"),
         (["method.delta_warmup.ratio=0.1,0.2"], "method.delta_warmup.ratio cannot be swept in a comparison"),
         (["method.delta=0.05,0.1,0.2,0.3", "trials=3"], "trials=3 cannot try all 4 values of delta (0.05, 0.1, 0.2, 0"),
         (["trainer.max_epochs=0"], "trainer.max_epochs must be an integer of at least 1, got 0"),

@@ -315,6 +315,10 @@ def test_a_record_is_read_as_it_was_written_and_says_where_methods_differ(result
     again = ComparisonRecord.read(tmp_path)
     assert (again.scores(), again.disagreed, again.examples) == (record.scores(), record.disagreed, record.examples)
     assert vars(again) == vars(record)
+    for changed in ({"session": "later"}, {"metrics": {"accuracy": 0.123}}):
+        replace(record.results[0], **changed).write(tmp_path / "runs/softmax/budget=1,seed=0")
+        with pytest.raises(ValueError, match="the run runs/softmax/budget=1,seed=0 was made anew after"):
+            ComparisonRecord.read(tmp_path)
     (tmp_path / "inputs.json").write_text('{"data"')
     with pytest.raises(ValueError, match=r"inputs.json cannot be read .* choose another name or folder"):
         compared(plan, run_one, tmp_path)

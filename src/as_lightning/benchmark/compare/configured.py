@@ -28,7 +28,7 @@ from as_lightning.benchmark.compare.engine import Execute, Subject, execution, r
 from as_lightning.benchmark.compare.next_runs import Outcome
 from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses, knobs, plain
 from as_lightning.benchmark.compare.own_module import OwnCandidate, OwnModules
-from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, default_settings
+from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, check_trainer, default_settings
 from as_lightning.benchmark.compare.search import RATE, Choice, Space, learning_rates, setting_range
 from as_lightning.benchmark.data.base import BenchmarkDataModule, collected_messages
 from as_lightning.benchmark.report.page import publish
@@ -69,6 +69,7 @@ class ConfiguredComparison:
             raise SettingError(f"name={self.sample.name} cannot name a folder below comparisons: leave out / and ..")
         if self.sample.get("ckpt_path") is not None:
             raise SettingError("a comparison tunes the optimizer, which ckpt_path would bring: leave ckpt_path out")
+        check_trainer(plain(self.sample.trainer))
         self.n_jobs = check_count("n_jobs", self.settings.pop("n_jobs"), least=1)
         methods, baseline = self.settings.pop("methods"), self.settings.pop("baseline")
         if baseline is not None and not isinstance(baseline, str):
@@ -368,7 +369,7 @@ def launched_job(config: DictConfig) -> Result:
             return run_job(job_config(config, folder))
         run = Run(**plain(config.comparison))
         own: OwnModules = cloudpickle.loads((folder.parents[run.folder.count("/")] / MODULES_FILE).read_bytes())
-        return own.make(run, folder)
+        return own.make_in_job(run, folder)
 
 
 def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, arguments: Sequence[str]) -> ComparisonRecord:

@@ -106,8 +106,8 @@ class OwnLosses:
         """The callbacks that belong to a method."""
         return [] if name in self.losses else [instantiate(c) for c in self.configured(name, {}).callbacks.values()]
 
-    def put_in(self, module: Any, name: str, replaces: str | None, settings: Mapping[str, Any]) -> None:
-        """Let a module that has been made train by a method.
+    def put_in(self, module: Any, name: str, replaces: str | None, settings: Mapping[str, Any], seed: int = 0) -> None:
+        """Let a module that has been made train by a method, in a run of the seed.
 
         ``softmax`` leaves a module with its own loss unchanged, and sets the margin of one that calls
         ``self.as_softmax_loss`` to 1. Losses outside training are the module's own, or plain cross-entropy, with every
@@ -122,7 +122,7 @@ class OwnLosses:
             delta = config.get("delta")
             loss = instantiate(config.criterion) if delta is None else None
         if loss is not None:
-            loss = with_class_counts(loss, lambda: self.counted(torch.initial_seed()))
+            loss = with_class_counts(loss, lambda: self.counted(seed))
         kind, mixed = type(module).__name__, isinstance(module, ASSoftmaxMixin)
         if mixed and replaces is not None:
             raise ValueError(f"{kind} uses ASSoftmaxMixin already: leave replaces out")

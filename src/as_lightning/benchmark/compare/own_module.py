@@ -19,20 +19,20 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 import lightning.pytorch as pl
+from joblib.externals.loky import get_reusable_executor
 from lightning.pytorch.callbacks import DeviceStatsMonitor, LearningRateMonitor, ProgressBar
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from lightning.pytorch.utilities.parsing import lightning_getattr, lightning_hasattr, lightning_setattr
-from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from as_lightning.benchmark.compare.engine import Subject, execution
 from as_lightning.benchmark.compare.next_runs import best_validation
 from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses, TargetFinder
-from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, epochs_of
+from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, check_trainer, epochs_of
 from as_lightning.benchmark.compare.search import RATE, Range, Space, learning_rates
 from as_lightning.benchmark.report.table import checked_mode
-from as_lightning.benchmark.run.fingerprint import Fingerprint, digest, of_split
+from as_lightning.benchmark.run.fingerprint import Fingerprint, digest, of_split, user_files
 from as_lightning.benchmark.run.identity import RunIdentity
 from as_lightning.benchmark.run.predictions import PredictionRecorder
 from as_lightning.benchmark.run.recorder import RunRecorder
@@ -45,8 +45,7 @@ from as_lightning.functional.variants.class_counts import class_counts_of
 
 RATES = ("lr", "learning_rate")
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
-# what would contradict max_epochs, or leave no weights to score
-UNCHANGED = {"max_steps": -1, "max_time": None, "fast_dev_run": False, "enable_checkpointing": True}
+ONE_PROCESS = {"devices": 1, "num_nodes": 1, "strategy": "auto"}
 LOOK = {
     **dict.fromkeys(("limit_train_batches", "limit_val_batches", "limit_test_batches", "check_val_every_n_epoch"), 1),
     "max_epochs": 2,  # some metrics are logged in every second epoch
@@ -84,6 +83,7 @@ class OwnModules:
     inputs: dict[str, dict[str, str]] = field(default_factory=dict)  # digests of each candidate's module and data
     changes: dict[str, dict[str, Any]] = field(default_factory=dict)  # of each candidate to the baseline
     notes: list[str] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)  # digests of the user's code, for other processes
     _about: dict[str, Any] = field(default_factory=dict)  # of the first candidate's module
 
     def __post_init__(self) -> None:
@@ -101,12 +101,7 @@ class OwnModules:
             )
         for name in self.trainer.keys() - (known := inspect.signature(pl.Trainer).parameters.keys()):
             raise ValueError(f"trainer has {name!r}, which lightning.Trainer does not take: {nearest(name, known)}")
-        refused = [name for name, needed in UNCHANGED.items() if self.trainer.get(name, needed) != needed]
-        for name in [*refused, *(["limit_val_batches"] if self.trainer.get("limit_val_batches") == 0 else [])]:
-            raise ValueError(
-                f"trainer must not set {name}={self.trainer[name]!r}: budgets are shares of max_epochs, and the "
-                "weights of the best validation are scored"
-            )
+        check_trainer(self.trainer)
         if re.search("spawn|fork|notebook", strategy := str(self.trainer.get("strategy", "auto"))):
             raise ValueError(
                 f"trainer must not set strategy={strategy!r}: what its processes measure does not come back to this "
@@ -137,9 +132,10 @@ class OwnModules:
 
     def subject(self, plan: ComparisonPlan, lr_factor: float | None, directory: Path, n_jobs: int = 1) -> Subject:
         """The subject of a comparison whose runs will lie below ``directory``, after a `look`."""
-        data = self.look(lr_factor)
+        data, self.files = self.look(lr_factor), user_files()
         if n_jobs > 1:
             self.pickled()
+            get_reusable_executor().shutdown()  # processes of an earlier call would keep the code that they have read
         spaces: dict[str, Space] = {}
         for name in self.names:
             rates = self.rates.get(self.label(name))
@@ -150,7 +146,8 @@ class OwnModules:
         facts: dict[str, Any] = {"name": self.name, "score": self.monitor, "mode": self.mode, "notes": self.notes}
         facts |= {"split": "validation" if self.test_metric is None else "test"}
         facts |= {"changes": self.changes} if self.losses is None else {}
-        execute = execution(lambda run: self.make(run, directory / run.folder), n_jobs)
+        make = self.make if n_jobs == 1 else self.make_in_job
+        execute = execution(lambda run: make(run, directory / run.folder), n_jobs)
         return Subject(plan.of(spaces, **facts), execute, RunIdentity.of({}, {"data": data}))
 
     def look(self, lr_factor: float | None) -> str:
@@ -236,7 +233,7 @@ class OwnModules:
         """The data, set up, and a digest of validation and test, which must not depend on when they are set up."""
         made = []
         for seed in (1, 0):
-            data = self._set_up(name, seed)
+            data = self._set_up(name, seed, "fit", "test")
             made.append(digest(of_split(data, "val_dataloader"), of_split(data, "test_dataloader")))
             data.trainer = None
         if made[0] != made[1]:
@@ -282,22 +279,20 @@ class OwnModules:
         self.notes += [note for note, holds in notes.items() if holds]
 
     def _class_counts(self, target: str | int, classes: int, seed: int) -> Tensor:
-        """How many training targets each class has in a run of the seed, which some losses ask for.
+        """How many training targets each class has in a run of the seed, which some losses ask for."""
+        data = self._set_up(next(iter(self.candidates)), seed, "fit")
+        loaders = tree_leaves(data.train_dataloader())
+        return class_counts_of((batch[target] for loader in loaders for batch in loader), classes)
 
-        The run, which has begun, has the random state that it would have without.
-        """
-        with isolate_rng():
-            data = self._set_up(next(iter(self.candidates)), seed)
-            batches = tree_leaves(data.train_dataloader())
-            return class_counts_of((batch[target] for loader in batches for batch in loader), classes)
-
-    def _set_up(self, name: str, seed: int) -> pl.LightningDataModule:
+    def _set_up(self, name: str, seed: int, *stages: str) -> pl.LightningDataModule:
+        """The data as `_parts` makes them, set up for these stages as in a run."""
         pl.seed_everything(seed, workers=True, verbose=False)
         data = self.data(name)
-        data.trainer = pl.Trainer(**{**QUIET, **self.trainer, "callbacks": [], "max_epochs": 1})
+        # of one process, to which a sampler of the user's own gives the whole data
+        data.trainer = pl.Trainer(**{**QUIET, **self.trainer, **ONE_PROCESS, "callbacks": [], "max_epochs": 1})
         data.prepare_data()
-        data.setup("fit")
-        data.setup("test")
+        for stage in stages:
+            data.setup(stage)
         return data
 
     def _note_rates(self, looked: Mapping[str, list[Any]], lr_factor: float | None) -> None:
@@ -328,8 +323,9 @@ class OwnModules:
 
     # --- runs
 
-    def module(self, name: str, settings: Mapping[str, Any]) -> pl.LightningModule:
+    def module(self, run: Run) -> pl.LightningModule:
         """A fresh module of a candidate, or one that trains by a loss."""
+        name, settings = run.candidate, run.settings
         factory, rate = self.candidate(name).factory, settings.get(RATE)
         argument = rate_name(factory)
         arguments = {argument: rate} if rate is not None and argument else {}
@@ -340,7 +336,7 @@ class OwnModules:
         if rate is not None and not argument:
             lightning_setattr(made, str(rate_name(made)), rate)
         if self.losses is not None:
-            self.losses.put_in(made, name, self.replaces, settings)
+            self.losses.put_in(made, name, self.replaces, settings, run.seed)
         return made
 
     def data(self, name: str) -> pl.LightningDataModule:
@@ -384,6 +380,13 @@ class OwnModules:
         }
         return finished_or_made(place, config, inputs, lambda: self._make(run, config, inputs))
 
+    def make_in_job(self, run: Run, place: Path) -> Result:
+        """The same in another process, which refuses files of the user's that have changed since the look."""
+        now = _files_of_this_process()
+        for path in (path for path in self.files.keys() & now.keys() if self.files[path] != now[path]):
+            raise ValueError(f"{path} has changed since the comparison has begun: start it again in a new process")
+        return self.make(run, place)
+
     def _make(self, run: Run, config: dict[str, Any], inputs: dict[str, str]) -> Made:
         epochs = epochs_of(run.budget, self.trainer["max_epochs"])
         every = self.trainer.get("check_val_every_n_epoch", 1)
@@ -403,7 +406,10 @@ class OwnModules:
     ) -> tuple[pl.Trainer, pl.LightningModule, pl.LightningDataModule]:
         """What makes a run, with ``limits`` in the place of the trainer's arguments."""
         pl.seed_everything(run.seed, workers=True, verbose=False)
-        module, data = self.module(run.candidate, run.settings), self.data(run.candidate)
+        module = self.module(run)
+        # the data of a seed and their order are the same, however many random numbers a module has drawn
+        pl.seed_everything(run.seed, workers=True, verbose=False)
+        data = self.data(run.candidate)
         best = BestWeights(folder, filename="best", monitor=self.monitor, mode=self.mode, save_on_train_epoch_end=False)
         of_loss = [] if self.losses is None else self.losses.callbacks(run.candidate)
         callbacks = [*copy.deepcopy(self.trainer["callbacks"]), *of_loss, RunRecorder(self.monitor), *more]
@@ -440,6 +446,9 @@ class OwnModules:
                     f"{type(module).__name__}: make it anew at each call, from self.parameters() or a part of them"
                 )
         return made
+
+
+_files_of_this_process = functools.cache(user_files)  # as its first run has read them
 
 
 def checked(made: Any, kind: type, hint: str) -> Any:

@@ -18,6 +18,8 @@ from as_lightning.functional.argument_checks import check_count, check_number
 
 FIRST_TUNING_SEED = 1000
 MAX_BUDGET = 2.0
+# what would contradict max_epochs, or leave no weights to score
+UNCHANGED = {"max_steps": -1, "max_time": None, "fast_dev_run": False, "enable_checkpointing": True}
 
 
 @functools.cache
@@ -153,6 +155,16 @@ class ComparisonPlan:
         most, contained = baseline + others * len(self.candidate_budgets), len(self.containing)
         least = trials + repeated * (tuned - contained) + looks[0] * (baseline + others - contained)
         return least, trials + repeated * tuned + looks[-1] * most
+
+
+def check_trainer(trainer: Mapping[str, Any]) -> None:
+    """Refuse arguments of the trainer that no run of a comparison can have."""
+    refused = [name for name, needed in UNCHANGED.items() if trainer.get(name, needed) != needed]
+    for name in [*refused, *(["limit_val_batches"] if trainer.get("limit_val_batches") == 0 else [])]:
+        raise ValueError(
+            f"trainer must not set {name}={trainer[name]!r}: budgets are shares of max_epochs, and the weights of the "
+            "best validation are scored"
+        )
 
 
 def epochs_of(budget: float, full_epochs: int) -> int:

@@ -219,7 +219,7 @@ class ComparisonRecord:
         content["tuning"] = {name: [trial._asdict() for trial in tried] for name, tried in self.tuning.items()}
         for name in ("disagreed", "spreads"):
             content[name] = [[*pair, *numbers] for pair, numbers in content[name].items()]
-        content["runs"] = [[*arm_of(run), run.seed, run.metrics[run.score]] for run in self.results]
+        content["runs"] = [[*arm_of(run), run.seed, run.metrics[run.score], run.session] for run in self.results]
         with whole_file(Path(directory) / COMPARISON_FILE) as partial:
             partial.write_text(json.dumps(content | {"format": FORMAT}, indent=1) + "\n", encoding="utf-8")
 
@@ -246,11 +246,18 @@ class ComparisonRecord:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"{path} is not a comparison of as-lightning: {error}") from error
         results = read_runs(directory)
-        for candidate, budget, seed, score in runs:
+        for candidate, budget, seed, score, *session in runs:
             folder = run_folder(record.same_as.get(candidate, candidate), budget, seed)
             if folder not in results:
                 raise FileNotFoundError(f"{path} lists the run {folder}, which is not below {directory}")
-            record.add(results[folder], candidate, score)
+            found = results[folder]
+            own = found.metrics.get(found.score, math.nan)  # of one that has diverged another score is listed
+            if (math.isfinite(own) and own != score) or session not in ([], [found.session]):
+                raise ValueError(
+                    f"the run {folder} was made anew after {path} was written: give the command, or call, of the "
+                    "comparison again, which goes on and writes the report"
+                )
+            record.add(found, candidate, score)
         return record
 
 

@@ -14,7 +14,9 @@ import types
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sized
 from enum import Enum
-from pathlib import PurePath
+from itertools import islice
+from operator import length_hint
+from pathlib import Path, PurePath
 from threading import Lock, RLock
 from typing import Any
 
@@ -223,14 +225,39 @@ def _installed(package: str) -> bool:
     return file is not None and INSTALLED.search(file) is not None
 
 
+def user_files() -> dict[str, str]:
+    """Digests of the files of the user's own code that are imported here."""
+    modules = {name: getattr(module, "__file__", None) for name, module in [*sys.modules.items()]}
+    paths = {path for name, path in modules.items() if path and not _installed(name.partition(".")[0])}
+    return {path: found for path in sorted(paths) if (found := _content(path))}
+
+
+def _content(path: str) -> str:
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:  # as inside an archive
+        return ""
+
+
 def of_split(data: pl.LightningDataModule, loader: str) -> str:
-    """Some examples of a split, read under the same random state; empty without the split."""
+    """Some of the examples that the loaders of a split give, read under the same random state; empty without the split.
+
+    Of a stream nothing is read.
+    """
     loaders = getattr(data, loader)() if is_overridden(loader, data) else ()
-    dataset: Any = getattr(next(iter(tree_leaves(loaders)), None), "dataset", None)
+    return " ".join(filter(None, map(_of_loader, tree_leaves(getattr(loaders, "iterables", loaders)))))
+
+
+def _of_loader(loader: Any) -> str:
+    dataset = getattr(loader, "dataset", None)
     if not isinstance(dataset, Sized) or not hasattr(dataset, "__getitem__"):
         return ""
-    size = len(dataset)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        chosen = [dataset[number] for number in range(0, size, max(1, size // EXAMPLES))]
-    return digest(str(size), Fingerprint(chosen, "examples").digest)
+        batches = getattr(loader, "batch_sampler", None)
+        batches = [getattr(loader, "sampler", range(len(dataset)))] if batches is None else batches
+        # a sampler may leave examples out, or have no end
+        numbers = [number for batch in islice(batches, length_hint(batches, EXAMPLES)) for number in batch]
+        numbers.sort(key=lambda number: (len(str(number)), str(number)))  # as numbers, whatever they are
+        chosen = [dataset[number] for number in numbers[:: max(1, len(numbers) // EXAMPLES)]]
+    return digest(str(len(numbers)), Fingerprint(chosen, "examples").digest)

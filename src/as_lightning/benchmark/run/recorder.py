@@ -40,6 +40,7 @@ class RunRecorder(pl.Callback):
         # epoch, step, train_seconds, score; loss if it is logged, cross_entropy at the best temperature if it is fitted
         self.evaluations: list[dict[str, float]] = []
         self.accumulation: list[AccumulationWindow] = []  # also those before the run was resumed
+        self._before: Mapping[str, Any] = {}  # what was logged before this validation
         self._clock = clock
         self._mark = 0.0
         self._saving = 0.0  # seconds of writing checkpoints, up to the mark
@@ -72,6 +73,7 @@ class RunRecorder(pl.Callback):
         self._count(trainer)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._before = dict(trainer.callback_metrics)
         if not trainer.sanity_checking:
             self._count(trainer)
 
@@ -79,7 +81,9 @@ class RunRecorder(pl.Callback):
         self._set_mark(trainer)
         if trainer.sanity_checking:
             return
-        logged = trainer.callback_metrics
+        # of what a validation does not log Lightning keeps the value of an earlier one
+        before, known = self._before, trainer.callback_metrics
+        logged = {name: value for name, value in known.items() if value is not before.get(name)}
         if self.monitor in logged:
             # not current_epoch, which is one more where a callback validates at the end of training
             epoch = trainer.fit_loop.epoch_progress.current.ready - 1
