@@ -1,6 +1,7 @@
 """compare() of modules as users write them, in real trainings."""
 
 import importlib
+import math
 import os
 import sys
 from dataclasses import replace
@@ -316,6 +317,15 @@ def test_without_a_test_the_validation_split_is_scored_and_it_is_said(factory, d
 def test_validation_may_be_at_another_interval_than_an_epoch_or_the_budget(trainer, budget, epochs, tmp_path):
     result = own_module(**trainer).make(Run("final", "softmax", {}, budget, 0), tmp_path)
     assert [evaluation["epoch"] for evaluation in result.evaluations] == epochs
+
+
+@pytest.mark.parametrize("score", [float("nan"), float("inf")])
+def test_a_run_without_a_finite_validation_score_counts_as_diverged(score, tmp_path):
+    def validation_step(self, batch, _):
+        self.log("val/acc", self.accuracy(batch) * score)
+
+    result = own_module(variant(WithCriterion, validation_step=validation_step)).make(FINAL, tmp_path)
+    assert math.isnan(result.metrics["val/acc"])
 
 
 class Grouped(Points):

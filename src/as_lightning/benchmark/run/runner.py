@@ -82,8 +82,8 @@ def trained(
     """Train, from a checkpoint if there is one, test the weights of the best validation, take what callbacks measured.
 
     ``test_metric`` is the metric of the test that is the score; None leaves the test unread. A test of weights or
-    logits that are not finite has the score NaN, whatever the metric says. ``about`` are fields of the result, which is
-    the first process's in all processes.
+    logits that are not finite, or without a validation score that is, has the score NaN, whatever the metric says.
+    ``about`` are fields of the result, which is the first process's in all processes.
     """
     trainer.fit(module, datamodule=data, ckpt_path=checkpoint)
     callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
@@ -107,7 +107,9 @@ def trained(
         result.metrics = {name.removeprefix("test/"): value for name, value in metrics.items()}
         if result.metrics:  # trainer.limit_test_batches=0 tests nothing
             result.metrics[score] = metrics[test_metric]
+        scores = [evaluation["score"] for evaluation in recorder.evaluations]
         finite = all(bool(parameter.isfinite().all()) for parameter in module.parameters())
+        finite = finite and (not scores or any(map(math.isfinite, scores)))  # without any, no weights are the best
         for callback in callbacks:
             if isinstance(callback, TemperatureScaling):
                 result.reliability = {name: bins.points() for name, bins in callback.diagrams.items()}
