@@ -328,6 +328,15 @@ def test_a_run_without_a_finite_validation_score_counts_as_diverged(score, tmp_p
     assert math.isnan(result.metrics["val/acc"])
 
 
+def test_hyperparameters_that_torch_loads_from_no_file_but_its_own_do_not_end_a_run_at_its_test(tmp_path):
+    def with_a_path(lr=0.01):
+        module = WithCriterion(lr)
+        module.save_hyperparameters({"folder": tmp_path})
+        return module
+
+    assert 0 <= own_module(with_a_path).make(FINAL, tmp_path).metrics["val/acc"] <= 1
+
+
 class Grouped(Points):
     """Batches of inputs, labels and something else."""
 

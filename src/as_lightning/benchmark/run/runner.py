@@ -148,7 +148,8 @@ def metrics_of_test(
     weights = LambdaCallback(on_load_checkpoint=load)
     trainer.callbacks.append(weights)  # type: ignore[attr-defined]
     try:
-        tested = trainer.test(module, datamodule=data, ckpt_path=checkpoint or None, verbose=False)
+        # this run has written it: whatever a user's hyperparameters are, as a path, may be read back
+        tested = trainer.test(module, datamodule=data, ckpt_path=checkpoint or None, verbose=False, weights_only=False)
     finally:
         trainer.callbacks.remove(weights)  # type: ignore[attr-defined]
     # a metric of steps and of the epoch has its own name here alone
