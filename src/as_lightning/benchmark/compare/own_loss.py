@@ -143,7 +143,6 @@ class OwnLosses:
         margin = Margin(delta=delta)
         if delta is not None:
             module.masking_counter = margin.masking_counter
-            margin.masking_counter.module = module  # the one that is trained
 
         def make(replaced: Any) -> TrainingLoss:
             return TrainingLoss(name, masked_loss(margin, replaced) if loss is None else loss, replaced, module)
