@@ -136,8 +136,9 @@ def test_a_module_within_another_that_hands_it_the_hooks_goes_by_them():
     outer.inner, outer.training_step = inner, inner.training_step
     outer.on_train_batch_start = inner.on_train_batch_start
     outer.configure_optimizers = lambda: torch.optim.SGD(inner.parameters(), lr=0.1)
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-    pl.Trainer(max_epochs=1, accelerator="cpu", **quiet).fit(outer, DataLoader([BATCH] * 4, batch_size=None))
+    pl.Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False).fit(
+        outer, DataLoader([BATCH] * 4, batch_size=None)
+    )
     assert inner.deltas == [1.0, 1.0, 0.2, 0.2]
 
 

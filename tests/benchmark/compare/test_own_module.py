@@ -18,17 +18,7 @@ from harness import own_modules
 from harness.own_modules import HuggingFace, Points, Sentences, WithCriterion, WithMixin
 from lightning.pytorch import callbacks
 from torch import Tensor, nn
-from torch.utils.data import (
-    ConcatDataset,
-    DataLoader,
-    DistributedSampler,
-    IterableDataset,
-    Sampler,
-    Subset,
-    SubsetRandomSampler,
-    TensorDataset,
-    random_split,
-)
+from torch.utils.data import ConcatDataset, DataLoader, Subset, SubsetRandomSampler, TensorDataset, random_split
 
 from as_lightning import MaskingMonitor, TemperatureScaling, compare
 from as_lightning.benchmark.compare.own_loss import OwnLosses
@@ -165,7 +155,7 @@ def test_a_loss_that_asks_for_class_counts_gets_those_of_the_training_data_of_it
     two = {"max_epochs": 1, "accelerator": "cpu", "devices": 2, "strategy": "ddp"}  # whose sampler may be the user's
 
     def of_two(data: Points) -> DataLoader:
-        return DataLoader(data.parts[0], sampler=DistributedSampler(data.parts[0], num_replicas=2, rank=0))
+        return DataLoader(data.parts[0], sampler=torch.utils.data.DistributedSampler(data.parts[0], 2, 0))
 
     half = variant(Points, train_dataloader=of_two)
     own = OwnModules({"own": OwnCandidate(small, half)}, OwnLosses(["softmax"]), "criterion", "val/acc", "max", two)
@@ -556,7 +546,7 @@ def by_sampler(data: SplitsAnew) -> DataLoader:
 SplitBySampler = variant(SplitsAnew, val_dataloader=by_sampler, test_dataloader=by_sampler)
 
 
-class Draws(Sampler[int]):
+class Draws:
     """Random examples by the generators of numpy and Python, without end."""
 
     def __iter__(self) -> Iterator[int]:
@@ -567,9 +557,7 @@ class Draws(Sampler[int]):
         raise NotImplementedError
 
 
-class Stream(Draws, IterableDataset[int]):
-    def __len__(self) -> int:
-        return 50
+Stream: Any = type("Stream", (Draws, torch.utils.data.IterableDataset), {})
 
 
 @pytest.mark.parametrize("loader", [DataLoader(TensorDataset(torch.arange(50)), sampler=Draws()), DataLoader(Stream())])
