@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from lightning.fabric import Fabric
 from lightning.pytorch.loggers import CSVLogger
 from torch import nn
+from torch.utils.data import DataLoader
 
 from as_lightning import ASSoftmaxMixin, DeltaWarmup
 
@@ -128,6 +129,17 @@ def test_a_warmup_that_cannot_know_how_far_training_is_is_refused_at_the_first_l
         wrapped.training_step(BATCH, 0)
     with pytest.raises(ValueError, match=r"as_softmax_progress must be a share in \[0, 1\], got 3"):
         DeltaWarmup(ratio=0.5).delta_at_progress(3, 0.1)
+
+
+def test_a_module_within_another_that_hands_it_the_hooks_goes_by_them():
+    outer, inner = pl.LightningModule(), Module(delta_warmup=DeltaWarmup(ratio=0.5, shape="hold"))
+    outer.inner, outer.training_step = inner, inner.training_step
+    outer.on_train_batch_start = inner.on_train_batch_start
+    outer.configure_optimizers = lambda: torch.optim.SGD(inner.parameters(), lr=0.1)
+    pl.Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False).fit(
+        outer, DataLoader([BATCH] * 4, batch_size=None)
+    )
+    assert inner.deltas == [1.0, 1.0, 0.2, 0.2]
 
 
 class Warmed(ASSoftmaxMixin, WithCriterion):

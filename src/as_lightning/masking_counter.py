@@ -147,6 +147,8 @@ class MaskingCounter:
         self.drop_window()
         self.counted, self._counting = False, True
         self._steps_before = trainer.global_step
+        if self.module is not None and self.module._trainer is None:  # a part that Lightning gives no trainer
+            self.module = trainer.lightning_module
         if open_sums is not None:
             self._open, self.items, self.loss = open_sums
 

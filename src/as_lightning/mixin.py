@@ -196,8 +196,7 @@ class ASSoftmaxMixin(_Base):
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
         """Drop the temperature, which was fitted for the weights before this batch, and fix the batch's margin."""
-        if self.as_softmax_replaces is not None and self.masking_counter.counted:
-            refuse_another_loss(self, self.as_softmax_replaces)
+        self.masking_counter.begin_batch()
         self._as_softmax_fitted.value = None
         self._as_softmax_warmup.begin_batch(self.trainer, self.as_softmax_delta)
         return super().on_train_batch_start(batch, batch_idx)
@@ -206,6 +205,9 @@ class ASSoftmaxMixin(_Base):
         """Refuse a module whose loss is not the masked one: it would train on without a word."""
         super().on_train_batch_end(outputs, batch, batch_idx)
         self.masking_counter.refuse_silence(self, outputs)
+        replaced, counter = self.as_softmax_replaces, self.masking_counter
+        if replaced is not None and counter.counted and counter.batch_samples is None:
+            refuse_another_loss(self, replaced)
 
     def as_softmax_loss(
         self,

@@ -167,7 +167,10 @@ def replace_loss(module: Any, name: str, make: Callable[[Any], nn.Module]) -> bo
 
 def refuse_another_loss(module: Any, name: str) -> None:
     """Raise if the loss that ``module`` has as ``name`` is the masked one no more; a user's function may call that."""
-    part = attrgetter(name)(module)
+    try:
+        part = attrgetter(name)(module)
+    except AttributeError:
+        part = None
     function = part.func if isinstance(part, partial) else part
     if isinstance(function, nn.Module):
         masked = any(
@@ -176,7 +179,7 @@ def refuse_another_loss(module: Any, name: str) -> None:
             for inner in function.modules()
         )
     else:
-        masked = function not in FUNCTIONS
+        masked = function is not None and function not in FUNCTIONS
     if not masked:
         raise MisconfigurationException(
             f"{type(module).__name__}.{name} has been set to {part!r} since training began: the rest would be that "

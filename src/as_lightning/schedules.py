@@ -121,15 +121,16 @@ class WarmupOfTraining:
 
     def margin(self, module: pl.LightningModule, progress: float | None, delta: float) -> float:
         """The margin of the batch that began last; where ``progress`` of training is done, if no hook tells of batches:
-        in a loop by hand, and in a module within the one that a trainer trains.
+        in a loop by hand, and in a module within the one that a trainer trains, unless that one hands the hooks on.
         """
         trainer = module._trainer
         at_work = trainer is not None and trainer.state.stage is not None
         if self.warmup is None or (trainer is not None and not at_work and progress is None):  # after a training
             return delta
-        if trainer is None or not at_work or trainer.lightning_module is not module:
-            return self.warmup.delta_at_progress(progress, delta)
-        return delta if self._margin is None else self._margin
+        told = progress is None and self.training_batches is not None
+        if trainer is not None and at_work and (told or trainer.lightning_module is module):
+            return delta if self._margin is None else self._margin
+        return self.warmup.delta_at_progress(progress, delta)
 
     def begin_batch(self, trainer: pl.Trainer, delta: float) -> None:
         """Fix the margin of a batch. (In ``training_step`` a compiled module would compile anew for every batch.)"""

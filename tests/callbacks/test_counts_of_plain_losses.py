@@ -21,6 +21,7 @@ from as_lightning import (
     MaskingMonitor,
     MultiLabelASSoftmaxLoss,
 )
+from as_lightning.benchmark.compare.own_loss import OwnLosses
 from as_lightning.functional import as_cross_entropy, as_linear_cross_entropy, multilabel_as_cross_entropy
 
 pytestmark = pytest.mark.usefixtures("one_thread")  # sums in another order are other bits
@@ -186,6 +187,10 @@ def test_a_loss_that_is_exchanged_inside_a_fit_is_counted_or_refused() -> None:
         MisconfigurationException, match=r"Mixed\.criterion has been set to Cross.* in its place, as in"
     ):
         quiet_trainer(max_epochs=2, callbacks=[Exchanges()]).fit(module, data)
+    module = Mixed(nn.CrossEntropyLoss(), delta=0.2)
+    module.criterion, masked = nn.Identity(), module.criterion  # a user's own that calls the masked loss
+    module.criterion.forward = masked.__call__  # type: ignore[method-assign]
+    quiet_trainer(max_epochs=1).fit(module, data)
 
 
 @pytest.mark.parametrize("make", [lambda: Plain(ASSoftmaxLoss(0.2)), lambda: Mixed(nn.CrossEntropyLoss(), delta=0.2)])
@@ -200,7 +205,16 @@ def test_the_progress_bar_shows_the_share_of_masked_samples(make: Callable[[], P
     assert re.search(r"masked[=:] ?0\.", capsys.readouterr().out)  # tqdm or rich
 
 
-@pytest.mark.parametrize("make", [lambda: Plain(ASSoftmaxLoss(0.1)), lambda: Mixed(nn.CrossEntropyLoss(), delta=0.1)])
+def in_a_comparison() -> Plain:
+    module = Plain(nn.CrossEntropyLoss())
+    OwnLosses(["as_softmax"]).put_in(module, "as_softmax", "criterion", {"delta": 0.1})
+    return module
+
+
+BOTH = [lambda: Plain(ASSoftmaxLoss(0.1)), lambda: Mixed(nn.CrossEntropyLoss(), delta=0.1)]
+
+
+@pytest.mark.parametrize("make", [*BOTH, in_a_comparison])
 def test_a_loss_before_or_after_the_batch_is_in_no_window(make: Callable[[], Plain]) -> None:
     class Again(pl.Callback):
         def on_train_batch_start(self, trainer: pl.Trainer, pl_module: Any, batch: Batch, batch_idx: int) -> None:

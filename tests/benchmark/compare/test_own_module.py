@@ -3,12 +3,15 @@
 import importlib
 import math
 import os
+import random
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from threading import Lock
 from typing import Any, ClassVar
 
 import lightning.pytorch as pl
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -22,6 +25,7 @@ from as_lightning import MaskingMonitor, TemperatureScaling, compare
 from as_lightning.benchmark.compare.own_loss import OwnLosses
 from as_lightning.benchmark.compare.own_module import OwnCandidate, OwnModules
 from as_lightning.benchmark.compare.plan import Run
+from as_lightning.benchmark.run.fingerprint import of_split
 from as_lightning.benchmark.run.predictions import Predictions
 from as_lightning.functional import as_cross_entropy, logit_adjusted_loss
 
@@ -150,8 +154,14 @@ def test_a_loss_that_asks_for_class_counts_gets_those_of_the_training_data_of_it
     record = compare(WithCriterion, Tail(), **quick, n_jobs=2).record
     assert record.failures == []
     two = {"max_epochs": 1, "accelerator": "cpu", "devices": 2, "strategy": "ddp"}  # whose sampler may be the user's
-    own = OwnModules({"own": OwnCandidate(small, Points)}, OwnLosses(["softmax"]), "criterion", "val/acc", "max", two)
+
+    def of_two(data: Points) -> DataLoader:
+        return DataLoader(data.parts[0], sampler=torch.utils.data.DistributedSampler(data.parts[0], 2, 0))
+
+    half = variant(Points, train_dataloader=of_two)
+    own = OwnModules({"own": OwnCandidate(small, half)}, OwnLosses(["softmax"]), "criterion", "val/acc", "max", two)
     assert own._set_up("own", 0).trainer.world_size == 1
+    assert own._class_counts(1, 5, 0).sum() == 100  # as where the sampler has asked a process group of two
 
 
 class Rates(pl.Callback):
@@ -553,6 +563,31 @@ def by_sampler(data: SplitsAnew) -> DataLoader:
 
 
 SplitBySampler = variant(SplitsAnew, val_dataloader=by_sampler, test_dataloader=by_sampler)
+
+
+class Draws:
+    """Random examples by the generators of numpy and Python, without end."""
+
+    def __iter__(self) -> Iterator[int]:
+        while True:
+            yield (random.randrange(50) + int(np.random.randint(50))) % 50
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+
+Stream: Any = type("Stream", (Draws, torch.utils.data.IterableDataset), {})
+
+
+@pytest.mark.parametrize("loader", [DataLoader(TensorDataset(torch.arange(50)), sampler=Draws()), DataLoader(Stream())])
+def test_a_look_at_examples_depends_on_no_random_state_and_moves_none(loader: Any) -> None:
+    data, found = variant(pl.LightningDataModule, val_dataloader=lambda self: loader)(), []
+    for seed in (0, 1):
+        pl.seed_everything(seed, verbose=False)
+        before = random.getstate(), np.random.get_state()[2], torch.get_rng_state().tolist()
+        found.append(of_split(data, "val_dataloader"))
+        assert before == (random.getstate(), np.random.get_state()[2], torch.get_rng_state().tolist())
+    assert found[0] == found[1]
 
 
 def several(**factories: Any) -> dict[str, Any]:

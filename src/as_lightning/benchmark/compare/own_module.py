@@ -25,6 +25,7 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 from lightning.pytorch.utilities.parsing import lightning_getattr, lightning_hasattr, lightning_setattr
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
+from torch.utils.data import DistributedSampler
 
 from as_lightning.benchmark.compare.engine import Subject, execution
 from as_lightning.benchmark.compare.next_runs import best_validation
@@ -282,6 +283,11 @@ class OwnModules:
         """How many training targets each class has in a run of the seed, which some losses ask for."""
         data = self._set_up(next(iter(self.candidates)), seed, "fit")
         loaders = tree_leaves(data.train_dataloader())
+        for loader in loaders:
+            sampler = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
+            if isinstance(sampler, DistributedSampler):  # by default it asks the process group, which may be there
+                whole = len(sampler.dataset)  # type: ignore[arg-type]
+                vars(sampler).update(num_replicas=1, rank=0, num_samples=whole, total_size=whole)
         return class_counts_of((batch[target] for loader in loaders for batch in loader), classes)
 
     def _set_up(self, name: str, seed: int, *stages: str) -> pl.LightningDataModule:
@@ -433,9 +439,9 @@ class OwnModules:
                     f"no batch was trained and validated: {type(data).__name__} needs training data and, to choose "
                     f"settings by, validation data of a val_dataloader, and {type(module).__name__} a validation_step"
                 )
-            logged = ", ".join(trainer.callback_metrics)
+            logged = ", ".join(name for name in trainer.callback_metrics if name != self.monitor)
             raise ValueError(
-                f"monitor {self.monitor!r} is never logged: there is {logged}; "
+                f"monitor {self.monitor!r} is never logged in a validation: there is {logged}; "
                 "name one of these as monitor=... (on the command line module.monitor=...)"
             )
         own = {id(parameter) for parameter in module.parameters()}

@@ -14,8 +14,7 @@ import types
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sized
 from enum import Enum
-from itertools import islice
-from operator import length_hint
+from itertools import chain, islice
 from pathlib import Path, PurePath
 from threading import Lock, RLock
 from typing import Any
@@ -24,8 +23,10 @@ import lightning.pytorch as pl
 import numpy as np
 import torch
 from lightning.pytorch.utilities.model_helpers import is_overridden
+from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
+from torch.utils.data import IterableDataset
 from torch.utils.hooks import RemovableHandle
 
 LIBRARIES = ("as_lightning", "torch", "lightning", "torchmetrics", "numpy")  # wherever they are
@@ -250,14 +251,15 @@ def of_split(data: pl.LightningDataModule, loader: str) -> str:
 
 def _of_loader(loader: Any) -> str:
     dataset = getattr(loader, "dataset", None)
-    if not isinstance(dataset, Sized) or not hasattr(dataset, "__getitem__"):
+    if isinstance(dataset, IterableDataset) or not isinstance(dataset, Sized) or not hasattr(dataset, "__getitem__"):
         return ""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with isolate_rng(include_cuda=False):
+        for seed in (random.seed, np.random.seed, torch.manual_seed):
+            seed(0)
         batches = getattr(loader, "batch_sampler", None)
         batches = [getattr(loader, "sampler", range(len(dataset)))] if batches is None else batches
         # a sampler may leave examples out, or have no end
-        numbers = [number for batch in islice(batches, length_hint(batches, EXAMPLES)) for number in batch]
+        numbers = [*islice(chain.from_iterable(batches), len(dataset))]
         numbers.sort(key=lambda number: (len(str(number)), str(number)))  # as numbers, whatever they are
         chosen = [dataset[number] for number in numbers[:: max(1, len(numbers) // EXAMPLES)]]
     return digest(str(len(numbers)), Fingerprint(chosen, "examples").digest)
