@@ -47,12 +47,17 @@ class WholeFileCheckpointIO(TorchCheckpointIO):
 class BestWeights(ModelCheckpoint):
     """Keeps the weights of the best validation; those that log no score are passed over.
 
+    With ``save_last`` each validation leaves its checkpoint, and in Lightning 2.6 those alone that are the best so far.
     As a class of its own it may stand beside a ``ModelCheckpoint`` of the user.
     """
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.monitor in trainer.callback_metrics:
             super().on_validation_end(trainer, pl_module)
+
+    def _save_topk_checkpoint(self, trainer: pl.Trainer, monitor_candidates: dict[str, torch.Tensor]) -> None:
+        super()._save_topk_checkpoint(trainer, monitor_candidates)
+        self._last_global_step_saved = trainer.global_step  # of which Lightning saves the last one then
 
 
 def _reason(error: Exception) -> str:
