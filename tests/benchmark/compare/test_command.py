@@ -287,7 +287,10 @@ def test_what_a_candidate_names_as_its_range_is_tuned(compare, tmp_path):
         (["data=text_file", "data.path=none.csv"], "none.csv: give its full path, or set data_dir"),
         (["data=text_file", "data.path=a, b.csv"], "a value that holds a comma needs quotes inside the shell's"),
         (["data.path=x.csv"], "these data have no data.path: add data=audio_folder or data=conll or data="),
-        ([*SPLITS, "data.split_seed=3"], "data=text_file has an official test split, which a comparison keeps: leave"),
+        (
+            [*SPLITS, "data.split_seed=per_seed"],
+            "data=text_file has an official test split, which a comparison keeps: leave",
+        ),
         (["data.split_seed=abc"], "no run has started: split_seed must be an integer of at least 0, got 'abc'"),
         (["data=text_file", "data.path=folder.csv"], "the data cannot be read, so no run has started: [Errno 21] Is a"),
         (["module._target_=harness.own_modules.Nothing"], "harness.own_modules.Nothing"),

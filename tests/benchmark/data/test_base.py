@@ -64,6 +64,11 @@ SETTINGS: dict[type[BenchmarkDataModule], dict[str, Any]] = {
         (SST5, {"max_length": "abc"}, "max_length must be an integer of at least 1, got 'abc'"),
         (SST5, {"vocab_size": 2}, "vocab_size must be an integer of at least 3"),
         (SST5, {"split_seed": 3}, "SST5 has an official test split: leave data.split_seed out"),
+        (
+            TextFile,
+            {"validation_path": "b.csv", "test_path": "c.csv", "split_seed": 3},
+            "TextFile has an official test split: leave data.split_seed out",
+        ),
         (TextFile, {"min_per_class": 0}, "min_per_class must be an integer of at least 1, got 0"),
         (TextFile, {"test_path": "test.csv"}, "give validation_path and test_path, or neither"),
     ],

@@ -73,7 +73,9 @@ def test_two_forms_of_a_label_are_one_class_and_of_a_column_one_column_and_of_a_
     for split in ("train", "validation", "test"):
         (tmp_path / split).write_text(f"a B-{NFC if split == 'train' else NFD}\nb O\n")
     tags = Conll("train", "validation", "test", data_dir=tmp_path, **TEXT)
-    for data, names in ((texts, [NFC, "b"]), (tags, [f"B-{NFC}", "O"])):
+    (tmp_path / "set.npz").write_bytes(vectors(train_labels=np.array([NFC, f"{NFD} ", "dog", "cat"] * 3)))
+    of_vectors = Features("set.npz", data_dir=tmp_path)
+    for data, names in ((texts, [NFC, "b"]), (tags, [f"B-{NFC}", "O"]), (of_vectors, [NFC, "cat", "dog"])):
         data.setup()
         assert data.class_names == names
 
@@ -182,7 +184,10 @@ CSV, TSV = "text,label\n", "text\tlabel\n"
         ("vectors", "a", vectors(test_inputs=np.ones((6, 4))), r"test_inputs \(N, d\).* got \(6, 4\) and \(6,\)"),
         ("vectors", "a", vectors(train_labels=np.ones(11)), r"train_inputs \(N, d\).* got \(12, 5\) and \(11,\)"),
         ("vectors", "a", vectors(train_labels=np.ones((12, 2))), r"got \(12, 5\) and \(12, 2\)"),
-        ("vectors", "a", vectors(test_inputs=np.full((6, 5), np.nan)), "6 rows of test_inputs hold NaN or infinity"),
+        ("vectors", "a", vectors(test_inputs=np.full((6, 5), np.nan)), "6 rows of test_inputs hold NaN"),
+        ("vectors", "a", vectors(test_inputs=np.full((6, 5), 1e39)), "6 rows of test_inputs hold .* more than float32"),
+        ("vectors", "a", vectors(test_labels=np.array([0, np.nan] * 3)), "3 rows of test_labels have no label"),
+        ("vectors", "a", vectors(test_labels=np.array(["cat", " "] * 3)), "3 rows of test_labels have no label"),
         ("vectors", "a", vectors(test_labels=np.array(["emu"] * 6)), "test split has .* the train split lacks: emu"),
         ("vectors, several labels", "a", vectors(), r"train_labels \(N, C\) of one C, got \(12, 5\) and \(12,\)"),
         ("vectors, several labels", "a", labels(test_labels=np.ones((6, 3))), r"\(N, C\).* got \(6, 5\) and \(6, 3\)"),

@@ -24,7 +24,7 @@ def tables(results) -> dict[str, list[str]]:
     return {record.name: sorted(record.candidates) for record in sweep_records(results)[0]}
 
 
-READ = ("data", "model", "ckpt_path", "python")
+READ = ("data", "model", "tokenizer", "ckpt_path", "python")
 SWEPT = "as-lightning -m experiment=a,b method=softmax,m seed=0,1 method.delta=1 +data.x=3"
 
 

@@ -226,6 +226,7 @@ def test_what_an_older_version_has_not_written_of_a_run_is_not_compared():
     [
         (("experiment=digits", "model=auto_model", "model.name"), "model.safetensors", "model"),
         (("data=python_code", "data.root"), "module.py", "data"),
+        (("data=text_file", "data.path=none.csv", "data.tokenizer"), "tokenizer.json", "tokenizer"),
     ],
 )
 def test_a_folder_with_an_encoder_or_with_source_code_is_recorded_by_its_content(

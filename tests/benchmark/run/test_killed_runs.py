@@ -88,8 +88,9 @@ def test_a_killed_run_ends_with_the_results_of_an_undisturbed_one(killed_and_res
 @pytest.mark.bug_report(
     "Lightning-AI/pytorch-lightning#5325", "A run resumed inside an epoch goes on with the next one."
 )
-def test_a_run_that_is_killed_inside_an_epoch_goes_on_with_the_batches_that_are_left(killed_and_resumed):
-    assert killed_and_resumed(0.62, *INSIDE_EPOCHS).resumed
+@pytest.mark.parametrize("settings", [(), ("method=as_softmax", "trainer.accumulate_grad_batches=3")])
+def test_a_run_that_is_killed_inside_an_epoch_goes_on_with_the_batches_that_are_left(killed_and_resumed, settings):
+    assert killed_and_resumed(0.62, *INSIDE_EPOCHS, *settings).resumed
 
 
 @pytest.mark.bug_report(

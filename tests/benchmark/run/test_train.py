@@ -131,6 +131,14 @@ def start(tmp_path_factory) -> Path:
     return folder
 
 
+def test_the_last_checkpoint_is_of_the_last_validation_also_where_the_best_is_an_earlier_one(composed):
+    config = composed(*BRIEF, "callbacks.model_checkpoint.mode=min")
+    steps = train(config).optimizer_steps
+    names = ("best.ckpt", "last.ckpt")
+    best, last = (torch.load(Path(config.output_dir, "checkpoints", name))["global_step"] for name in names)
+    assert best < last == steps
+
+
 def test_a_run_from_a_checkpoint_trains_the_epochs_that_are_left(composed, start):
     result = train(composed(*BRIEF, "lr_scheduler=null", f"ckpt_path={start}/checkpoints/last.ckpt"))
     assert result.resumed

@@ -51,8 +51,11 @@ def scikit_learns_of_classes(logits: Tensor, target: Tensor) -> dict[str, float]
 @pytest.mark.bug_report(
     "Lightning-AI/torchmetrics#1664", "Macro F1 of the same predictions falls with the declared number of classes."
 )
-def test_metrics_of_one_class_a_sample_are_scikit_learns():
-    logits, target = 2 * torch.randn(300, 5), torch.randint(3, (300,))  # the last class is predicted, but never true
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_metrics_of_one_class_a_sample_are_scikit_learns(dtype):
+    target = torch.randint(3, (300,))  # the last class is predicted, but never true
+    logits = 2 * torch.randn(300, 5, dtype=dtype)
+    logits[:99] /= 2000  # whose probabilities are equal in 16 bits
     logits[:, 3] = -9.0  # this one is neither
     found = measured(TaskForm("multiclass", NAMES), [(logits[:100], target[:100]), (logits[100:], target[100:])])
     recall = recall_score(target, logits.argmax(-1), average="macro", labels=range(3))
@@ -65,9 +68,11 @@ def test_metrics_of_one_class_a_sample_are_scikit_learns():
     "Lightning-AI/torchmetrics#1494",
     "Macro F1 counts a class that never occurs as 0, also where all predictions are right.",
 )
-def test_metrics_of_several_labels_are_scikit_learns():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_metrics_of_several_labels_are_scikit_learns(dtype):
     target = (torch.rand(300, 5) < 0.3).long()
-    logits = 3 * (target - 0.5) + 2 * torch.randn(300, 5)
+    logits = (3 * (target - 0.5) + 2 * torch.randn(300, 5)).to(dtype)
+    logits[1:99] /= 2000  # whose probabilities are 0.5 in 16 bits
     target[:, 4], logits[:, 4] = 0, -1.0  # a label that never occurs takes no part in the macro F1
     logits[0, :2] = 40.0  # a confidence of exactly 1
     found = measured(TaskForm("multilabel", NAMES, "multi_hot"), [(logits[:7], target[:7]), (logits[7:], target[7:])])

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from as_lightning.benchmark.data.base import SPLITS, BenchmarkDataModule, LabelledDataset
+from as_lightning.benchmark.data.files import normal_form
 
 
 class Features(BenchmarkDataModule):
@@ -18,7 +19,8 @@ class Features(BenchmarkDataModule):
     Inputs become ``float32``; labels are integers or texts. Nothing pickled is read.
 
     Raises:
-        ValueError: names the file and what of it is missing, has another shape or is not finite.
+        ValueError: names the file and what of it is missing, has another shape or is not finite, and rows
+            without a label.
     """
 
     def __init__(self, path: str | Path, batch_size: int = 256, **settings: Any) -> None:
@@ -46,14 +48,22 @@ class Features(BenchmarkDataModule):
                     f"{path}: expected {split}_inputs (N, d), with the d of train_inputs, and {split}_labels "
                     f"{of_labels}, got {values.shape} and {labels[split].shape}"
                 )
-            if bad := int((~np.isfinite(values)).any(1).sum()):
-                raise ValueError(f"{path}: {bad} rows of {split}_inputs hold NaN or infinity: leave them out")
+            with np.errstate(over="ignore"):
+                inputs[split] = values.astype(np.float32)
+            if bad := int((~np.isfinite(inputs[split])).any(1).sum()):
+                beyond = "NaN, infinity or more than float32 holds"
+                raise ValueError(f"{path}: {bad} rows of {split}_inputs hold {beyond}: leave them out")
         targets = self.targets_of(labels)
-        return {split: LabelledDataset(torch.from_numpy(inputs[split]).float(), targets[split]) for split in SPLITS}
+        return {split: LabelledDataset(torch.from_numpy(inputs[split]), targets[split]) for split in SPLITS}
 
     def targets_of(self, labels: dict[str, np.ndarray]) -> dict[str, Tensor]:
         """The targets of each split, and `class_names`."""
-        return self.encode_labels({split: [str(label) for label in values] for split, values in labels.items()})
+        names = {split: [normal_form(str(label).strip()) for label in values] for split, values in labels.items()}
+        for split, values in labels.items():
+            # NaN is what pandas writes of a missing value
+            if missing := sum(label != label or not name for label, name in zip(values, names[split], strict=True)):
+                raise ValueError(f"{self.paths['all']}: {missing} rows of {split}_labels have no label: leave them out")
+        return self.encode_labels(names)
 
 
 class MultilabelFeatures(Features):
@@ -70,4 +80,4 @@ class MultilabelFeatures(Features):
         for split, values in labels.items():
             if len(other := np.setdiff1d(values, (0, 1))):
                 raise ValueError(f"{self.paths['all']}: expected {split}_labels of 0 and 1, got {other[0]}")
-        return {split: torch.from_numpy(values).long() for split, values in labels.items()}
+        return {split: torch.from_numpy(values.astype(np.int64)) for split, values in labels.items()}

@@ -33,6 +33,7 @@ class ClassFolder(DecodedDataModule):
     """
 
     suffixes: ClassVar[tuple[str, ...]]
+    order_by_seed = True
 
     def __init__(
         self, path: str | Path, validation_share: float = 0.1, max_per_class: Limit = None, **settings: Any

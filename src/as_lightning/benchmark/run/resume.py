@@ -16,11 +16,15 @@ import numpy as np
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 
 from as_lightning.benchmark.data.loaders import ResumableLoader
 from as_lightning.benchmark.run.identity import RunIdentity
 from as_lightning.benchmark.run.result import RESULT_FILE, Result, whole_file
 from as_lightning.benchmark.run.settings import SettingError
+from as_lightning.callbacks import AdaptiveGradientAccumulation
+from as_lightning.callbacks.adaptive_gradient_accumulation import gradient_scale, mean_gradients
+from as_lightning.callbacks.window import can_save_open_window
 
 log = logging.getLogger(__name__)
 
@@ -47,12 +51,17 @@ class WholeFileCheckpointIO(TorchCheckpointIO):
 class BestWeights(ModelCheckpoint):
     """Keeps the weights of the best validation; those that log no score are passed over.
 
+    With ``save_last`` each validation leaves its checkpoint, and in Lightning 2.6 those alone that are the best so far.
     As a class of its own it may stand beside a ``ModelCheckpoint`` of the user.
     """
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.monitor in trainer.callback_metrics:
             super().on_validation_end(trainer, pl_module)
+
+    def _save_topk_checkpoint(self, trainer: pl.Trainer, monitor_candidates: dict[str, torch.Tensor]) -> None:
+        super()._save_topk_checkpoint(trainer, monitor_candidates)
+        self._last_global_step_saved = trainer.global_step  # of which Lightning saves the last one then
 
 
 def _reason(error: Exception) -> str:
@@ -154,11 +163,15 @@ def checked_start(path: Path, settings: dict[str, Any]) -> Path:
     return path
 
 
+OPEN_GRADIENTS = "open_gradients"  # key of a checkpoint
+
+
 class ResumedState(pl.Callback):
     """Save the random generators' states (Python's, NumPy's, PyTorch's; the first process's) and resume with them.
 
     The training loader's state is loaded too: for a schedule that asks for `trainer.estimated_stepping_batches`
     Lightning makes the loader before it has read the state, and the epoch would begin with its first batches again.
+    So are the gradients of an open window of ``trainer.accumulate_grad_batches``, which Lightning does not save.
     Checkpoint callbacks, which keep absolute paths, get those of the run's folder as it is called now.
     """
 
@@ -166,6 +179,7 @@ class ResumedState(pl.Callback):
         self.folder = os.path.realpath(folder)
         self._generators: dict[str, Any] | None = None
         self._loaders: list[dict[str, int]] = []
+        self._gradients: dict[str, torch.Tensor] = {}
 
     def state_dict(self) -> dict[str, Any]:
         name, keys, *rest = np.random.get_state()
@@ -180,9 +194,20 @@ class ResumedState(pl.Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._generators = state_dict
 
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        saved = any(isinstance(callback, AdaptiveGradientAccumulation) for callback in callbacks)
+        whole = isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy))  # on each rank
+        if whole and not saved and can_save_open_window(trainer):
+            scale, gradients = gradient_scale(trainer), mean_gradients(trainer, pl_module)
+            checkpoint[OPEN_GRADIENTS] = {name: gradient / scale for name, gradient in gradients.items()}
+
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
+        self._gradients = checkpoint.get(OPEN_GRADIENTS, {})
         self._loaders = checkpoint["loops"]["fit_loop"]["state_dict"].get("combined_loader", [])
         states = checkpoint["callbacks"]
         before = states.get(self.state_key, {}).get("folder", self.folder)
@@ -199,7 +224,10 @@ class ResumedState(pl.Callback):
             torch.set_rng_state(saved["torch"].cpu())
             if saved["cuda"] and torch.cuda.device_count() == len(saved["cuda"]):
                 torch.cuda.set_rng_state_all([state.cpu() for state in saved["cuda"]])
-        self._generators, self._loaders = None, []
+        for name, parameter in pl_module.named_parameters():
+            if name in self._gradients:
+                parameter.grad = self._gradients[name].to(parameter.device) * gradient_scale(trainer)
+        self._generators, self._loaders, self._gradients = None, [], {}
 
 
 def _moved(state: Any, before: str, now: str) -> Any:

@@ -87,7 +87,7 @@ def comparable_config(config: DictConfig) -> dict[str, Any]:
 
 
 def run_inputs(config: DictConfig) -> dict[str, str]:
-    """Checksums of the user's own `data`, encoder and `ckpt_path`; Python's version where its library is the data."""
+    """Checksums of the user's own data, encoder, tokenizer and checkpoint; Python's version for data of its library."""
     inputs: dict[str, str] = {}
     data = instantiate(class_arguments(config.data, "data"))
     if data.from_standard_library:
@@ -97,6 +97,8 @@ def run_inputs(config: DictConfig) -> dict[str, str]:
             inputs["data"] = checksum(data.files().values())
     if config.model._target_.endswith("AutoModelEncoder") and Path(config.model.name).is_dir():
         inputs["model"] = checksum([Path(config.model.name)])
+    if (tokenizer := config.data.get("tokenizer")) and Path(tokenizer).is_dir():
+        inputs["tokenizer"] = checksum([Path(tokenizer)])
     if config.get("ckpt_path") is not None:
         inputs["ckpt_path"] = checksum([Path(config.ckpt_path)])
     return inputs

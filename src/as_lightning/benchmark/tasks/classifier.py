@@ -96,10 +96,11 @@ class Classifier(pl.LightningModule):
         data = self.trainer.datamodule  # type: ignore[attr-defined]
         if getattr(data, "true_targets", None) is None:
             return
-        found, count = torch.zeros(2), 0
+        found, count, precision = torch.zeros(2), 0, self.trainer.precision_plugin
         for batch in data.corrupted_dataloader():
-            inputs, pairs = self.trainer.strategy.batch_to_device(batch)
-            found += (self.predict_step((inputs, pairs), 0)[:, None] == pairs).sum(0).cpu()
+            inputs, pairs = self.trainer.strategy.batch_to_device(precision.convert_input(batch))
+            with precision.forward_context():
+                found += (self.predict_step((inputs, pairs), 0)[:, None] == pairs).sum(0).cpu()
             count += len(pairs)
         if count:
             memorised, recovered = found / count

@@ -16,7 +16,7 @@ from torchmetrics.text import Perplexity as TokenPerplexity
 
 from as_lightning.functional.argument_checks import check_choice
 from as_lightning.functional.calibration import Reliability, sorted_by_confidence
-from as_lightning.functional.calling_convention import IGNORED
+from as_lightning.functional.calling_convention import IGNORED, widened
 
 
 def macro_f1(right: Tensor, predicted: Tensor, annotated: Tensor) -> Tensor:
@@ -233,7 +233,8 @@ class TaskForm:
         return self._classes_second(logits, target if self.class_index else target.to(logits.dtype))
 
     def scored(self, logits: Tensor, target: Tensor, probabilities: Probabilities) -> tuple[Tensor, Tensor]:
-        """Probabilities and target as the metrics take them."""
+        """Probabilities and target as the metrics take them, at least in float32: in 16 bits many of them are equal."""
+        logits = widened(logits)
         if self.task == "multilabel":
             return logits.sigmoid(), target
         return self._classes_second(probabilities(logits), target)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from harness.data_settings import TEXT
 
+from as_lightning.benchmark.data.base import collected_messages
 from as_lightning.benchmark.data.text import standard_library
 from as_lightning.benchmark.data.text.standard_library import (
     END_OF_FILE,
@@ -115,7 +116,9 @@ def test_too_few_files_or_too_little_for_a_block_are_refused_and_what_cannot_be_
     with pytest.raises(ValueError, match="is left for validation and test"):
         written(20, 7)
     (tmp_path / "bad.py").write_bytes(b"b = '\xff'\n" * 20)
-    assert written(20, 20).class_names == [UNKNOWN, END_OF_FILE, "1", "=", "a"]
+    with collected_messages() as messages:
+        assert written(20, 20).class_names == [UNKNOWN, END_OF_FILE, "1", "=", "a"]
+    assert f"1 files are left out, which are not in the encoding they declare: {tmp_path / 'bad.py'}" in messages
 
 
 def test_validation_and_test_take_batches_of_at_most_1024_tokens(code):

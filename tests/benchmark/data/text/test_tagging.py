@@ -107,6 +107,7 @@ CONLL2003 = "-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\nrejects VBZ B-VP O\r\n\n
         (CONLL2003, {}, [(("EU", "rejects"), ("B-ORG", "O")), (("Peter",), ("B-PER",))]),
         (CONLL2003, {"tag_column": 2}, [(("EU", "rejects"), ("B-NP", "B-VP")), (("Peter",), ("B-NP",))]),
         ("New York\tB-loc\n", {}, [(("New York",), ("B-loc",))]),  # tabs part the columns
+        ("10\xa0000 CD B-n\na\u3000b  NN O \n", {}, [(("10\xa0000", "a\u3000b"), ("B-n", "O"))]),  # wide spaces do not
     ],
 )
 def test_conll_reads_the_columns_it_is_told_and_skips_what_parts_documents(tmp_path, content, settings, expected):

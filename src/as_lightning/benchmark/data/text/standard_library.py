@@ -19,8 +19,8 @@ import torch
 from torch.utils.data import Sampler, SequentialSampler
 
 from as_lightning.benchmark.data import base
-from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset, check_least, split_limits
-from as_lightning.benchmark.data.files import has_suffix
+from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset, check_least, say, split_limits
+from as_lightning.benchmark.data.files import has_suffix, shortened
 from as_lightning.benchmark.data.text.data_module import Sentence, TextDataModule, split_sentences
 
 TEST_FOLDERS = {"test", "tests", "idle_test"}
@@ -155,7 +155,10 @@ class PythonCode(BenchmarkDataModule):
         return {"train": files[2 * held_out :], "validation": files[:held_out], "test": files[held_out : 2 * held_out]}
 
     def load_splits(self) -> dict[str, LabelledDataset]:
-        texts = {split: [_tokens_of(file) for file in files] for split, files in self.split_files().items()}
+        read = {split: [(file, _tokens_of(file)) for file in files] for split, files in self.split_files().items()}
+        if unread := [str(file) for rows in read.values() for file, tokens in rows if tokens is None]:
+            say(f"{len(unread)} files are left out, which are not in the encoding they declare: {shortened(unread)}")
+        texts = {split: [tokens for _, tokens in rows if tokens is not None] for split, rows in read.items()}
         counts = Counter(token for text in texts["train"] for token in text)
         frequent = sorted((-count, token) for token, count in counts.items() if count >= LEAST_COUNT)
         self.class_names = [UNKNOWN, END_OF_FILE, *(token for _, token in frequent)]
@@ -168,9 +171,9 @@ class PythonCode(BenchmarkDataModule):
         return splits
 
 
-def _tokens_of(file: Path) -> list[str]:
+def _tokens_of(file: Path) -> list[str] | None:
     try:
         with tokenize.open(file) as opened:  # in the encoding that the file declares
             return TOKEN.findall(opened.read())
     except (SyntaxError, UnicodeDecodeError):
-        return []
+        return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,8 @@ def read_conll(
                 sentences.append(TaggedSentence(*zip(*rows, strict=True)))
                 rows = []
             continue
-        columns = line.split("\t") if "\t" in line else line.split()
+        # by spaces alone: a no-break space, or one as wide as a character, is part of its word
+        columns = line.split("\t") if "\t" in line else re.findall("[^ ]+", line)
         try:
             word, tag = columns[word_column], normal_form(columns[tag_column])
         except IndexError:
