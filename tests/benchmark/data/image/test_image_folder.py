@@ -136,8 +136,9 @@ ON_ITS_SIDE[0x0112] = 6  # turn it clockwise by 90 degrees
         (encoded(CLEAR), 255 - ALPHA),  # what is transparent shows white
         (encoded(CLEAR.convert("LA")), 255 - ALPHA),
         (encoded(COLOURS, transparency=ALPHA.tobytes()), 255 - ALPHA),
+        (encoded(ALPHA.astype(np.uint16) * 256, transparency=51 * 256), np.array([[0, 255, 255]], dtype=np.uint8)),
     ],
-    ids=["rgb", "grey", "16 bits", "palette", "turned", "clear", "clear grey", "clear palette"],
+    ids=["rgb", "grey", "16 bits", "palette", "turned", "clear", "clear grey", "clear palette", "clear 16 bits"],
 )
 def test_every_kind_of_pixels_becomes_upright_rgb_channels_first(content: bytes, shown: Any):
     image = decode_image(content)

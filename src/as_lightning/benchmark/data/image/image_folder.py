@@ -30,7 +30,9 @@ def decode_image(content: bytes, image_size: int | None = None) -> Tensor:
         with Image.open(io.BytesIO(content)) as opened:
             image = ImageOps.exif_transpose(opened)
             if image.mode.startswith("I;16"):
-                image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+                grey = np.asarray(image)
+                grey = np.where(grey == image.info.get("transparency"), 2**16 - 1, grey)  # of one value, or of none
+                image = Image.fromarray((grey >> 8).astype(np.uint8))
             if image.mode in ("I", "F"):
                 raise ValueError(f"pixels of mode {image.mode}, whose range is not known")
             if image.has_transparency_data:
