@@ -27,11 +27,10 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from lightning.pytorch import LightningDataModule, LightningModule, seed_everything
+from lightning.pytorch import LightningDataModule, seed_everything
 from PIL import Image
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
-from torchmetrics.classification import MulticlassAccuracy
 
 from as_lightning import ASSoftmaxMixin
 from as_lightning.functional import linear_cross_entropy
@@ -39,6 +38,7 @@ from as_lightning.functional import linear_cross_entropy
 FOLDER = Path(__file__).resolve().parent
 sys.path[:0] = [str(FOLDER.parent), str(FOLDER.parent / "where_it_pays"), str(FOLDER.parents[1] / "speed")]
 from map import Cell, table, take  # noqa: E402
+from prior import Scored  # noqa: E402
 from written import written  # noqa: E402
 
 README, COST = FOLDER / "README.md", FOLDER / "cost.json"
@@ -153,11 +153,11 @@ def trained_encoder(images: Tensor, path: Path, epochs: int = 40, batch: int = 1
     return path
 
 
-class Head(LightningModule):
+class Head(Scored):
     """The head of all classes on the encoder; softmax."""
 
     def __init__(self, classes: int, weights: Path, lr: float = 2e-3) -> None:
-        super().__init__()
+        super().__init__(classes, "micro")
         self.save_hyperparameters()
         self.encoder = encoder().requires_grad_(False)
         found = torch.load(weights, weights_only=True)
@@ -166,27 +166,19 @@ class Head(LightningModule):
         with torch.no_grad():
             self.head.weight.copy_(START * found["features"])
             self.head.bias.copy_(-START / 2 * found["features"].square().sum(1))
-        self.scores = nn.ModuleDict({split: MulticlassAccuracy(classes, average="micro") for split in DRAWN})
 
     def features(self, images: Tensor) -> Tensor:
         with torch.no_grad():
             return self.encoder.eval()(images)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.features(images))
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         return self.loss(self.features(distorted(batch[0])), batch[1])
 
     def loss(self, hidden: Tensor, target: Tensor) -> Tensor:
         return linear_cross_entropy(hidden, self.head.weight, target, linear_bias=self.head.bias)
-
-    def score(self, batch: Any, split: str) -> None:
-        self.scores[split](self.head(self.features(batch[0])), batch[1])
-        self.log(f"{split}/acc", self.scores[split], on_epoch=True)  # type: ignore[arg-type]
-
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.score(batch, "val")
-
-    def test_step(self, batch: Any, batch_idx: int) -> None:
-        self.score(batch, "test")
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.AdamW(self.head.parameters(), lr=self.hparams["lr"], weight_decay=0.0, fused=True)

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -38,27 +38,16 @@ CANDIDATES = {
 }
 
 
-class Head(LightningModule):
-    """A linear head; ``margin`` and ``loss`` say whose logits get the prior, and no margin is plain cross-entropy."""
+class Scored(LightningModule):
+    """Logs the accuracy of its logits in validation and test."""
 
-    def __init__(self, margin: bool | None, loss: bool, lr: float = 1e-2, delta: float = 0.1) -> None:
+    def __init__(self, classes: int, average: Literal["micro", "macro"]) -> None:
         super().__init__()
-        self.save_hyperparameters()
-        self.head = torch.nn.Linear(WIDTH, CLASSES)
-        self.scores = torch.nn.ModuleDict({split: MulticlassAccuracy(CLASSES) for split in ("val", "test")})
-
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        inputs, target = batch[0], batch[1]
-        logits, counts = self.head(inputs), self.trainer.datamodule.class_counts  # type: ignore[attr-defined]
-        prior = (counts.clamp(min=1) / counts.sum()).log()
-        of_loss = logits + prior * self.hparams["loss"]
-        if self.hparams["margin"] is not None:
-            kept = as_softmax_mask(logits + prior * self.hparams["margin"], target, self.hparams["delta"])
-            of_loss = of_loss.masked_fill(~kept, -torch.inf)
-        return F.cross_entropy(of_loss, target)
+        splits = ("val", "test")
+        self.scores = torch.nn.ModuleDict({split: MulticlassAccuracy(classes, average=average) for split in splits})
 
     def score(self, batch: Any, split: str) -> None:
-        self.scores[split](self.head(batch[0]), batch[1])
+        self.scores[split](self(batch[0]), batch[1])
         self.log(f"{split}/acc", self.scores[split], on_epoch=True)  # type: ignore[arg-type]
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
@@ -66,6 +55,28 @@ class Head(LightningModule):
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
         self.score(batch, "test")
+
+
+class Head(Scored):
+    """A linear head; ``margin`` and ``loss`` say whose logits get the prior, and no margin is plain cross-entropy."""
+
+    def __init__(self, margin: bool | None, loss: bool, lr: float = 1e-2, delta: float = 0.1) -> None:
+        super().__init__(CLASSES, "macro")
+        self.save_hyperparameters()
+        self.head = torch.nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.head(features)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        inputs, target = batch[0], batch[1]
+        logits, counts = self(inputs), self.trainer.datamodule.class_counts  # type: ignore[attr-defined]
+        prior = (counts.clamp(min=1) / counts.sum()).log()
+        of_loss = logits + prior * self.hparams["loss"]
+        if self.hparams["margin"] is not None:
+            kept = as_softmax_mask(logits + prior * self.hparams["margin"], target, self.hparams["delta"])
+            of_loss = of_loss.masked_fill(~kept, -torch.inf)
+        return F.cross_entropy(of_loss, target)
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.AdamW(self.parameters(), lr=self.hparams["lr"])

@@ -36,6 +36,11 @@ class WindowSums(NamedTuple):
         return cls(sums[:4].round().long(), items, loss)
 
 
+def trainer_at_work(module: pl.LightningModule) -> pl.Trainer | None:
+    """The trainer of a module; None where the module is called by hand, also before a fit or after it."""
+    return None if module._trainer is None or module._trainer.state.stage is None else module._trainer
+
+
 class MaskingCounter:
     """Adds up the `MaskingCounts` of the batches of one accumulation window, on the device.
 
@@ -95,11 +100,10 @@ class MaskingCounter:
 
     @property
     def _between_steps(self) -> bool:
-        module: Any = self.module
-        if module is not None:
-            if module._trainer is None or module._trainer.state.stage is None:  # a loop by hand counts all
+        if self.module is not None:
+            if trainer_at_work(self.module) is None:  # a loop by hand counts all
                 return False
-            if module._current_fx_name not in (None, "training_step"):
+            if self.module._current_fx_name not in (None, "training_step"):
                 return True
         return not self._counting
 

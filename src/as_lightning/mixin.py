@@ -18,7 +18,7 @@ from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.linear_cross_entropy import as_linear_cross_entropy, why_not_linear
 from as_lightning.functional.masking import DEFAULT_DELTA, check_delta
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
-from as_lightning.masking_counter import MaskingCounter
+from as_lightning.masking_counter import MaskingCounter, trainer_at_work
 from as_lightning.mixed_class import check_class, complete_hyperparameters
 from as_lightning.replaced_loss import masked_loss, refuse_another_loss, replace_loss
 from as_lightning.schedules import DeltaWarmup, WarmupOfTraining
@@ -167,23 +167,18 @@ class ASSoftmaxMixin(_Base):
         """The margin of the next loss, as ``delta_warmup`` and ``as_softmax_validation`` have it."""
         delta = self.as_softmax_delta
         if self._in_training:
-            return self._as_softmax_warmup.margin(self, self.as_softmax_progress, delta)
+            return self._as_softmax_warmup.margin(self, trainer_at_work(self), self.as_softmax_progress, delta)
         return 1.0 if self.as_softmax_validation == "softmax" and self._in_evaluation else delta
-
-    @property
-    def _trainer_at_work(self) -> pl.Trainer | None:
-        """None where the module is called by hand, also before a fit or after it."""
-        return None if self._trainer is None or self._trainer.state.stage is None else self._trainer
 
     @property
     def _in_training(self) -> bool:
         # a trainer knows better than train(): parts in eval mode are trained too, as in fine-tuning
-        trainer = self._trainer_at_work
+        trainer = trainer_at_work(self)
         return self.training if trainer is None else trainer.training
 
     @property
     def _in_evaluation(self) -> bool:
-        trainer = self._trainer_at_work
+        trainer = trainer_at_work(self)
         if trainer is None:
             return not self.training
         return trainer.evaluating or trainer.sanity_checking or trainer.predicting

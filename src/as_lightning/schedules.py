@@ -119,16 +119,17 @@ class WarmupOfTraining:
         if self.warmup.ratio is not None and not resumed and (ends_with_steps or trainer.max_epochs in (None, -1)):
             raise ValueError(UNKNOWN_LENGTH)
 
-    def margin(self, module: pl.LightningModule, progress: float | None, delta: float) -> float:
+    def margin(
+        self, module: pl.LightningModule, trainer: pl.Trainer | None, progress: float | None, delta: float
+    ) -> float:
         """The margin of the batch that began last; where ``progress`` of training is done, if no hook tells of batches:
-        in a loop by hand, and in a module within the one that a trainer trains, unless that one hands the hooks on.
+        in a loop by hand, and in a module within the one that ``trainer`` trains, unless that one hands the hooks on.
         """
-        trainer = module._trainer
-        at_work = trainer is not None and trainer.state.stage is not None
-        if self.warmup is None or (trainer is not None and not at_work and progress is None):  # after a training
+        after_training = trainer is None and module._trainer is not None and progress is None
+        if self.warmup is None or after_training:
             return delta
         told = progress is None and self.training_batches is not None
-        if trainer is not None and at_work and (told or trainer.lightning_module is module):
+        if trainer is not None and (told or trainer.lightning_module is module):
             return delta if self._margin is None else self._margin
         return self.warmup.delta_at_progress(progress, delta)
 

@@ -251,7 +251,7 @@ def test_the_names_of_0_3_work_for_one_release_with_a_warning() -> None:
 
 def test_a_state_of_0_3_is_taken_over() -> None:
     window = {"first_batch": 4, "length": 2, "accumulated": 1, "is_open": True}
-    policy = {"name": "MaskingPolicy", "state": {"steps": 3, "windows_seen": 5}}
+    policy = {"name": "MaskingPolicy", "state": {"steps": 3, "windows_seen": 5, "undecided": (1, 64, 32)}}
     old = {"policy": policy, "next_length": 3, "window": window, "unit": None, "lr_scale": "sqrt"}
     speed = AdaptiveGradientAccumulation(max_steps=2)
     speed.load_state_dict(old)

@@ -74,9 +74,8 @@ def _apart(table: pd.DataFrame, methods: pd.Series) -> list[str]:
     own = methods[table.index]
     tuned = [key for key in table if TUNED.fullmatch(key) and table[key].groupby(own).nunique().max() == 1]
     differ = _varying(table.drop(columns=tuned))
-    paths = [
-        key for key in differ if key.endswith(("path", ".name", ".tokenizer"))
-    ]  # other files, and none that has changed
+    # other files, and none that has changed
+    paths = [key for key in differ if key.endswith(("path", ".name", ".tokenizer"))]
     explained = [key for key in differ if paths and key.startswith("inputs.") and key not in paths]
     explained = [key for key in explained if table.groupby(paths)[key].nunique().max() == 1]
     return [key for key in differ if key not in explained]
