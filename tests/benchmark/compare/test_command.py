@@ -78,6 +78,13 @@ def compare(tmp_path, monkeypatch, capfd, logging_as_before) -> Callable[..., Fi
     return run
 
 
+def configured(*arguments: str) -> ConfiguredComparison:
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        composer = GlobalHydra.instance().config_loader()
+        config = composer.load_configuration("compare", [*arguments], run_mode=RunMode.MULTIRUN)
+        return ConfiguredComparison(config, launcher=None, loader=composer, arguments=arguments)  # type: ignore[arg-type]
+
+
 def reviews(folder: Path, labels: str = "ab") -> list[str]:
     rows = [f"{label} {number},{label}" for number in range(40) for label in labels]
     (folder / "reviews.csv").write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
@@ -124,11 +131,13 @@ def test_swept_settings_are_searched_in_the_order_of_the_command():
     swept = {"optimizer.lr": (1e-3, 1e-2), "scale": (0.5, 1.0), "lr_scale": ("auto", "none"), "max_steps": (2, 4)}
     keys = {name: name if "." in name else f"++method.{name}" for name in swept}
     arguments = [f"{keys[name]}={first},{second}" for name, (first, second) in swept.items()]
-    with initialize_config_dir(str(config_dir()), version_base="1.3"):
-        composer = GlobalHydra.instance().config_loader()
-        config = composer.load_configuration("compare", [*arguments, "methods=as_speed"], run_mode=RunMode.MULTIRUN)
-        asked = ConfiguredComparison(config, launcher=None, loader=composer, arguments=arguments)  # type: ignore[arg-type]
-        assert list(asked.space("as_speed")) == ["lr", "delta", "scale", "lr_scale", "max_steps"]
+    found = configured(*arguments, "methods=as_speed").space("as_speed")
+    assert list(found) == ["lr", "delta", "scale", "lr_scale", "max_steps"]
+
+
+def test_methods_of_several_labels_are_compared_with_the_baseline_of_theirs():
+    plan = configured("methods=bce,asymmetric").plan
+    assert plan.candidates == ("multilabel_softmax", "bce", "asymmetric")
 
 
 def test_what_is_left_out_of_the_data_is_said_before_the_first_run_and_no_label_is_markup(compare, tmp_path):

@@ -92,7 +92,8 @@ class ConfiguredComparison:
         self, methods: Sequence[str] | None, baseline: str | None, given: Mapping[str, Any]
     ) -> tuple[list[str], str]:
         """Set `candidates`: of each name its overrides, and the ranges of its own; returns names and the baseline."""
-        common = str(self.sample.method.baseline)
+        first = [f"method={name}" for name in (methods or [])[:1] if "method" not in self.overrides]
+        common = str((self._compose(*first) if first else self.sample).method.baseline)
         if methods is None and not given:
             methods = [common, *plain(self.config.default_methods)[common]]
         self.candidates: dict[str, tuple[list[str], Mapping[str, Any]]] = {}
