@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
-from harness.prepared_processes import run
+from harness.prepared_processes import exit_status, run
 from harness.run_findings import reported
 
 from as_lightning.benchmark.commands import console
@@ -130,3 +131,14 @@ def test_a_comparison_whose_runs_go_side_by_side_has_the_scores_of_one_whose_run
     }
     assert len(scores["turns"]) == 2
     assert scores["turns"] == scores["sides"]
+
+
+def one_run_of_a_process_group(folder: Path) -> None:
+    os.chdir(folder)
+    sys.argv = ["as-lightning", *DIGITS[1:], *DDP, "trainer.devices=1", QUIET]
+    console.train()
+    assert not torch.distributed.is_initialized()
+
+
+def test_a_run_leaves_no_process_group_to_the_end_of_its_process_whose_threads_may_abort_it(tmp_path):
+    assert exit_status(one_run_of_a_process_group, tmp_path) == 0

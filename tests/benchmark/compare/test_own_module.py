@@ -18,8 +18,10 @@ import torch.nn.functional as F
 from harness import own_modules
 from harness.own_modules import HuggingFace, Points, Sentences, WithCriterion, WithMixin
 from lightning.pytorch import callbacks
+from lightning.pytorch.utilities import CombinedLoader
 from torch import Tensor, nn
 from torch.utils.data import ConcatDataset, DataLoader, Subset, SubsetRandomSampler, TensorDataset, random_split
+from torch.utils.data.distributed import DistributedSampler
 
 from as_lightning import MaskingMonitor, TemperatureScaling, compare
 from as_lightning.benchmark.compare.own_loss import OwnLosses
@@ -155,8 +157,8 @@ def test_a_loss_that_asks_for_class_counts_gets_those_of_the_training_data_of_it
     assert record.failures == []
     two = {"max_epochs": 1, "accelerator": "cpu", "devices": 2, "strategy": "ddp"}  # whose sampler may be the user's
 
-    def of_two(data: Points) -> DataLoader:
-        return DataLoader(data.parts[0], sampler=torch.utils.data.DistributedSampler(data.parts[0], 2, 0))
+    def of_two(data: Points) -> CombinedLoader:
+        return CombinedLoader(DataLoader(data.parts[0], sampler=DistributedSampler(data.parts[0], 2, 0)))
 
     half = variant(Points, train_dataloader=of_two)
     own = OwnModules({"own": OwnCandidate(small, half)}, OwnLosses(["softmax"]), "criterion", "val/acc", "max", two)

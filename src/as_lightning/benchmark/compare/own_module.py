@@ -24,7 +24,6 @@ from lightning.pytorch.callbacks import DeviceStatsMonitor, LearningRateMonitor,
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from lightning.pytorch.utilities.parsing import lightning_getattr, lightning_hasattr, lightning_setattr
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 from torch.utils.data import DistributedSampler
 
 from as_lightning.benchmark.compare.engine import Subject, execution
@@ -33,7 +32,7 @@ from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses, TargetF
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, check_trainer, epochs_of
 from as_lightning.benchmark.compare.search import RATE, Range, Space, learning_rates
 from as_lightning.benchmark.report.table import checked_mode
-from as_lightning.benchmark.run.fingerprint import Fingerprint, digest, of_split, user_files
+from as_lightning.benchmark.run.fingerprint import Fingerprint, digest, loaders_of, of_split, user_files
 from as_lightning.benchmark.run.identity import RunIdentity
 from as_lightning.benchmark.run.predictions import PredictionRecorder
 from as_lightning.benchmark.run.recorder import RunRecorder
@@ -253,7 +252,7 @@ class OwnModules:
         with TemporaryDirectory() as folder:
             look = Run("tuning", name if self.losses is None else "first look", {}, 1.0, 0)
             trainer, module, data = self._parts(look, folder, LOOK, finder)
-            result, _ = self._trained(look, trainer, module, data)
+            self._trained(look, trainer, module, data)
             tests = is_overridden("test_step", module) and is_overridden("test_dataloader", data)
             metric = name_in_test(self.monitor)
             self.test_metric = metric if tests and metric in metrics_of_test(trainer, module, data) else None
@@ -268,12 +267,10 @@ class OwnModules:
             self.target = None if finder.hidden else finder.source.target
             if (place := finder.source.target) is not None:
                 self.losses.counted = functools.partial(self._class_counts, place, finder.classes)
-        missed = len(result.evaluations) < len(result.epoch_seconds)
         notes = {
             "Calibration was not measured, and predictions were not stored: the target of the training loss "
             "is no part of the batch by itself, or validation_step does not call self(x).": self.target is None
             and self.losses is not None,
-            f"{self.monitor} is not logged in every epoch: of those that log it the best one is scored.": missed,
             f"The scores are of the validation split: there is no {metric} of a test_step on the batches of a "
             "test_dataloader. They are too high: the same split chose settings and epoch.": self.test_metric is None,
         }
@@ -282,7 +279,7 @@ class OwnModules:
     def _class_counts(self, target: str | int, classes: int, seed: int) -> Tensor:
         """How many training targets each class has in a run of the seed, which some losses ask for."""
         data = self._set_up(next(iter(self.candidates)), seed, "fit")
-        loaders = tree_leaves(data.train_dataloader())
+        loaders = loaders_of(data.train_dataloader())
         for loader in loaders:
             sampler = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
             if isinstance(sampler, DistributedSampler):  # by default it asks the process group, which may be there
@@ -322,7 +319,10 @@ class OwnModules:
         look = Run("tuning", name, settings, 1.0, 0)
         with TemporaryDirectory() as folder:
             trainer, module, data = self._parts(look, folder, LOOK)
-            self._trained(look, trainer, module, data)
+            result, _ = self._trained(look, trainer, module, data)
+        if len(result.evaluations) < len(result.epoch_seconds):
+            note = f"{self.monitor} is not logged in every epoch: of those that log it the best one is scored."
+            self.notes = [*dict.fromkeys([*self.notes, note])]
         groups = [group for optimizer in trainer.optimizers for group in optimizer.param_groups]
         numbers = [{k: v for k, v in group.items() if isinstance(v, (int, float))} for group in groups]
         return [*numbers, *(float(part.detach().double().sum()) for part in module.parameters())]

@@ -246,7 +246,12 @@ def of_split(data: pl.LightningDataModule, loader: str) -> str:
     Of a stream nothing is read.
     """
     loaders = getattr(data, loader)() if is_overridden(loader, data) else ()
-    return " ".join(filter(None, map(_of_loader, tree_leaves(getattr(loaders, "iterables", loaders)))))
+    return " ".join(filter(None, map(_of_loader, loaders_of(loaders))))
+
+
+def loaders_of(loaders: Any) -> list[Any]:
+    """The loaders of a hook's collection of them, as a list, a dict or a ``CombinedLoader``."""
+    return tree_leaves(getattr(loaders, "iterables", loaders))
 
 
 def _of_loader(loader: Any) -> str:

@@ -6,7 +6,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,14 +18,29 @@ from omegaconf import DictConfig, OmegaConf, read_write
 
 @contextmanager
 def one_job(config: DictConfig) -> Iterator[None]:
+    """A job of this program, which leaves no process group behind.
+
+    The threads of one that is left to the end of its process abort that now and then, for which Lightning kills the
+    first process, which may be a sweep.
+    """
+    single = HydraConfig.initialized() and HydraConfig.get().mode != RunMode.MULTIRUN
+    with nullcontext() if single else _own_command(config):
+        try:
+            yield
+        finally:
+            import torch.distributed  # here: a misspelt setting need not wait for torch
+
+            if torch.distributed.is_available() and torch.distributed.is_initialized():
+                torch.distributed.destroy_process_group()
+
+
+@contextmanager
+def _own_command(config: DictConfig) -> Iterator[None]:
     """While a job of a sweep runs, this program's command is that of the job alone; what it leaves behind is undone.
 
     Lightning starts the other processes of a run by this program's command, which would be the whole sweep once more.
     """
     if HydraConfig.initialized():
-        if HydraConfig.get().mode != RunMode.MULTIRUN:
-            yield
-            return
         settings: Any = HydraConfig.get()  # a DictConfig, whatever it says
         with read_write(settings):
             settings.run.dir = str(config.output_dir)  # which Lightning hands on
@@ -41,9 +56,5 @@ def one_job(config: DictConfig) -> Iterator[None]:
             yield
         finally:
             sys.argv, main.__spec__ = argv, spec
-            import torch.distributed  # here: a misspelt setting need not wait for torch
-
-            if torch.distributed.is_available() and torch.distributed.is_initialized():
-                torch.distributed.destroy_process_group()
             os.environ.clear()  # the next job would wait for the processes that Lightning has named there
             os.environ.update(environment)
