@@ -310,6 +310,20 @@ def by_frequency(found: Sequence[Cell]) -> str:
     return table(["condition", "method", "frequent classes", "medium", "rare classes"], rows)
 
 
+def at_an_edge(found: Sequence[Cell]) -> str:
+    """In how many cells a method's best learning rate has no tried one beyond it."""
+    counts, cells_of = Counter[str](), Counter[str]()
+    for cell in found:
+        for method, trials in cell.record["tuning"].items():
+            tried = [trial["settings"]["lr"] for trial in trials]
+            at_edge = cell.record["settings"][method]["lr"] in (min(tried), max(tried))
+            counts[method] += at_edge and not cell.is_softmax(method)
+            cells_of[method] += 1
+    said = ", ".join(f"{name} in {n} of {cells_of[name]}" for name, n in counts.most_common() if n)
+    text = f"The best learning rate is the smallest or largest that was tried for {said}: a better one may lie beyond."
+    return textwrap.fill(text, 120, break_on_hyphens=False, break_long_words=False)
+
+
 def controlled(found: Sequence[Cell]) -> str:
     """Whether AS-Softmax's lead stays when the weight decay of both methods is tuned."""
     rows: list[list[str]] = []
@@ -394,7 +408,7 @@ def pages() -> dict[Path, str]:
     """What the committed cells make of the pages and the figure."""
     found = cells()
     return {
-        README: written(README, SCRIPT, all_cells(found), by_frequency(found), controlled(found)),
+        README: written(README, SCRIPT, all_cells(found), at_an_edge(found), by_frequency(found), controlled(found)),
         PAGE: written(PAGE, SCRIPT, short(found)),
         FIRST_PAGE: written(FIRST_PAGE, SCRIPT, first_page(found)),
         MAP: drawn([cell for cell in found if not cell.several]),

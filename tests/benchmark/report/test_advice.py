@@ -101,6 +101,10 @@ def test_what_weakens_a_verdict_is_said():
     said = advice(found(hopeless))
     assert "a, 12 epochs: stopped after 5 seeds; 20 are unlikely to show a gain, or that there is none." in said
     assert "a, 12 epochs: the differences are skewed; this verdict is wrong more often than stated." in said
+    tried = [Trial({"lr": rate}, 0.8) for rate in (0.1, 0.2, 0.4)]
+    at = {"tuning": dict.fromkeys("abc", tried), "settings": {"a": {"lr": 0.4}, "b": {"lr": 0.2}, "c": {"lr": 0.1}}}
+    said = "a, c: the best learning rate is the smallest or largest that was tried: a better one may lie beyond it."
+    assert said in advice(found(early, **at))
 
 
 @pytest.mark.parametrize(("mode", "lost"), [("max", "0.50"), ("min", "-0.50")])

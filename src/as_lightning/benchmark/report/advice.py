@@ -50,7 +50,7 @@ def advice(findings: Findings) -> list[str]:
     sentences += [f"{row.arm.candidate}: {in_words(verdict, row.time)}." for row, verdict in own]
     sentences += [_calibration(row, reference) for row in rows]
     sentences += [_lost_on_validation(record, candidate) for candidate in record.same_as]
-    sentences += _reservations(findings)
+    sentences += [*_reservations(findings), _at_an_edge(record)]
     sizes = [found.detectable for found in findings.verdicts if found.arm.budget == reference.arm.budget]
     if sizes := [size for size in sizes if math.isfinite(size)]:
         sentences.append(f"A true difference of {max(sizes):.1f} points would be decided with 80% probability.")
@@ -92,6 +92,15 @@ def _reservations(findings: Findings) -> list[str]:
         if verdict.skewed:
             sentences.append(f"{row.name}: the differences are skewed; this verdict is wrong more often than stated.")
     return sentences
+
+
+def _at_an_edge(record: ComparisonRecord) -> str:
+    """Whose best learning rate has no tried one beyond it; empty where all have."""
+    tried = {name: [t.settings["lr"] for t in of if "lr" in t.settings] for name, of in record.tuning.items()}
+    best = {name: record.settings.get(name, {}).get("lr") for name in tried if name not in record.same_as}
+    names = [n for n, lr in best.items() if len({*tried[n]}) > 1 and lr in (min(tried[n]), max(tried[n]))]
+    said = "the best learning rate is the smallest or largest that was tried: a better one may lie beyond it."
+    return f"{', '.join(names)}: {said}" if names else ""
 
 
 def _lost_on_validation(record: ComparisonRecord, candidate: str) -> str:
