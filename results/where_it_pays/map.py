@@ -5,7 +5,8 @@
 
 A cell of the map is a comparison called DATA_HEAD_CONDITION (``clinc150_linear_tail50``). Of each one ``cells/`` keeps
 ``comparison.json``, which lists the score of every run, and the table of its final runs. A comparison called
-CELL_decay, in which the weight decay is tuned too, is a control and lies in ``controls/``.
+CELL_decay, in which the weight decay is tuned too, or CELL_trials, which tries more settings, is a control and lies in
+``controls/``.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class Cell:
     @property
     def place(self) -> tuple[str, str, str, str]:
         """The data set, the head, the kind of the condition and its number."""
-        data, head, condition = self.name.removesuffix("_decay").split("_")
+        data, head, condition, *_ = self.name.split("_")
         kind, number = re.fullmatch(r"([a-z]+)(\d*)", condition).groups()  # type: ignore[union-attr]
         return data, head, kind, number
 
@@ -159,9 +160,9 @@ class Cell:
         return f"{found.difference:+.1f} [{found.low:+.1f}, {found.high:+.1f}] {found.word}"
 
 
-def cells(folder: str = "cells") -> list[Cell]:
-    """The committed cells, or controls, in the order of the map."""
-    found = [Cell.read(path.parent) for path in (FOLDER / folder).glob(f"*/{COMPARISON_FILE}")]
+def cells(folder: str = "cells", kind: str = "") -> list[Cell]:
+    """The committed cells, or the controls of a kind, in the order of the map."""
+    found = [Cell.read(path.parent) for path in (FOLDER / folder).glob(f"*{kind}/{COMPARISON_FILE}")]
     return sorted(found, key=lambda cell: cell.order)
 
 
@@ -328,7 +329,7 @@ def controlled(found: Sequence[Cell]) -> str:
     """Whether AS-Softmax's lead stays when the weight decay of both methods is tuned."""
     rows: list[list[str]] = []
     leads = {cell.name: cell for cell in found}
-    for control in cells("controls"):
+    for control in cells("controls", "decay"):
         cell = leads[control.name.removesuffix("_decay")]
         word = control.verdicts["as_softmax"].word
         settings = control.record["settings"]
@@ -344,6 +345,19 @@ def controlled(found: Sequence[Cell]) -> str:
         return f"AS-Softmax is better in none of the {len(found)} cells, so that there is no lead to explain."
     head = ["condition", "weight decay 0.01", "weight decay tuned", "chosen: softmax / AS-Softmax"]
     return table([*head, "what softmax gains by it", "AS-Softmax's lead"], rows)
+
+
+def more_trials(found: Sequence[Cell]) -> str:
+    """What more trials for each method make of the differences."""
+    rows = []
+    for control in cells("controls", "trials"):
+        cell = {each.name: each for each in found}[control.name.removesuffix("_trials")]
+        name = f"[{cell.group}, {cell.condition}](controls/{control.name}/{RUNS_TABLE})"
+        for method in methods_of([control]):
+            numbers = (str(of.record["trials"]) for of in (cell, control))
+            rows.append([name, method, cell.shown(method), control.shown(method), " / ".join(numbers)])
+            name = ""
+    return table(["condition", "method", "as above", "with more trials", "trials"], rows)
 
 
 def spread_of(group: Sequence[Cell], method: str) -> str:
@@ -408,7 +422,15 @@ def pages() -> dict[Path, str]:
     """What the committed cells make of the pages and the figure."""
     found = cells()
     return {
-        README: written(README, SCRIPT, all_cells(found), at_an_edge(found), by_frequency(found), controlled(found)),
+        README: written(
+            README,
+            SCRIPT,
+            all_cells(found),
+            at_an_edge(found),
+            by_frequency(found),
+            controlled(found),
+            more_trials(found),
+        ),
         PAGE: written(PAGE, SCRIPT, short(found)),
         FIRST_PAGE: written(FIRST_PAGE, SCRIPT, first_page(found)),
         MAP: drawn([cell for cell in found if not cell.several]),
@@ -417,6 +439,7 @@ def pages() -> dict[Path, str]:
 
 if __name__ == "__main__":
     for finished in map(Path, sys.argv[1:]):
-        take(finished, FOLDER / ("controls" if finished.name.endswith("_decay") else "cells") / finished.name)
+        kind = "controls" if finished.name.endswith(("_decay", "_trials")) else "cells"
+        take(finished, FOLDER / kind / finished.name)
     for path, text in pages().items():
         path.write_text(text, encoding="utf-8")
