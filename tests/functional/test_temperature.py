@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
 
 from as_lightning.functional import fit_temperature, reliability
-from as_lightning.functional.calibration import weights_digest
+from as_lightning.functional.calibration import ROW, weights_digest
 
 
 def drawn(temperature: float, rows: int = 20_000, classes: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
@@ -166,10 +166,15 @@ def test_a_digest_tells_of_factors_signs_and_exchanges(shape: tuple[int, ...]) -
     assert weights_digest({"weight": weight.double()}) == {"weight": digests[0]}
 
 
-def test_a_digest_does_not_see_its_chunks_whose_size_is_the_device_s() -> None:
-    weight = torch.randn(2**17 + 5)  # in three chunks on the CPU, in one on a GPU
-    mixed = weight.view(torch.int32) + torch.arange(len(weight), dtype=torch.int32) * 0x1E3779B1
-    for factor in (0x2C1B3C6D, 0x297A2D39):
-        mixed = (mixed ^ mixed >> 15) * factor
-    whole = (mixed ^ mixed >> 15).sum(dtype=torch.int32)
-    assert weights_digest({"weight": weight}) == {"weight": int(whole)}
+def test_a_digest_is_a_sum_over_places_whatever_the_parts_that_the_device_takes() -> None:
+    def odd(place: int) -> int:
+        mixed = (place + 1) * 0x9E3779B97F4A7C15
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
+            signed = (mixed + 2**63) % 2**64 - 2**63
+            mixed = (signed ^ signed >> shift) * factor
+        return mixed | 1
+
+    weight = torch.randn(2 * ROW + 5)
+    bits = enumerate(weight.view(torch.int32).tolist())
+    total = sum(number * odd(place % ROW) * odd(ROW + place // ROW) for place, number in bits)
+    assert weights_digest({"weight": weight})["weight"] == (total + 2**63) % 2**64 - 2**63

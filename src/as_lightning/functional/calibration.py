@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from as_lightning.functional.argument_checks import check_count
 from as_lightning.functional.calling_convention import equals, in_float64
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-3, 1e3
+ROW = 2**14  # of numbers that a digest takes at once: their products are in a cache
 
 
 def fit_temperature(
@@ -119,25 +121,32 @@ def weights_digest(weights: Mapping[str, Any], *, singles: bool = False) -> dict
 
 
 def _digest(weight: Tensor) -> Tensor:
-    """The bits of each number, mixed with its place, summed over chunks, so that no copy has the weight's size.
+    """The bits of each number times an odd number of its place, summed modulo 2**64: a linear universal hash.
 
-    All wraps at 2**32, so that the chunks, whose size is the device's, are not seen: checkpoints go to other devices.
-
-    Mixing is what tells a change of all signs, or a factor of 2, from none: it adds one power of 2 to the bits of each
-    number, and as often as that the sum comes back to itself.
+    A place is a row of `ROW` numbers and a column, so that no copy has the weight's size.
     """
-    bits = weight.float().view(torch.int32).reshape(-1)
-    size = 2**16 if weight.device.type == "cpu" else 2**24  # what a cache holds; few kernels
-    places = torch.arange(min(size, len(bits)), dtype=torch.int32, device=bits.device) * 0x1E3779B1
-    step = places[-1] + 0x1E3779B1
-    total = torch.zeros((), dtype=torch.int32, device=bits.device)
-    for chunk in bits.split(size):
-        mixed = chunk + places[: len(chunk)]
-        for factor in (0x2C1B3C6D, 0x297A2D39):
-            mixed = mixed.bitwise_xor_(mixed >> 15).mul_(factor)
-        total += mixed.bitwise_xor_(mixed >> 15).sum(dtype=torch.int32)
-        places += step
+    bits, row = weight.float().view(torch.int32).reshape(-1), min(ROW, weight.numel())
+    columns = _odd_numbers(weight.device)[:row]
+    rows = _mixed(ROW + torch.arange(-(-len(bits) // row), device=bits.device))
+    many = 1 if weight.device.type == "cpu" else 2**10  # for few kernels
+    total = torch.zeros((), dtype=torch.int64, device=bits.device)
+    for part, factors in zip(bits.split(many * row), rows.split(many), strict=True):
+        part = F.pad(part, (0, -len(part) % row)) if len(part) % row else part
+        total += ((part.view(-1, row) * columns).sum(1) * factors).sum()
     return total
+
+
+@functools.cache
+def _odd_numbers(device: torch.device) -> Tensor:
+    return _mixed(torch.arange(ROW, device=device))
+
+
+def _mixed(places: Tensor) -> Tensor:
+    """Odd numbers of 64 bits without a pattern, as SplitMix64 makes them (Steele et al., 2014)."""
+    mixed = (places + 1) * -0x61C8864680B583EB
+    for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15)):
+        mixed = (mixed ^ mixed >> shift) * factor
+    return (mixed ^ mixed >> 31) | 1
 
 
 def is_multilabel(logits: Tensor, target: Tensor) -> bool:
