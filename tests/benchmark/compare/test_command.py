@@ -312,6 +312,7 @@ def test_what_a_candidate_names_as_its_range_is_tuned(compare, tmp_path):
         (["candidates={less: [data.split_seed=7]}"], "less has other validation or test examples"),
         ([*OF_OWN, OF_NONE, "candidates={less: [+data.rows=150]}"], "less has other validation or test examples than"),
         ([*OF_OWN, "candidates={a: {overrides: [], search: {module.hiden: [1, 2]}}}"], "module.hiden: With"),
+        (["candidates={a: {overrides: [], search: {optimiser.lr: [1, 2]}}}"], "no optimiser: did you mean optimizer"),
         (["candidates={wide: [model.width=256"], "in quotes, got candidates={wide: [model.width=256"),
         (["n_jobs=0"], "n_jobs must be an integer of at least 1, got 0"),
         ([*OF_OWN, "data._target_=harness.own_modules.Pints"], "data._target_=harness.own_modules.Pints: "),

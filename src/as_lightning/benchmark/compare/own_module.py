@@ -29,7 +29,7 @@ from torch.utils.data import DistributedSampler
 
 from as_lightning.benchmark.compare.engine import Subject, execution
 from as_lightning.benchmark.compare.next_runs import best_validation
-from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses, TargetFinder
+from as_lightning.benchmark.compare.own_loss import BASELINE, FIRST_LOOK, OwnLosses, TargetFinder, check_arguments
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, check_trainer, epochs_of
 from as_lightning.benchmark.compare.search import RATE, Range, Space, learning_rates
 from as_lightning.benchmark.report.table import checked_mode
@@ -81,6 +81,7 @@ class OwnModules:
     test_metric: str | None = None  # None where the validation split is scored
     rates: dict[str, Range] = field(default_factory=dict)  # of the candidates whose learning rate can be tuned
     target: str | int | None = None  # its key or position in a batch; None where calibration cannot be measured
+    softmax: bool = True  # whether the module's own loss is cross-entropy
     inputs: dict[str, dict[str, str]] = field(default_factory=dict)  # digests of each candidate's module and data
     changes: dict[str, dict[str, Any]] = field(default_factory=dict)  # of each candidate to the baseline
     notes: list[str] = field(default_factory=list)
@@ -95,6 +96,7 @@ class OwnModules:
                     f"...); got {type(candidate.factory).__name__}: one module cannot be trained several times from "
                     "its start"
                 )
+            check_arguments(candidate.factory, candidate.search)
         self.mode = checked_mode(self.mode, self.monitor)
         if not isinstance(self.trainer, Mapping):
             raise TypeError(
@@ -142,8 +144,10 @@ class OwnModules:
             rates = self.rates.get(self.label(name))
             own = self.candidate(name).search if self.losses is None else self.losses.knobs[name]
             spaces[name] = {**({} if rates is None else {RATE: rates}), **own}
-        if plan.baseline != BASELINE or self.losses is None:  # neutral is where a loss is softmax
-            spaces = {name: {key: replace(d, neutral=None) for key, d in of.items()} for name, of in spaces.items()}
+            # neutral is where a method is softmax, or where a loss of the user's is the module's own
+            contains = self.losses is not None and (self.softmax or name in self.losses.losses)
+            if plan.baseline != BASELINE or not contains:
+                spaces[name] = {key: replace(dimension, neutral=None) for key, dimension in spaces[name].items()}
         facts: dict[str, Any] = {"name": self.name, "score": self.monitor, "mode": self.mode, "notes": self.notes}
         facts |= {"split": "validation" if self.test_metric is None else "test"}
         facts |= {"changes": self.changes} if self.losses is None else {}
@@ -249,23 +253,23 @@ class OwnModules:
         """Find the target in the batch and the test metric, and note what is missing."""
         finder = TargetFinder()
         if self.losses is not None:
-            self.losses.losses["first look"] = (finder.loss, {})
+            self.losses.losses[FIRST_LOOK] = (finder.loss, {})
         with TemporaryDirectory() as folder:
-            look = Run("tuning", name if self.losses is None else "first look", {}, 1.0, 0)
+            look = Run("tuning", name if self.losses is None else FIRST_LOOK, {}, 1.0, 0)
             trainer, module, data = self._parts(look, folder, LOOK, finder)
             result, _ = self._trained(look, trainer, module, data)
             tests = is_overridden("test_step", module) and is_overridden("test_dataloader", data)
             metric = name_in_test(self.monitor)
             self.test_metric = metric if tests and metric in metrics_of_test(trainer, module, data) else None
         if self.losses is not None:
-            del self.losses.losses["first look"]
+            del self.losses.losses[FIRST_LOOK]
             if not finder.places:
                 raise ValueError(
                     f"training_step of {type(module).__name__} never called the loss that was put in: name the "
                     "attribute that it calls as loss(logits, target), or call a Hugging Face model as "
                     "self.model(..., labels=labels)"
                 )
-            self.target = None if finder.hidden else finder.source.target
+            self.target, self.softmax = None if finder.hidden else finder.source.target, finder.softmax
             if (place := finder.source.target) is not None:
                 self.losses.counted = functools.partial(self._class_counts, place, finder.classes)
         missed = len(result.evaluations) < len(result.epoch_seconds)
