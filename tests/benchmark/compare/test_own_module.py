@@ -152,12 +152,12 @@ def test_a_loss_that_asks_for_class_counts_gets_those_of_the_training_data_of_it
             return DataLoader(self.rows_left, batch_size=len(self.rows_left))
 
     def asks(logits: Tensor, target: Tensor, class_counts: Tensor) -> Tensor:
-        assert class_counts.equal(torch.bincount(target, minlength=5))
+        assert class_counts.equal(torch.bincount(target[target != 4], minlength=5))
         return logit_adjusted_loss(logits, target, class_counts=class_counts)
 
     quick = QUICK | {"methods": ["logit_adjusted", "class_weighted"], "losses": {"asks": asks}, "seeds": [1]}
-    record = compare(WithCriterion, Tail(), **quick, n_jobs=2).record
-    assert record.failures == []
+    own = variant(WithCriterion, criterion=nn.CrossEntropyLoss(ignore_index=4))
+    assert compare(own, Tail(), **quick, n_jobs=2).record.failures == []
     two = {"max_epochs": 1, "accelerator": "cpu", "devices": 2, "strategy": "ddp"}  # whose sampler may be the user's
 
     def of_two(data: Points) -> DataLoader:

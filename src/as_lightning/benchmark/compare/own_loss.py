@@ -219,7 +219,7 @@ class TargetFinder(ValidationCallback):
     """Finds which part of a batch is the target of the training loss, in a training with `loss`.
 
     ``source.target`` is its key or position, None if it is no part of the batch; ``hidden`` says whether a validation
-    has not shown its logits; ``softmax`` whether the loss that is replaced is cross-entropy.
+    has not shown its logits. ``ignore_index`` is that of the loss that is replaced; ``softmax``: it is cross-entropy.
     """
 
     def __init__(self) -> None:
@@ -234,6 +234,7 @@ class TargetFinder(ValidationCallback):
         """A loss that looks for its target in the batch; ``own`` is the one that it replaces, None with the mixin."""
         self.classes = logits.size(class_dimension(logits))
         self.softmax &= own is None or _is_cross_entropy(own, logits.detach(), target, settings)
+        self.ignore_index = {**_settings_of(own), **settings}.get("ignore_index", self.ignore_index)
         batch = self.batch if isinstance(self.batch, (Mapping, Sequence)) else ()
         parts = batch.items() if isinstance(batch, Mapping) else enumerate(batch)
         tensors = [(place, part) for place, part in parts if isinstance(part, Tensor) and part.dtype == target.dtype]

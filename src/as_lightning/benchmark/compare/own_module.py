@@ -82,6 +82,7 @@ class OwnModules:
     rates: dict[str, Range] = field(default_factory=dict)  # of the candidates whose learning rate can be tuned
     target: str | int | None = None  # its key or position in a batch; None where calibration cannot be measured
     softmax: bool = True  # whether the module's own loss is cross-entropy
+    ignore_index: int = -100  # of that loss
     inputs: dict[str, dict[str, str]] = field(default_factory=dict)  # digests of each candidate's module and data
     changes: dict[str, dict[str, Any]] = field(default_factory=dict)  # of each candidate to the baseline
     notes: list[str] = field(default_factory=list)
@@ -270,6 +271,7 @@ class OwnModules:
                     "self.model(..., labels=labels)"
                 )
             self.target, self.softmax = None if finder.hidden else finder.source.target, finder.softmax
+            self.ignore_index = finder.ignore_index
             if (place := finder.source.target) is not None:
                 self.losses.counted = functools.partial(self._class_counts, place, finder.classes)
         missed = len(result.evaluations) < len(result.epoch_seconds)
@@ -292,7 +294,8 @@ class OwnModules:
             if isinstance(sampler, DistributedSampler):  # by default it asks the process group, which may be there
                 whole = len(sampler.dataset)  # type: ignore[arg-type]
                 vars(sampler).update(num_replicas=1, rank=0, num_samples=whole, total_size=whole)
-        return class_counts_of((batch[target] for loader in loaders for batch in loader), classes)
+        targets = (batch[target] for loader in loaders for batch in loader)
+        return class_counts_of(targets, classes, ignore_index=self.ignore_index)
 
     def _set_up(self, name: str, seed: int, *stages: str) -> pl.LightningDataModule:
         """The data as `_parts` makes them, set up for these stages as in a run."""
@@ -423,7 +426,8 @@ class OwnModules:
         best = BestWeights(folder, filename="best", monitor=self.monitor, mode=self.mode, save_on_train_epoch_end=False)
         of_loss = [] if self.losses is None else self.losses.callbacks(run.candidate)
         callbacks = [*copy.deepcopy(self.trainer["callbacks"]), *of_loss, RunRecorder(self.monitor), *more]
-        for measuring in () if self.target is None else (TemperatureScaling(), PredictionRecorder()):
+        scaling = TemperatureScaling(ignore_index=self.ignore_index)
+        for measuring in () if self.target is None else (scaling, PredictionRecorder()):
             measuring.source.target = self.target
             callbacks.append(measuring)
         settings = {**QUIET, **self.trainer, **limits, "callbacks": [*callbacks, best], "default_root_dir": folder}
