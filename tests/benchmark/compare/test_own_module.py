@@ -132,8 +132,7 @@ def test_a_loss_is_the_methods_in_training_and_the_modules_own_outside_and_softm
         torch.testing.assert_close(made.training_step(batch, 0), loss)
         torch.testing.assert_close(made.eval().training_step(batch, 0), plain)
         assert type(made) is WithCriterion
-    criterion = module.criterion
-    assert with_method(module, "softmax", "criterion").criterion is criterion
+    assert module.criterion is with_method(module, "softmax", "criterion").criterion
     module.criterion = nn.CrossEntropyLoss(weight=torch.arange(5.0), ignore_index=1, reduction="sum")
     plain = module.training_step(batch, 0)
     torch.testing.assert_close(with_method(module, "focal", "criterion", gamma=0.0).training_step(batch, 0), plain)

@@ -293,7 +293,9 @@ class ConfiguredComparison:
                     f"({', '.join(map(str, values))}): ask for trials={len(values)} or more"
                 )
         # a neutral value makes a method its own baseline, where nothing else differs
-        contains = self.plan.baseline == config.method.baseline and [f"method={config.method.name}"] == overrides
+        base, plain_method = self.plan.baseline, [f"method={config.method.name}"]
+        contains = base == config.method.baseline and overrides == plain_method
+        contains = contains and self.candidates[base][0] == [f"method={base}"]  # and not one of that name
         return space if contains else {key: replace(dimension, neutral=None) for key, dimension in space.items()}
 
     def changes(self, name: str) -> dict[str, list[str]]:
