@@ -201,11 +201,10 @@ class TrainingLoss(nn.Module):
 def _settings_of(replaced: Any) -> dict[str, Any]:
     """What a loss of PyTorch's says of rows and classes; asked at each call, as its weight moves with its module."""
     function, named = (replaced.func, replaced.keywords) if isinstance(replaced, partial) else (replaced, {})
-    if isinstance(function, MODULES):
-        named = vars(function) | function._buffers | named
-    elif function not in FUNCTIONS:
+    if not (isinstance(function, MODULES) or function in FUNCTIONS):
         return {}
-    return {name: named[name] for name in ("weight", "ignore_index", "reduction") if named.get(name) is not None}
+    found = {name: named.get(name, getattr(function, name, None)) for name in ("weight", "ignore_index", "reduction")}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _is_cross_entropy(own: Any, logits: Tensor, target: Tensor, settings: Mapping[str, Any]) -> bool:
