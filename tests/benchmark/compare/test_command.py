@@ -268,15 +268,16 @@ def test_any_settings_are_candidates_of_which_the_report_says_what_each_changes(
     assert written(tmp_path) == before
 
 
-def test_what_a_candidate_names_as_its_range_is_tuned(compare, tmp_path):
+def test_what_a_candidate_names_as_its_range_is_tuned_and_one_called_softmax_is_in_no_method(compare, tmp_path):
     decay = "{overrides: [], search: {optimizer.weight_decay: {low: 0.0, high: 1.0}}}"
     narrow = "{overrides: [method=as_softmax], search: {method.delta: {low: 0.5, high: 0.6}}}"  # not its method's too
-    tuned = [*SHORT, "trials=3", "tuning_seeds=1", "seeds=1", "baseline=softmax"]
-    done = compare("experiment=digits", f"candidates={{decayed: {decay}, narrow: {narrow}}}", *tuned)
-    assert done.error == 0, done
+    tuned = [*SHORT, "trials=3", "tuning_seeds=1", "seeds=1", "methods=as_softmax"]
+    candidates = f"candidates={{softmax: [optimizer=sgd], decayed: {decay}, narrow: {narrow}}}"
+    assert compare("experiment=digits", candidates, *tuned).error == 0
     tuning = ComparisonRecord.read(tmp_path / "comparisons" / "digits").tuning
     assert len({trial.settings["optimizer.weight_decay"] for trial in tuning["decayed"]}) > 1
     assert {*tuning["narrow"][0].settings} == {"lr", "delta"}
+    assert not any(trial.shared for trial in tuning["as_softmax"])
 
 
 @pytest.mark.parametrize(
@@ -312,6 +313,7 @@ def test_what_a_candidate_names_as_its_range_is_tuned(compare, tmp_path):
         (["candidates={less: [data.split_seed=7]}"], "less has other validation or test examples"),
         ([*OF_OWN, OF_NONE, "candidates={less: [+data.rows=150]}"], "less has other validation or test examples than"),
         ([*OF_OWN, "candidates={a: {overrides: [], search: {module.hiden: [1, 2]}}}"], "module.hiden: With"),
+        (["candidates={a: {overrides: [], search: {optimiser.lr: [1, 2]}}}"], "no optimiser: did you mean optimizer"),
         (["candidates={wide: [model.width=256"], "in quotes, got candidates={wide: [model.width=256"),
         (["n_jobs=0"], "n_jobs must be an integer of at least 1, got 0"),
         ([*OF_OWN, "data._target_=harness.own_modules.Pints"], "data._target_=harness.own_modules.Pints: "),

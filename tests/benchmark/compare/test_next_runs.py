@@ -233,15 +233,16 @@ def test_a_final_run_that_diverges_counts_as_the_worst_score_seen_and_not_as_abs
         assert [seed for _, _, seed in record.missing] == [2, 2]  # without any finite loss
 
 
-def test_without_a_trial_of_the_baseline_no_final_run_is_made_and_the_failures_are_named(result, tmp_path):
+@pytest.mark.parametrize("failing", ["softmax", "sparsemax"])
+def test_without_a_trial_of_the_baseline_or_another_no_final_run_is_made_and_failures_named(result, tmp_path, failing):
     def run_one(run: Run) -> Result:
         assert run.phase == "tuning"
-        if run.candidate == "softmax":
+        if run.candidate == failing:
             raise RuntimeError("no rain")
         return result(run.candidate, run.seed, 0.5)
 
     with pytest.raises(ValueError, match=r"no run of the baseline .softmax. has finished(.|\n)*no rain"):
-        compared(planned(["sparsemax"], trials=2), run_one, tmp_path)
+        compared(planned(["sparsemax"], trials=2, budgets=1), run_one, tmp_path)
 
 
 def test_no_look_and_no_smaller_budget_begins_that_would_exceed_the_hours(made):

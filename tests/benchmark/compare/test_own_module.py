@@ -106,14 +106,16 @@ def test_a_module_of_each_form_is_compared_with_built_in_losses_and_its_own(fact
     assert report.advice.split(".")[0] in page.html.read_text(encoding="utf-8")
 
 
-def test_the_argument_of_ones_own_loss_is_tuned_in_its_range():
+@pytest.mark.parametrize(("own", "more"), [(nn.CrossEntropyLoss(), ["entmax"]), (nn.MultiMarginLoss(), [])])
+def test_the_argument_of_ones_own_loss_is_tuned_in_its_range_and_no_method_contains_another_loss(own, more):
     losses = {"focal": (Focal, {"gamma": {"low": 0.5, "high": 5.0, "default": 2.0, "neutral": 0.0}})}
-    asked = {"losses": losses, "methods": ["softmax"], "trials": 4, "tuning_seeds": 1, "seeds": 1}
-    tuning = compare(WithCriterion, Points, **(QUICK | asked | trainer(max_epochs=1))).record.tuning
+    asked = QUICK | {"losses": losses, "methods": ["entmax"], "trials": 4, "tuning_seeds": 1, "seeds": 1}
+    tuning = compare(variant(WithCriterion, criterion=own), Points, **(asked | trainer(max_epochs=1))).record.tuning
     tried = {trial.settings["gamma"] for trial in tuning["focal"] if not trial.shared}
     assert 2.0 in tried
     assert len(tried) > 1
     assert {trial.settings["gamma"] for trial in tuning["focal"] if trial.shared} == {0.0}
+    assert [name for name, trials in tuning.items() if any(trial.shared for trial in trials)] == [*more, "focal"]
 
 
 def test_a_loss_is_the_methods_in_training_and_the_modules_own_outside_and_softmax_leaves_a_module_unchanged():
@@ -132,8 +134,10 @@ def test_a_loss_is_the_methods_in_training_and_the_modules_own_outside_and_softm
         torch.testing.assert_close(made.training_step(batch, 0), loss)
         torch.testing.assert_close(made.eval().training_step(batch, 0), plain)
         assert type(made) is WithCriterion
-    criterion = module.criterion
-    assert with_method(module, "softmax", "criterion").criterion is criterion
+    assert module.criterion is with_method(module, "softmax", "criterion").criterion
+    module.criterion = nn.CrossEntropyLoss(weight=torch.arange(5.0), ignore_index=1, reduction="sum")
+    plain = module.training_step(batch, 0)
+    torch.testing.assert_close(with_method(module, "focal", "criterion", gamma=0.0).training_step(batch, 0), plain)
     assert with_method(WithMixin(), "softmax", None).as_softmax_delta == 1.0
     assert with_method(WithMixin(), "as_softmax", None, delta=0.3).as_softmax_delta == 0.3
 
@@ -149,12 +153,12 @@ def test_a_loss_that_asks_for_class_counts_gets_those_of_the_training_data_of_it
             return DataLoader(self.rows_left, batch_size=len(self.rows_left))
 
     def asks(logits: Tensor, target: Tensor, class_counts: Tensor) -> Tensor:
-        assert class_counts.equal(torch.bincount(target, minlength=5))
+        assert class_counts.equal(torch.bincount(target[target != 4], minlength=5))
         return logit_adjusted_loss(logits, target, class_counts=class_counts)
 
     quick = QUICK | {"methods": ["logit_adjusted", "class_weighted"], "losses": {"asks": asks}, "seeds": [1]}
-    record = compare(WithCriterion, Tail(), **quick, n_jobs=2).record
-    assert record.failures == []
+    own = variant(WithCriterion, criterion=nn.CrossEntropyLoss(ignore_index=4))
+    assert compare(own, Tail(), **quick, n_jobs=2).record.failures == []
     two = {"max_epochs": 1, "accelerator": "cpu", "devices": 2, "strategy": "ddp"}  # whose sampler may be the user's
 
     def of_two(data: Points) -> CombinedLoader:
@@ -610,6 +614,7 @@ ROWS = nn.CrossEntropyLoss(reduction="none")
         (several(a=small, b=lambda: nn.Linear(2, 2)), TypeError, "expected a LightningModule"),
         (several(a=small), ValueError, "nothing is compared with a: name another candidate"),
         (several(a=small, b=(large, Points(150))), ValueError, "b has other validation or"),
+        (several(a=small, b=(small, None, {"c": [1]})), ValueError, "c: small has no such argument; there are: lr"),
         ({"factory": {"a": small, "b": large}}, ValueError, "compared as they are: leave methods, losses and"),
         (several(a=small, b=large) | {"baseline": "c"}, ValueError, "no candidate is called 'c'"),
         ({"n_jobs": 2, "factory": lambda: LOCK and small()}, TypeError, "n_jobs or a .* can be pickled"),

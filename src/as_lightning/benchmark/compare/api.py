@@ -111,7 +111,8 @@ def compare(
             5, "default": 2}})}``. A range may name the ``neutral`` value at which the loss is the baseline's.
         baseline: what the others are compared with; by default softmax, or the first of several factories.
         budgets: shares of ``max_epochs``, in (0, 2]; by default 0.5 and 1 for the baseline, 1 for the others.
-        trials: settings tried for each candidate, at least 1; the first is the module's own.
+        trials: settings tried for each candidate; a single one is its own learning rate, and of each range the
+            ``default``, or without one ``low``.
         seeds: ``"auto"``, how many, or which.
         max_seeds: the most of ``"auto"``; a folder keeps the design of its first run.
         max_hours: the most hours of training, in all runs together.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import re
 import shlex
 import shutil
@@ -26,7 +25,7 @@ from rich.console import Console
 
 from as_lightning.benchmark.compare.engine import Execute, Subject, execution, run_comparison
 from as_lightning.benchmark.compare.next_runs import Outcome
-from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses, knobs, plain
+from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses, check_arguments, knobs, plain
 from as_lightning.benchmark.compare.own_module import OwnCandidate, OwnModules
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, check_trainer, default_settings
 from as_lightning.benchmark.compare.search import RATE, Choice, Space, learning_rates, setting_range
@@ -39,7 +38,7 @@ from as_lightning.benchmark.run.predictions import example_ids
 from as_lightning.benchmark.run.processes import one_job
 from as_lightning.benchmark.run.result import RESULT_FILE, Result
 from as_lightning.benchmark.run.runner import quiet_training
-from as_lightning.benchmark.run.settings import SettingError, checked_settings, names, nearest, override_value
+from as_lightning.benchmark.run.settings import GROUPS, SettingError, checked_settings, names, nearest, override_value
 from as_lightning.benchmark.run.train import comparable_config, made_module, read_data, train
 from as_lightning.functional.argument_checks import check_count
 
@@ -121,8 +120,14 @@ class ConfiguredComparison:
         first = knob_overrides({name: values[0] for name, values in self.swept.items()})
         foreign = []
         for name in self.plan.candidates:
-            self.configured[name], unread = checked_settings(self._compose(*self.candidates[name][0], *first))
+            overrides, search = self.candidates[name]
+            self.configured[name], unread = checked_settings(self._compose(*overrides, *first))
             foreign.append(set(unread))
+            for group in (key.partition(".")[0] for key in search if "." in key):
+                if group not in self.sample:  # which ++ would add, for nobody to read
+                    raise SettingError(f"candidates.{name}: there is no {group}: {nearest(group, GROUPS)}")
+            if tried := {key: setting_range(described).default for key, described in search.items()}:
+                checked_settings(self._compose(*overrides, *knob_overrides(tried)))
         for setting in set.intersection(*foreign):
             raise SettingError(f"no method of the comparison has method.{setting}")
         seen: dict[str, str] = {}
@@ -178,11 +183,7 @@ class ConfiguredComparison:
         target = get_object(config.module._target_)
         arguments = {key: value for key, value in plain(config.module).items() if key not in OWN_SETTINGS}
         ranges = {key.removeprefix("module."): setting_range(of_key) for key, of_key in search.items()}
-        accepted = inspect.signature(target).parameters
-        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values()):
-            for key in {**arguments, **ranges}.keys() - accepted.keys():
-                near = nearest(key, accepted.keys())
-                raise SettingError(f"module.{key}: {target.__name__} has no such argument; {near}")
+        check_arguments(target, {**arguments, **ranges}, "module.")
         keys = {*keys, *(word.lstrip("+").partition("=")[0] for word in overrides)}
         set_data = {key: value for key, value in plain(config.data).items() if f"data.{key}" in keys}
         data = functools.partial(instantiate, {"_target_": config.data._target_, **set_data})
@@ -292,7 +293,9 @@ class ConfiguredComparison:
                     f"({', '.join(map(str, values))}): ask for trials={len(values)} or more"
                 )
         # a neutral value makes a method its own baseline, where nothing else differs
-        contains = self.plan.baseline == config.method.baseline and [f"method={config.method.name}"] == overrides
+        base, plain_method = self.plan.baseline, [f"method={config.method.name}"]
+        contains = base == config.method.baseline and overrides == plain_method
+        contains = contains and self.candidates[base][0] == [f"method={base}"]  # and not one of that name
         return space if contains else {key: replace(dimension, neutral=None) for key, dimension in space.items()}
 
     def changes(self, name: str) -> dict[str, list[str]]:

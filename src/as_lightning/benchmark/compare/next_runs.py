@@ -53,7 +53,8 @@ class Replay:
         self._gather()
         self._looks([Arm(name, plan.full_budget) for name in self.record.settings if name != plan.baseline])
         if not self.runs:
-            worse = {verdict.arm.candidate for verdict in self.record.verdicts() if verdict.word == "worse"}
+            found = self.record.verdicts() if self.record.results else ()  # none where all but the baseline have failed
+            worse = {verdict.arm.candidate for verdict in found if verdict.word == "worse"}
             rest = [Arm(m, b) for m in self.record.settings if m not in worse for b in reversed(plan.budgets_of(m))]
             self._looks([arm for arm in rest if arm.budget != plan.full_budget])
 

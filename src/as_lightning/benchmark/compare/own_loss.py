@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import lightning.pytorch as pl
@@ -23,9 +26,9 @@ from as_lightning.functional.accumulation import accumulation_steps
 from as_lightning.functional.calling_convention import class_dimension
 from as_lightning.functional.variants.class_counts import with_class_counts
 from as_lightning.mixin import ASSoftmaxMixin
-from as_lightning.replaced_loss import CountedLoss, masked_loss, replace_loss
+from as_lightning.replaced_loss import FUNCTIONS, MODULES, CountedLoss, masked_loss, replace_loss
 
-BASELINE = "softmax"
+BASELINE, FIRST_LOOK = "softmax", "first look"
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -53,6 +56,15 @@ def knobs(method: DictConfig, fixed: Collection[str]) -> dict[str, Range | Choic
     return found
 
 
+def check_arguments(function: Callable[..., Any], names: Iterable[str], prefix: str = "") -> None:
+    """Raise ``ValueError`` if a function lacks an argument of one of these names."""
+    known = inspect.signature(function).parameters
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
+        for name in (name for name in names if name not in known):
+            kind = getattr(function, "__name__", type(function).__name__)
+            raise ValueError(f"{prefix}{name}: {kind} has no such argument; {nearest(name, known)}")
+
+
 class OwnLosses:
     """The methods of a comparison of one's own module, softmax first: what each tunes, and the loss that it puts in.
 
@@ -78,6 +90,7 @@ class OwnLosses:
                 make, ranges = self.losses[name]
                 if not callable(make):
                     raise TypeError(f"losses[{name!r}] must be called as loss(logits, target), got {make!r}")
+                check_arguments(make, ranges)
                 self.knobs[name] = {key: setting_range(value) for key, value in ranges.items()}
                 continue
             if name not in known:
@@ -123,7 +136,7 @@ class OwnLosses:
             loss = instantiate(config.criterion) if delta is None else None
         if loss is not None:
             loss = with_class_counts(loss, lambda: self.counted(seed))
-        kind, mixed = type(module).__name__, isinstance(module, ASSoftmaxMixin)
+        of_app, kind, mixed = name not in self.losses, type(module).__name__, isinstance(module, ASSoftmaxMixin)
         if mixed and replaces is not None:
             raise ValueError(f"{kind} uses ASSoftmaxMixin already: leave replaces out")
         if not mixed and replaces is None:
@@ -136,7 +149,7 @@ class OwnLosses:
             module.as_softmax_delta = 1.0 if delta is None else delta
             if loss is not None:
                 module.masking_counter.may_be_silent = True
-                module.__dict__["as_softmax_loss"] = TrainingLoss(name, loss, F.cross_entropy, module)
+                module.__dict__["as_softmax_loss"] = TrainingLoss(name, loss, F.cross_entropy, module, of_app)
             return
         if name == BASELINE:
             return
@@ -145,7 +158,9 @@ class OwnLosses:
             module.masking_counter = margin.masking_counter
 
         def make(replaced: Any) -> TrainingLoss:
-            return TrainingLoss(name, masked_loss(margin, replaced) if loss is None else loss, replaced, module)
+            made = masked_loss(margin, replaced) if loss is None else loss
+            made = partial(made, own=replaced) if name == FIRST_LOOK else made
+            return TrainingLoss(name, made, replaced, module, of_app)
 
         replace_loss(module, replaces, make)
 
@@ -161,12 +176,12 @@ class Margin(ASSoftmaxMixin, pl.LightningModule):
 class TrainingLoss(nn.Module):
     """A method's loss in training, and the module's own outside.
 
-    The former is a scalar, but for AS-Softmax, which has the reduction of the loss that it replaces.
+    A loss ``of_app`` has the weight, ``ignore_index`` and reduction of the one that it replaces; others are scalars.
     """
 
-    def __init__(self, name: str, loss: Loss, outside: Loss, module: pl.LightningModule) -> None:
+    def __init__(self, name: str, loss: Loss, outside: Loss, module: pl.LightningModule, of_app: bool) -> None:
         super().__init__()
-        self.name, self.loss, self.outside = name, loss, outside
+        self.name, self.loss, self.outside, self.of_app = name, loss, outside, of_app
         self.__dict__["_owner"] = module  # as a submodule the module would contain itself
 
     def forward(self, logits: Tensor, target: Tensor, **settings: Any) -> Tensor:
@@ -174,30 +189,51 @@ class TrainingLoss(nn.Module):
         # a trainer knows better than train(): parts in evaluation mode are trained too
         if not (module.training if module._trainer is None else module._trainer.training):
             return self.outside(logits, target, **settings)
+        if self.of_app and not isinstance(self.loss, CountedLoss):  # which has them
+            settings = _settings_of(self.outside) | settings
         loss = self.loss(logits, target, **settings)
-        if not isinstance(self.loss, CountedLoss) and (not isinstance(loss, Tensor) or loss.dim() > 0):
+        if not self.of_app and (not isinstance(loss, Tensor) or loss.dim() > 0):
             shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
             raise ValueError(f"the loss {self.name} must return a scalar, got {shape}: take the mean over the batch")
         return loss
+
+
+def _settings_of(replaced: Any) -> dict[str, Any]:
+    """What a loss of PyTorch's says of rows and classes; asked at each call, as its weight moves with its module."""
+    function, named = (replaced.func, replaced.keywords) if isinstance(replaced, partial) else (replaced, {})
+    if not (isinstance(function, MODULES) or function in FUNCTIONS):
+        return {}
+    found = {name: named.get(name, getattr(function, name, None)) for name in ("weight", "ignore_index", "reduction")}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _is_cross_entropy(own: Any, logits: Tensor, target: Tensor, settings: Mapping[str, Any]) -> bool:
+    with suppress(Exception):  # whatever a loss of another kind says of class indices, or they of its targets
+        plain = F.cross_entropy(logits, target.long(), **{**_settings_of(own), **settings})
+        return target.dim() < logits.dim() and torch.allclose(own(logits, target, **settings), plain, equal_nan=True)
+    return False
 
 
 class TargetFinder(ValidationCallback):
     """Finds which part of a batch is the target of the training loss, in a training with `loss`.
 
     ``source.target`` is its key or position, None if it is no part of the batch; ``hidden`` says whether a validation
-    has not shown its logits.
+    has not shown its logits. ``ignore_index`` is that of the loss that is replaced; ``softmax``: it is cross-entropy.
     """
 
     def __init__(self) -> None:
         super().__init__(None, ignore_index=-100, dataloader_idx=0)
+        self.softmax = True
         self.batch: Any = None
         self.places: set[str | int | None] = set()  # where it was found, None where it was not
         self.hidden = False
         self.classes = 0  # of the logits
 
-    def loss(self, logits: Tensor, target: Tensor, **settings: Any) -> Tensor:
-        """A loss that looks for its target in the batch."""
+    def loss(self, logits: Tensor, target: Tensor, own: Loss | None = None, **settings: Any) -> Tensor:
+        """A loss that looks for its target in the batch; ``own`` is the one that it replaces, None with the mixin."""
         self.classes = logits.size(class_dimension(logits))
+        self.softmax &= own is None or _is_cross_entropy(own, logits.detach(), target, settings)
+        self.ignore_index = {**_settings_of(own), **settings}.get("ignore_index", self.ignore_index)
         batch = self.batch if isinstance(self.batch, (Mapping, Sequence)) else ()
         parts = batch.items() if isinstance(batch, Mapping) else enumerate(batch)
         tensors = [(place, part) for place, part in parts if isinstance(part, Tensor) and part.dtype == target.dtype]

@@ -28,7 +28,7 @@ from torch.utils.data import DistributedSampler
 
 from as_lightning.benchmark.compare.engine import Subject, execution
 from as_lightning.benchmark.compare.next_runs import best_validation
-from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses, TargetFinder
+from as_lightning.benchmark.compare.own_loss import BASELINE, FIRST_LOOK, OwnLosses, TargetFinder, check_arguments
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, check_trainer, epochs_of
 from as_lightning.benchmark.compare.search import RATE, Range, Space, learning_rates
 from as_lightning.benchmark.report.table import checked_mode
@@ -80,6 +80,8 @@ class OwnModules:
     test_metric: str | None = None  # None where the validation split is scored
     rates: dict[str, Range] = field(default_factory=dict)  # of the candidates whose learning rate can be tuned
     target: str | int | None = None  # its key or position in a batch; None where calibration cannot be measured
+    softmax: bool = True  # whether the module's own loss is cross-entropy
+    ignore_index: int = -100  # of that loss
     inputs: dict[str, dict[str, str]] = field(default_factory=dict)  # digests of each candidate's module and data
     changes: dict[str, dict[str, Any]] = field(default_factory=dict)  # of each candidate to the baseline
     notes: list[str] = field(default_factory=list)
@@ -94,6 +96,7 @@ class OwnModules:
                     f"...); got {type(candidate.factory).__name__}: one module cannot be trained several times from "
                     "its start"
                 )
+            check_arguments(candidate.factory, candidate.search)
         self.mode = checked_mode(self.mode, self.monitor)
         if not isinstance(self.trainer, Mapping):
             raise TypeError(
@@ -141,8 +144,10 @@ class OwnModules:
             rates = self.rates.get(self.label(name))
             own = self.candidate(name).search if self.losses is None else self.losses.knobs[name]
             spaces[name] = {**({} if rates is None else {RATE: rates}), **own}
-        if plan.baseline != BASELINE or self.losses is None:  # neutral is where a loss is softmax
-            spaces = {name: {key: replace(d, neutral=None) for key, d in of.items()} for name, of in spaces.items()}
+            # neutral is where a method is softmax, or where a loss of the user's is the module's own
+            contains = self.losses is not None and (self.softmax or name in self.losses.losses)
+            if plan.baseline != BASELINE or not contains:
+                spaces[name] = {key: replace(dimension, neutral=None) for key, dimension in spaces[name].items()}
         facts: dict[str, Any] = {"name": self.name, "score": self.monitor, "mode": self.mode, "notes": self.notes}
         facts |= {"split": "validation" if self.test_metric is None else "test"}
         facts |= {"changes": self.changes} if self.losses is None else {}
@@ -248,23 +253,24 @@ class OwnModules:
         """Find the target in the batch and the test metric, and note what is missing."""
         finder = TargetFinder()
         if self.losses is not None:
-            self.losses.losses["first look"] = (finder.loss, {})
+            self.losses.losses[FIRST_LOOK] = (finder.loss, {})
         with TemporaryDirectory() as folder:
-            look = Run("tuning", name if self.losses is None else "first look", {}, 1.0, 0)
+            look = Run("tuning", name if self.losses is None else FIRST_LOOK, {}, 1.0, 0)
             trainer, module, data = self._parts(look, folder, LOOK, finder)
             self._trained(look, trainer, module, data)
             tests = is_overridden("test_step", module) and is_overridden("test_dataloader", data)
             metric = name_in_test(self.monitor)
             self.test_metric = metric if tests and metric in metrics_of_test(trainer, module, data) else None
         if self.losses is not None:
-            del self.losses.losses["first look"]
+            del self.losses.losses[FIRST_LOOK]
             if not finder.places:
                 raise ValueError(
                     f"training_step of {type(module).__name__} never called the loss that was put in: name the "
                     "attribute that it calls as loss(logits, target), or call a Hugging Face model as "
                     "self.model(..., labels=labels)"
                 )
-            self.target = None if finder.hidden else finder.source.target
+            self.target, self.softmax = None if finder.hidden else finder.source.target, finder.softmax
+            self.ignore_index = finder.ignore_index
             if (place := finder.source.target) is not None:
                 self.losses.counted = functools.partial(self._class_counts, place, finder.classes)
         notes = {
@@ -285,7 +291,8 @@ class OwnModules:
             if isinstance(sampler, DistributedSampler):  # by default it asks the process group, which may be there
                 whole = len(sampler.dataset)  # type: ignore[arg-type]
                 vars(sampler).update(num_replicas=1, rank=0, num_samples=whole, total_size=whole)
-        return class_counts_of((batch[target] for loader in loaders for batch in loader), classes)
+        targets = (batch[target] for loader in loaders for batch in loader)
+        return class_counts_of(targets, classes, ignore_index=self.ignore_index)
 
     def _set_up(self, name: str, seed: int, *stages: str) -> pl.LightningDataModule:
         """The data as `_parts` makes them, set up for these stages as in a run."""
@@ -419,7 +426,8 @@ class OwnModules:
         best = BestWeights(folder, filename="best", monitor=self.monitor, mode=self.mode, save_on_train_epoch_end=False)
         of_loss = [] if self.losses is None else self.losses.callbacks(run.candidate)
         callbacks = [*copy.deepcopy(self.trainer["callbacks"]), *of_loss, RunRecorder(self.monitor), *more]
-        for measuring in () if self.target is None else (TemperatureScaling(), PredictionRecorder()):
+        scaling = TemperatureScaling(ignore_index=self.ignore_index)
+        for measuring in () if self.target is None else (scaling, PredictionRecorder()):
             measuring.source.target = self.target
             callbacks.append(measuring)
         settings = {**QUIET, **self.trainer, **limits, "callbacks": [*callbacks, best], "default_root_dir": folder}

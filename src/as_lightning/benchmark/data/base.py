@@ -309,7 +309,9 @@ class BenchmarkDataModule(pl.LightningDataModule):
         With ``shuffle`` the run's seed (``torch.initial_seed()``) and the epoch decide the order, and checkpoints hold
         the place in the epoch.
         """
-        order = EpochOrder(dataset, torch.initial_seed()) if shuffle else SequentialSampler(dataset)
+        # to trainer.overfit_batches Lightning gives the same samples in each epoch, but not behind a sampler of batches
+        fixed = bool(getattr(self.trainer, "overfit_batches", 0))
+        order = EpochOrder(dataset, torch.initial_seed(), fixed) if shuffle else SequentialSampler(dataset)
         return (ResumableLoader if shuffle else DataLoader)(
             dataset,
             **self.batching(dataset, order),

@@ -20,16 +20,17 @@ class EpochOrder(RandomSampler):
     """All indices of a data set in random order, which ``seed`` and epoch decide.
 
     A run that was killed and resumed sees the order that it would have seen. Lightning calls `set_epoch` before each
-    epoch, and puts PyTorch's ``DistributedSampler`` in the place of a ``RandomSampler`` where ranks share the data.
+    epoch, which a ``fixed`` order does not follow, and puts PyTorch's ``DistributedSampler`` in the place of a
+    ``RandomSampler`` where ranks share the data.
     """
 
-    def __init__(self, data_source: Sized, seed: int) -> None:
+    def __init__(self, data_source: Sized, seed: int, fixed: bool = False) -> None:
         super().__init__(data_source)
-        self.seed, self.epoch = seed, 0
+        self.seed, self.epoch, self.fixed = seed, 0, fixed
 
     def set_epoch(self, epoch: int) -> None:
         """Give the order of this epoch from now on."""
-        self.epoch = epoch
+        self.epoch = 0 if self.fixed else epoch
 
     def __iter__(self) -> Iterator[int]:
         yield from permutation(len(self.data_source), self.seed, self.epoch)

@@ -139,7 +139,7 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
     datamodule = read_data(config)
     module = made_module(config, datamodule)
     assert isinstance(module.encoder, torch.nn.Module)
-    cache_features(datamodule, module.encoder, datamodule.data_dir)
+    cache_features(datamodule, module.encoder, Path(config.data_dir).expanduser())  # which not all data are given
     score = config.data.score
     plugins = list(instantiate(config.trainer.get("plugins")) or [])
     if str(config.trainer.strategy).startswith(("auto", "ddp")):  # others write checkpoints in their own way
