@@ -1,24 +1,26 @@
-"""Which settings are tried: first a spread, then around the best, beyond it where it lies at an edge."""
+"""Which settings are tried: first a spread, then where a better score may lie, also beyond what was tried."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
+from scipy.stats import qmc
 
 from as_lightning.benchmark.report.record import Trial
 
 RATE = "lr"
 FINALISTS = 2  # the trials of a candidate that get the tuning seeds after the first one
+FIRST = 2  # values of a range that are tried before it is known where the best ones lie; of learning rates 3
+LOWEST, CAUTION, DRAWN = -3.0, 1.0, 1024  # of the search by a Gaussian process
 
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from ``low`` to ``high``, which the search leaves for up to ``limits`` where the best lies at an edge.
+    """Numbers from ``low`` to ``high``, which the search leaves for up to ``limits`` where better ones may lie.
 
     ``log`` spreads them evenly in the logarithm. At ``neutral`` the candidate is the baseline. A range of whole numbers
     from 1 on, as of a width, stays one of whole numbers.
@@ -51,27 +53,23 @@ class Range:
         nearest = min(values, key=lambda value: abs(self._place(value) - self._place(self.default)))
         return [self.default, *(value for value in values if value != nearest)]
 
-    def beside(self, best: float, scores: Sequence[tuple[float, float]]) -> float | None:
-        """The next value: beyond ``best`` where no tried value is, else in the middle of the wider gap beside it.
+    def draw(self, shares: np.ndarray, tried: Sequence[float]) -> list[Any]:
+        """Values at these shares, in [0, 1], of the range and of what lies beyond its tried ends."""
+        places = [self._place(value) for value in (self.low, self.high, *tried)]
+        low, high = min(places), max(places)
+        if self.log:
+            low, high = low - (half := (self._place(self.high) - self._place(self.low)) / 2), high + half
+        else:  # half of the way to a limit
+            low, high = (
+                (end + limit) / 2 if math.isfinite(limit) else end
+                for end, limit in zip((low, high), self.limits, strict=True)
+            )
+        return [self._value(low + share * (high - low)) for share in shares]
 
-        ``scores`` are the tried values, and how good each was.
-        """
-        tried = dict(sorted(scores, key=itemgetter(1)))  # of trials of one value the best counts
-        below = max((value for value in tried if value < best), default=None)
-        above = min((value for value in tried if value > best), default=None)
-        beyond, between = [], []
-        for value, opposite, limit, sign in ((above, below, self.limits[1], 1), (below, above, self.limits[0], -1)):
-            if value is not None:
-                gap = round(abs(self._place(value) - self._place(best)), 6)
-                between.append(((-gap, -tried[value]), (self._place(best) + self._place(value)) / 2))
-            elif self.log:  # as far as the neighbour on the other side
-                ratio = math.sqrt(self.high / self.low) ** 0.5 if opposite is None else best / opposite
-                beyond.append(math.log(best) + sign * abs(math.log(ratio)))
-            elif math.isfinite(limit):
-                beyond.append((best + limit) / 2)
-        places = [*beyond, *(place for _, place in sorted(between, key=itemgetter(0)))]
-        low, high = self.limits
-        return next((value for value in map(self._value, places) if value not in tried and low < value < high), None)
+    def coordinates(self, values: Sequence[float]) -> list[list[float]]:
+        """Where values lie, in halves of the range."""
+        low, high = self._place(self.low), self._place(self.high)
+        return [[2 * (self._place(value) - low) / (high - low)] for value in values]
 
     def _place(self, value: float) -> float:
         return math.log(value) if self.log and value > 0 else float(value)
@@ -94,10 +92,13 @@ class Choice:
         """All values, the default first."""
         return [self.default, *(value for value in self.values if value != self.default)]
 
-    def beside(self, best: Any, scores: Sequence[tuple[Any, float]]) -> Any:
-        """A value that has not been tried; None if all have."""
-        tried = [value for value, _ in scores]
-        return next((value for value in self.values if value not in tried), None)
+    def draw(self, shares: np.ndarray, tried: Sequence[Any]) -> list[Any]:
+        """Values at these shares, in [0, 1], of all."""
+        return [self.values[min(int(share * len(self.values)), len(self.values) - 1)] for share in shares]
+
+    def coordinates(self, values: Sequence[Any]) -> list[list[float]]:
+        """A place for each value, none nearer to another than the rest."""
+        return [[float(value == each) for each in self.values] for value in values]
 
 
 Space = Mapping[str, Range | Choice]
@@ -152,10 +153,10 @@ def next_trials(
 ) -> list[dict[str, Any]]:
     """The settings to try next; none when ``count`` have been tried, or the space has no more.
 
-    The first half spreads over the knobs at the best learning rate of the baseline (or, without a knob, over learning
-    rates; a list of these is tried whole at first, unless the baseline has tried it). The others go around the best so
-    far, by turns along the learning rate and along the knob: beyond it where it is the smallest or largest tried,
-    otherwise between it and its neighbours. ``own`` has the trials of the candidate in the order in which they were
+    The first ones, two or all values of a choice, spread over the knobs at the best learning rate of the baseline; or,
+    without a knob, three over learning rates, of which a list is tried whole at first, unless the baseline has. The
+    others go where a Gaussian process over all trials expects or does not exclude a better score, also beyond what was
+    tried (GP-UCB: Srinivas et al., 2010). ``own`` has the trials of the candidate in the order in which they were
     proposed, ``shared`` those of the baseline as trials of this candidate.
     """
     defaults = {name: dimension.default for name, dimension in space.items()}
@@ -168,19 +169,37 @@ def next_trials(
             defaults[RATE] = start.settings[RATE]
         listed = isinstance(space.get(RATE), Choice) and not shared
         varied = [RATE] if listed or not knobs else knobs
-        spread = {name: space[name].spread(min(count, max(2, (count + 1) // 2))) for name in varied}
+        spread = {name: space[name].spread(min(count, FIRST + (name == RATE))) for name in varied}
         number = min(count, max(map(len, spread.values())))
         points = [defaults | {name: values[i % len(values)] for name, values in spread.items()} for i in range(number)]
         return [point for i, point in enumerate(points) if point not in points[:i]]
     if len(own) >= count:
         return []
-    best = best_of(own, sign) or own[0]
-    turns = [RATE, RATE, *knobs] if RATE in space and knobs else list(space)
-    first = len(own) % len(turns)
-    for name in [*turns[first:], *turns[:first]]:
-        trials = own if name == RATE else [*own, *shared]
-        scores = [(t.settings[name], sign * t.score if math.isfinite(t.score) else -math.inf) for t in trials]
-        proposed = {**best.settings, name: space[name].beside(best.settings[name], scores)}
-        if proposed[name] is not None and all(trial.settings != proposed for trial in own):
+    return _promising(space, own, shared, sign)
+
+
+def _promising(space: Space, own: Sequence[Trial], shared: Sequence[Trial], sign: float) -> list[dict[str, Any]]:
+    """The settings with the highest upper confidence bound, of many that fill the space; none where all are tried."""
+    from sklearn.gaussian_process import GaussianProcessRegressor  # here: it takes a second to load
+    from sklearn.gaussian_process.kernels import RBF
+
+    tried = [*own, *shared]
+    columns = {name: [trial.settings[name] for trial in tried] for name in space}
+    scores = np.array([sign * trial.score if math.isfinite(trial.score) else -math.inf for trial in tried])
+    best, median = scores.max(), np.median(scores[np.isfinite(scores)] if np.isfinite(scores).any() else 0.0)
+    heights = np.zeros(len(tried))
+    if best > median:  # in units in which the better half of the trials has a height of 1
+        heights = np.maximum((scores - best) / (best - median), LOWEST)
+    shares = qmc.Halton(len(space), scramble=False).random(DRAWN).T
+    drawn = {name: space[name].draw(of_axis, columns[name]) for (name, of_axis) in zip(space, shares, strict=True)}
+    known, asked = (
+        np.hstack([space[name].coordinates(values) for name, values in of.items()]) for of in (columns, drawn)
+    )
+    model = GaussianProcessRegressor(RBF(), alpha=0.01, optimizer=None).fit(known, heights - heights.mean())
+    mean, deviation = model.predict(asked, return_std=True)
+    for number in np.argsort(-(mean + CAUTION * deviation), kind="stable"):
+        proposed = {name: values[number] for name, values in drawn.items()}
+        neutral = any(value == space[name].neutral for name, value in proposed.items() if name != RATE)
+        if not neutral and all(trial.settings != proposed for trial in own):
             return [proposed]
     return []
