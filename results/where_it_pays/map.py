@@ -5,7 +5,7 @@
 
 A cell of the map is a comparison called DATA_HEAD_CONDITION (``clinc150_linear_tail50``). Of each one ``cells/`` keeps
 ``comparison.json``, which lists the score of every run, and the table of its final runs. A comparison called
-CELL_decay, in which the weight decay is tuned too, or CELL_trials, which tries more settings, is a control and lies in
+CELL_decay, in which the weight decay is tuned too, or CELL_search, which today's search has tuned, is a control in
 ``controls/``.
 """
 
@@ -62,6 +62,7 @@ KINDS = {
     "shots": ("{} a class", "few examples of each class"),
 }
 SEVERAL = "several labels a sample"
+SEARCHES = "axis by axis", "today's"
 BETTER, WORSE, GROUND, DARK_GROUND, DARK_INK, CELL_INK = (
     "#3b9fdc",
     "#e8893a",
@@ -347,17 +348,15 @@ def controlled(found: Sequence[Cell]) -> str:
     return table([*head, "what softmax gains by it", "AS-Softmax's lead"], rows)
 
 
-def more_trials(found: Sequence[Cell]) -> str:
-    """What more trials for each method make of the differences."""
+def searched_anew(found: Sequence[Cell]) -> str:
+    """What today's search makes of the differences."""
     rows = []
-    for control in cells("controls", "trials"):
-        cell = {each.name: each for each in found}[control.name.removesuffix("_trials")]
+    for control in cells("controls", "search"):
+        cell = next(each for each in found if each.name == control.name.removesuffix("_search"))
         name = f"[{cell.group}, {cell.condition}](controls/{control.name}/{RUNS_TABLE})"
-        for method in methods_of([control]):
-            numbers = (str(of.record["trials"]) for of in (cell, control))
-            rows.append([name, method, cell.shown(method), control.shown(method), " / ".join(numbers)])
-            name = ""
-    return table(["condition", "method", "as above", "with more trials", "trials"], rows)
+        for row, of in enumerate((cell, control)):
+            rows.append([name if row else "", SEARCHES[row], of.softmax, *map(of.shown, methods_of([control]))])
+    return table(["condition", "search", "softmax", *methods_of(cells("controls", "search"))], rows)
 
 
 def spread_of(group: Sequence[Cell], method: str) -> str:
@@ -429,7 +428,7 @@ def pages() -> dict[Path, str]:
             at_an_edge(found),
             by_frequency(found),
             controlled(found),
-            more_trials(found),
+            searched_anew(found),
         ),
         PAGE: written(PAGE, SCRIPT, short(found)),
         FIRST_PAGE: written(FIRST_PAGE, SCRIPT, first_page(found)),
@@ -439,7 +438,7 @@ def pages() -> dict[Path, str]:
 
 if __name__ == "__main__":
     for finished in map(Path, sys.argv[1:]):
-        kind = "controls" if finished.name.endswith(("_decay", "_trials")) else "cells"
+        kind = "controls" if finished.name.endswith(("_decay", "_search")) else "cells"
         take(finished, FOLDER / kind / finished.name)
     for path, text in pages().items():
         path.write_text(text, encoding="utf-8")
