@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from harness.own_modules import HuggingFace, Sentences
-from harness.scripted_masking import quiet_trainer
+from harness.scripted_masking import SavesEveryBatch, quiet_trainer
 from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint, ModelPruning, StochasticWeightAveraging
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch.utils.data import DataLoader, TensorDataset
@@ -305,6 +305,22 @@ def test_a_resumed_training_keeps_the_temperature_until_its_next_validation(call
     assert resumed.as_softmax_temperature == callback.temperature is not None
     assert all(callback.temperature == other.temperature for other in callbacks)
     assert trainer.global_step == first.global_step
+
+
+class SavesInside(SavesEveryBatch):
+    def on_validation_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        self._save(trainer, f"-{batch_idx}")
+
+
+def test_a_run_resumed_before_the_last_validation_or_inside_it_takes_all_of_it(tmp_path: Path) -> None:
+    saves, callback = SavesInside(tmp_path), TemperatureScaling()
+    quiet_trainer(max_epochs=2, callbacks=[callback, saves]).fit(Masked(), loader(), loader())
+    for checkpoint in saves.checkpoints()[-5:]:
+        resumed, histogram = TemperatureScaling(), MarginHistogram()
+        trainer = quiet_trainer(max_epochs=2, callbacks=[resumed, histogram])
+        trainer.fit(Masked(), loader(), loader(), ckpt_path=checkpoint, weights_only=True)
+        assert resumed.temperature == callback.temperature
+        assert histogram.counts.sum() == 64
 
 
 class TwoTasks(Plain):

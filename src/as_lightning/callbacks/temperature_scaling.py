@@ -125,10 +125,10 @@ class TemperatureScaling(ValidationCallback):
         others = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
         trainer.callbacks = sorted([*others, self], key=lambda callback: isinstance(callback, Checkpoint))  # type: ignore[attr-defined]
 
-    def _start(self, pl_module: LightningModule, loaders: int) -> None:
+    def _start(self, pl_module: LightningModule) -> None:
         self._gathered.clear()
         self._test_sums.clear()
-        super()._start(pl_module, loaders)
+        super()._start(pl_module)
 
     def _known_of(self, pl_module: LightningModule, batch: Any) -> LogitsAndTarget:
         """What of the batch takes part: rows, so that token lengths may differ between batches, or single labels."""
@@ -187,7 +187,7 @@ class TemperatureScaling(ValidationCallback):
             )
 
     def on_test_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._start(pl_module, len(trainer.num_test_batches))
+        self._start(pl_module)
         self._tested = self._fitted.read(pl_module)
         if self._tested is None:
             rank_zero_warn(
