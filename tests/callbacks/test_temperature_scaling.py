@@ -157,13 +157,19 @@ def test_each_checkpoint_and_the_trained_module_hold_the_temperature_of_their_ow
 
 @pytest.mark.parametrize("permanent", [False, True])
 def test_weights_that_are_pruned_after_their_validation_get_a_temperature_of_their_own(permanent: bool) -> None:
-    class Remembers(Masked):  # a number that a validation changes is no weight
+    class Remembers(Masked):  # a number that a validation changes is no weight, nor is what it sets back, as a metric
         def __init__(self) -> None:
             super().__init__()
             self.register_buffer("validations", torch.zeros(()))
+            self.register_buffer("seen", torch.zeros(2))
+
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            super().validation_step(batch, batch_idx)
+            self.seen += 1
 
         def on_validation_epoch_end(self) -> None:
             self.validations += 1
+            self.seen.zero_()
 
     pruning = ModelPruning("l1_unstructured", amount=0.4, make_pruning_permanent=permanent)
     module, (inputs, target) = Remembers(), all_of(loader())

@@ -138,12 +138,16 @@ class TemperatureScaling(ValidationCallback):
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         self._undefined, self._fitted.value = False, None  # it was fitted for the weights before this batch
 
-    def _see(self, trainer: Trainer, pl_module: LightningModule, batch: Any) -> None:
-        if not self._gathered:  # at the end of the epoch a callback may have put other weights in place
+    def on_validation_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        # callbacks have put their weights in place, and metrics have not counted yet
+        if batch_idx == 0 and self.source.takes(dataloader_idx):
             self._weights = weights_of(pl_module)
-        elif sum(logits.numel() for logits, _ in self._gathered) >= MAX_LOGITS:
-            return
-        self._gathered.append(self._known_of(pl_module, batch))
+
+    def _see(self, trainer: Trainer, pl_module: LightningModule, batch: Any) -> None:
+        if sum(logits.numel() for logits, _ in self._gathered) < MAX_LOGITS:
+            self._gathered.append(self._known_of(pl_module, batch))
 
     def _end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # a rank without batches must not keep the others waiting, and learns from them what they have
