@@ -143,9 +143,8 @@ def test_two_histograms_of_two_loaders_log_under_two_names(tmp_path):
         assert float(logged[f"margin/mean/dataloader_idx_{index}"]) == pytest.approx(float(leads.mean()), abs=1e-6)
         (event,) = events(tmp_path).Histograms(f"margin/validation/dataloader_idx_{index}")
         assert event.histogram_value.num == rows
-    # one batch of both, which Lightning does not number
     histogram = MarginHistogram(lambda module, batch: (module.net(batch[1][0]), batch[1][1]), dataloader_idx=1)
-    module.validation_step = lambda batch, batch_idx: None
+    module.validation_step = lambda batch, batch_idx: None  # of one batch of both, which Lightning does not number
     assert "margin/mean" in fit(module, histogram, validation=CombinedLoader(loaders, "min_size")).callback_metrics
 
 
