@@ -48,6 +48,6 @@ def weights_of(module: pl.LightningModule) -> dict[str, int] | None:
     whole = whole and all(type(weight) is nn.Parameter for weight in module.parameters())
     if not whole:
         return None
-    parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
-    saved = module.state_dict()  # which a class may override, without arguments
+    parameters = {name for name, _ in nn.Module.named_parameters(module, remove_duplicate=False)}
+    saved = module.state_dict()  # both of which a class may override, without arguments
     return weights_digest({name: nn.Parameter(x, False) if name in parameters else x for name, x in saved.items()})
