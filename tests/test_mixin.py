@@ -297,13 +297,18 @@ def test_a_hook_that_hides_the_mixins_is_refused_where_the_class_is_made(hook):
     type("AfterIt", (ASSoftmaxMixin, type("Theirs", (Existing,), {hook: hides})), {})
 
 
-def test_a_module_that_skips_the_mixins_init_is_told_to_call_it():
-    class Wrong(ASSoftmaxMixin, pl.LightningModule):
-        def __init__(self):
-            pl.LightningModule.__init__(self)
+@pytest.mark.parametrize(("name", "value"), [("predict_proba", print), ("as_softmax_delta", 0.5)])
+def test_what_the_mixin_hides_of_the_next_class_has_to_be_chosen(name, value):
+    theirs = type("Theirs", (Existing,), {name: value})
+    with pytest.raises(TypeError, match=rf"hides Theirs.{name}: .*in class Mixed .*`{name} = Theirs.{name}`"):
+        type("Mixed", (ASSoftmaxMixin, theirs), {})
+    type("Mixed", (ASSoftmaxMixin, theirs), {name: value})
 
+
+def test_a_module_that_skips_the_mixins_init_is_told_to_call_it():
+    wrong = type("Wrong", (ASSoftmaxMixin, pl.LightningModule), {"__init__": pl.LightningModule.__init__})
     with pytest.raises(RuntimeError, match=r"call `super\(\).__init__\(delta=...\)` first"):
-        Wrong().as_softmax_loss(torch.randn(2, 3), torch.tensor([0, 1]))
+        wrong().as_softmax_loss(torch.randn(2, 3), torch.tensor([0, 1]))
 
 
 @pytest.mark.parametrize(
@@ -412,11 +417,8 @@ def test_softmax_validation_by_hand_follows_eval_mode():
 
 
 def test_an_unknown_loss_for_validation_is_refused():
-    class Unknown(WithAS):
-        as_softmax_validation = "cross_entropy"
-
     with pytest.raises(ValueError, match="must be one of 'as_softmax', 'softmax', got 'cross_entropy'"):
-        Unknown(4)
+        type("Unknown", (WithAS,), {"as_softmax_validation": "cross_entropy"})(4)
 
 
 class Scaled(nn.Linear):

@@ -46,4 +46,8 @@ def weights_of(module: pl.LightningModule) -> dict[str, int] | None:
     strategy = None if module._trainer is None else module._trainer.strategy
     whole = strategy is None or isinstance(strategy, (SingleDeviceStrategy, DDPStrategy))
     whole = whole and all(type(weight) is nn.Parameter for weight in module.parameters())
-    return weights_digest(module.state_dict(keep_vars=True)) if whole else None
+    if not whole:
+        return None
+    parameters = {name for name, _ in nn.Module.named_parameters(module, remove_duplicate=False)}
+    saved = module.state_dict()  # both of which a class may override, without arguments
+    return weights_digest({name: nn.Parameter(x, False) if name in parameters else x for name, x in saved.items()})

@@ -15,7 +15,8 @@ from as_lightning.functional.masking import DEFAULT_DELTA
 def check_class(cls: type, mixin: type, hooks: Sequence[str], *, margin: float | None) -> None:
     """Raise ``TypeError`` where a class would train without the mixin, or has two arguments ``delta``.
 
-    Its bases hide the mixin's methods or ``hooks``; or a next class takes a ``delta`` and the class has no ``margin``.
+    Its bases hide the mixin's methods or ``hooks``; the mixin hides a name of a next class; or that takes a ``delta``
+    and the class has no ``margin``.
     """
     place, name = cls.__mro__.index(mixin), mixin.__name__
     before, after = cls.__mro__[:place], cls.__mro__[place + 1 :]
@@ -31,6 +32,14 @@ def check_class(cls: type, mixin: type, hooks: Sequence[str], *, margin: float |
         code = getattr(inspect.unwrap(getattr(function, "func", function)), "__code__", None)  # a partialmethod's func
         if code is not None and hook not in code.co_names:
             raise TypeError(f"{base.__name__}.{hook} hides that of {name}, which must run: call super().{hook}(...)")
+    said = {"as_softmax_delta"} if margin is not None else set()
+    said = said.union(dir(pl.LightningModule), *map(vars, before))
+    for base, hidden in itertools.product(after, vars(mixin).keys() - said):
+        if hidden in vars(base):
+            raise TypeError(
+                f"{name} hides {base.__name__}.{hidden}: say in class {cls.__name__} which one is meant, as in "
+                f"`{hidden} = {base.__name__}.{hidden}`, or rename that of {base.__name__}"
+            )
     made = [base for base in after if "__init__" in vars(base)]
     own = next((base for base in made if "delta" in inspect.signature(base.__init__).parameters), None)  # type: ignore[misc]
     if own is not None and margin is None:

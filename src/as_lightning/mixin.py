@@ -65,7 +65,8 @@ class ASSoftmaxMixin(_Base):
     Raises:
         ValueError: if the margin is out of range, or the loss to replace has settings that AS-Softmax cannot carry on.
         TypeError: if an argument is of a wrong type or ``as_softmax_replaces`` names no loss of classes; when a class
-            is made that hides the mixin's methods, or has no ``as_softmax_delta`` and a next class with a ``delta``.
+            is made that hides the mixin's methods, or of which the mixin hides some, or that has no
+            ``as_softmax_delta`` and a next class with a ``delta``.
         AttributeError: if ``as_softmax_replaces`` names nothing that the module has after its ``__init__``.
         MisconfigurationException: in training, after the first batch that computes a loss and counts nothing, and where
             the attribute of ``as_softmax_replaces`` is set to another loss later.

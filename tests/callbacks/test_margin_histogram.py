@@ -12,6 +12,7 @@ from harness.own_modules import WithCriterion
 from harness.scripted_masking import quiet_trainer
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.strategies import SingleDeviceStrategy
+from lightning.pytorch.utilities import CombinedLoader
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2
@@ -142,6 +143,9 @@ def test_two_histograms_of_two_loaders_log_under_two_names(tmp_path):
         assert float(logged[f"margin/mean/dataloader_idx_{index}"]) == pytest.approx(float(leads.mean()), abs=1e-6)
         (event,) = events(tmp_path).Histograms(f"margin/validation/dataloader_idx_{index}")
         assert event.histogram_value.num == rows
+    histogram = MarginHistogram(lambda module, batch: (module.net(batch[1][0]), batch[1][1]), dataloader_idx=1)
+    module.validation_step = lambda batch, batch_idx: None  # of one batch of both, which Lightning does not number
+    assert "margin/mean" in fit(module, histogram, validation=CombinedLoader(loaders, "min_size")).callback_metrics
 
 
 def test_a_lead_that_is_not_a_number_is_in_no_bin():

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from harness.own_modules import HuggingFace, Sentences
-from harness.scripted_masking import quiet_trainer
+from harness.scripted_masking import SavesEveryBatch, quiet_trainer
 from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint, ModelPruning, StochasticWeightAveraging
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch.utils.data import DataLoader, TensorDataset
@@ -157,13 +157,18 @@ def test_each_checkpoint_and_the_trained_module_hold_the_temperature_of_their_ow
 
 @pytest.mark.parametrize("permanent", [False, True])
 def test_weights_that_are_pruned_after_their_validation_get_a_temperature_of_their_own(permanent: bool) -> None:
-    class Remembers(Masked):  # a number that a validation changes is no weight
+    class Remembers(Masked):  # a number that a validation changes is no weight, nor is what it sets back, as a metric
         def __init__(self) -> None:
             super().__init__()
             self.register_buffer("validations", torch.zeros(()))
+            self.register_buffer("seen", torch.zeros(2))
+
+        def on_validation_batch_end(self, *args: Any) -> None:
+            self.seen += 1
 
         def on_validation_epoch_end(self) -> None:
             self.validations += 1
+            self.seen.zero_()
 
     pruning = ModelPruning("l1_unstructured", amount=0.4, make_pruning_permanent=permanent)
     module, (inputs, target) = Remembers(), all_of(loader())
@@ -240,6 +245,9 @@ def test_a_temperature_goes_with_its_weights_and_stays_with_copies_of_them(tmp_p
             self.net = torch.nn.Sequential(torch.nn.BatchNorm1d(4), self.net)  # whose buffers `double` makes anew
             self.scale = torch.nn.Parameter(torch.tensor(1.0), requires_grad=False)  # of the logits, as CLIP's
 
+        def state_dict(self) -> dict[str, Any]:  # as one that knows no arguments
+            return super().state_dict()
+
     def trained_by_hand(module: Masked, optimizer: type = torch.optim.SGD, **settings) -> None:
         module.loss(module(all_of(loader())[0]), all_of(loader())[1]).backward()
         optimizer(module.parameters(), lr=0.5, **settings).step()
@@ -307,6 +315,16 @@ def test_a_resumed_training_keeps_the_temperature_until_its_next_validation(call
     assert trainer.global_step == first.global_step
 
 
+def test_a_run_resumed_before_the_last_validation_or_inside_it_takes_all_of_it(tmp_path: Path) -> None:
+    saves, callback = SavesEveryBatch(tmp_path), TemperatureScaling()
+    saves.on_validation_batch_end = lambda trainer, *args: saves._save(trainer, f"-{args[3]}")  # type: ignore[method-assign]
+    quiet_trainer(max_epochs=2, callbacks=[callback, saves]).fit(Masked(), loader(), loader())
+    for checkpoint in saves.checkpoints()[-5:]:
+        resumed, seen = TemperatureScaling(), MarginHistogram()
+        quiet_trainer(max_epochs=2, callbacks=[resumed, seen]).fit(Masked(), loader(), loader(), ckpt_path=checkpoint)
+        assert (resumed.temperature, int(seen.counts.sum())) == (callback.temperature, 64)
+
+
 class TwoTasks(Plain):
     """Its second validation loader has five classes, a head and targets of its own."""
 
@@ -320,8 +338,7 @@ class TwoTasks(Plain):
     def validation_step(self, batch, batch_idx, dataloader_idx=0):
         self(batch[0], dataloader_idx)
 
-    def test_step(self, batch, batch_idx, dataloader_idx=0):
-        self(batch[0], dataloader_idx)
+    test_step = validation_step
 
 
 @pytest.mark.parametrize("index", [0, 1])

@@ -33,9 +33,11 @@ class EvaluationLogits:
         self._outermost = 1  # the call that is the module's own forward
         self._several_loaders = False
 
-    def start(self, pl_module: LightningModule, loaders: int) -> None:
+    def start(self, pl_module: LightningModule) -> None:
         """Watch the forward passes of an evaluation that begins; refuse one whose loaders lack ``dataloader_idx``."""
         self.stop()
+        loop = pl_module.trainer._evaluation_loop
+        loaders = loop.num_dataloaders if loop._is_sequential else 1  # others give a batch of all of them
         self._several_loaders = loaders > 1
         if self._several_loaders and not 0 <= self.dataloader_idx < loaders:
             raise MisconfigurationException(
@@ -132,8 +134,12 @@ class ValidationCallback(Callback):
         self.ignore_index = ignore_index
         self.source = EvaluationLogits(type(self).__name__, logits, dataloader_idx)
 
-    def _start(self, pl_module: LightningModule, loaders: int) -> None:
-        self.source.start(pl_module, loaders)
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        # after a resume Lightning would take as many batches as a validation had left, and the first ones at that
+        trainer.fit_loop.epoch_loop.val_loop.batch_progress.reset_on_run()
+
+    def _start(self, pl_module: LightningModule) -> None:
+        self.source.start(pl_module)
 
     def _see(self, trainer: Trainer, pl_module: LightningModule, batch: Any) -> None:
         """Take what is wanted of a batch that was validated."""
@@ -143,7 +149,7 @@ class ValidationCallback(Callback):
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if _fitting(trainer):
-            self._start(pl_module, len(trainer.num_val_batches))
+            self._start(pl_module)
 
     def on_validation_batch_end(
         self,

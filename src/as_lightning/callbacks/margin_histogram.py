@@ -68,8 +68,8 @@ class MarginHistogram(ValidationCallback):
         if stage == "fit" and trainer.global_step == 0:  # not the continuation of an earlier fit
             self._forget()
 
-    def _start(self, pl_module: LightningModule, loaders: int) -> None:
-        super()._start(pl_module, loaders)
+    def _start(self, pl_module: LightningModule) -> None:
+        super()._start(pl_module)
         self._sums, self._delta = None, _delta(pl_module)
 
     def _see(self, trainer: Trainer, pl_module: LightningModule, batch: Any) -> None:

@@ -114,7 +114,8 @@ class MaskingMonitor(windows.WindowCallback):
         step = trainer.global_step - 1 if pl_module.automatic_optimization else trainer.fit_loop.total_batch_idx
         deltas = {loss.delta for loss in counter.losses}
         delta = getattr(pl_module, "current_delta", deltas.pop() if len(deltas) == 1 else None)
-        self.log_step(trainer, step, counts, trainer.accumulate_grad_batches, delta)
+        batches = trainer.fit_loop.batch_idx % trainer.accumulate_grad_batches + 1  # the last may be short
+        self.log_step(trainer, step, counts, batches, delta)
 
     def write_step(self, trainer: Trainer, step: int, *what: Any) -> None:
         window, accumulated, delta = what

@@ -125,10 +125,10 @@ class TemperatureScaling(ValidationCallback):
         others = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
         trainer.callbacks = sorted([*others, self], key=lambda callback: isinstance(callback, Checkpoint))  # type: ignore[attr-defined]
 
-    def _start(self, pl_module: LightningModule, loaders: int) -> None:
+    def _start(self, pl_module: LightningModule) -> None:
         self._gathered.clear()
         self._test_sums.clear()
-        super()._start(pl_module, loaders)
+        super()._start(pl_module)
 
     def _known_of(self, pl_module: LightningModule, batch: Any) -> LogitsAndTarget:
         """What of the batch takes part: rows, so that token lengths may differ between batches, or single labels."""
@@ -138,12 +138,16 @@ class TemperatureScaling(ValidationCallback):
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         self._undefined, self._fitted.value = False, None  # it was fitted for the weights before this batch
 
-    def _see(self, trainer: Trainer, pl_module: LightningModule, batch: Any) -> None:
-        if not self._gathered:  # at the end of the epoch a callback may have put other weights in place
+    def on_validation_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        # callbacks have put their weights in place, and metrics have not counted yet
+        if batch_idx == 0 and self.source.takes(dataloader_idx):
             self._weights = weights_of(pl_module)
-        elif sum(logits.numel() for logits, _ in self._gathered) >= MAX_LOGITS:
-            return
-        self._gathered.append(self._known_of(pl_module, batch))
+
+    def _see(self, trainer: Trainer, pl_module: LightningModule, batch: Any) -> None:
+        if sum(logits.numel() for logits, _ in self._gathered) < MAX_LOGITS:
+            self._gathered.append(self._known_of(pl_module, batch))
 
     def _end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # a rank without batches must not keep the others waiting, and learns from them what they have
@@ -187,7 +191,7 @@ class TemperatureScaling(ValidationCallback):
             )
 
     def on_test_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._start(pl_module, len(trainer.num_test_batches))
+        self._start(pl_module)
         self._tested = self._fitted.read(pl_module)
         if self._tested is None:
             rank_zero_warn(

@@ -99,7 +99,7 @@ class PredictionRecorder(pl.Callback):
         loader = loaders[0] if isinstance(loaders, list) else loaders
         self.diverged = False
         self._rows, self._order = [], _order(loader) if trainer.world_size == 1 else None
-        self.source.start(pl_module, len(trainer.num_test_batches))
+        self.source.start(pl_module)
 
     def on_test_batch_end(
         self,
