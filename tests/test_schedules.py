@@ -30,11 +30,7 @@ SHARES = st.floats(0, 1, allow_subnormal=False)
 
 
 @given(
-    ratio=SHARES,
-    initial=SHARES,
-    delta=SHARES,
-    shape=st.sampled_from(["hold", "linear"]),
-    total=st.integers(1, 1000),
+    ratio=SHARES, initial=SHARES, delta=SHARES, shape=st.sampled_from(["hold", "linear"]), total=st.integers(1, 1000)
 )
 def test_every_margin_lies_between_initial_and_delta_and_the_last_batch_after_the_warmup_is_at_delta(
     ratio, initial, delta, shape, total

@@ -112,9 +112,7 @@ def test_any_training_equals_the_hand_written_loop(
     callback = AdaptiveGradientAccumulation(max_steps=max_steps, monotone=monotone)
     trainer = quiet_trainer(max_epochs=epochs, max_steps=optimizer_steps, callbacks=[callback], **arguments)
     trainer.fit(
-        module,
-        loader_of(all_batches, length_known=length_known),
-        loader_of(all_batches[:2]) if validate else None,
+        module, loader_of(all_batches, length_known=length_known), loader_of(all_batches[:2]) if validate else None
     )
 
     # With a limit the end is foreseen although the stream's own length is not.
@@ -148,14 +146,7 @@ class StopsMidWindow(pl.Callback):
 @pytest.mark.parametrize(
     ("kind", "data", "stream", "callbacks", "said", "last"),
     [
-        (
-            LeavesEpochEarly,
-            batches_of(24),
-            Batches,
-            [],
-            "gradients of its last 2 batches are dropped",
-            (2, 4, 4, 4),
-        ),
+        (LeavesEpochEarly, batches_of(24), Batches, [], "gradients of its last 2 batches are dropped", (2, 4, 4, 4)),
         (ScriptedMasking, batches_of(11), PromisesTooMuch, [], "ended inside an accumulation window", (2, 4, 4, 4)),
         (ScriptedMasking, batches_of(12), Batches, [StopsMidWindow()], "", (1, 0, 4, 4)),
     ],

@@ -91,11 +91,7 @@ def without_counter() -> NeverTrains:
             r"GradientAccumulationScheduler both set .* remove",
         ),
         (BringsScheduler, {}, "GradientAccumulationScheduler both set"),
-        (
-            NeverTrains,
-            {"callbacks": [Another(max_steps=2)]},
-            "both set .* remove",
-        ),
+        (NeverTrains, {"callbacks": [Another(max_steps=2)]}, "both set .* remove"),
         (WithBatchNorm, {"callbacks": [StochasticWeightAveraging(0.1)]}, "StochasticWeightAveraging both set"),
     ],
 )

@@ -89,9 +89,7 @@ def test_by_batches_every_window_uses_the_rate_of_its_first_batch(
 
 
 @pytest.mark.parametrize("build", SCHEDULES)
-def test_by_optimizer_steps_the_schedule_counts_optimizer_steps(
-    build: Callable[[Optimizer, int], LRScheduler],
-) -> None:
+def test_by_optimizer_steps_the_schedule_counts_optimizer_steps(build: Callable[[Optimizer, int], LRScheduler]) -> None:
     speed = AdaptiveGradientAccumulation(max_steps=5, monotone=False, lr_interval="step")
     records = fit(build, callbacks=[speed])
     assert records.last_step == len(speed.history) < 3 * 23

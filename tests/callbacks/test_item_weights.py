@@ -237,9 +237,7 @@ def test_logged_losses_are_those_of_training_step() -> None:
     assert module.trainer.callback_metrics["loss"].item() == Tagger().training_step(batches[-1], 0).item()
 
 
-def test_batches_of_equal_size_cost_no_pass_over_the_gradients(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_batches_of_equal_size_cost_no_pass_over_the_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     multiplied: list[Any] = []
     monkeypatch.setattr(torch, "_foreach_mul_", lambda *arguments: multiplied.append(arguments))
     fit(Tagger(OPTIMIZERS["sgd"]), by_items(), token_batches((7,) * 8), max_epochs=1)
@@ -293,9 +291,7 @@ def test_a_batch_whose_loss_is_not_counted_is_refused_where_its_items_come_from_
 
 
 @pytest.mark.parametrize(
-    "changed",
-    [{"items": None}, {"loss_is": "sum"}, {"items": "module"}],
-    ids=["batches", "sum", "counter"],
+    "changed", [{"items": None}, {"loss_is": "sum"}, {"items": "module"}], ids=["batches", "sum", "counter"]
 )
 def test_a_window_that_was_weighed_in_another_way_is_refused_on_resume(changed: dict[str, Any], tmp_path: Path) -> None:
     batches = token_batches(COUNTS)

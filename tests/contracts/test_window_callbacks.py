@@ -64,11 +64,7 @@ def by_items(policy: Any, **arguments: Any) -> list[Any]:
 FOUR = AccumulationSchedule({0: 4})
 ROWS = {
     "AS-Speed, and the monitor": Row(
-        scripted,
-        lambda: [
-            MaskingMonitor(),
-            AdaptiveGradientAccumulation(max_steps=5, monotone=False),
-        ],
+        scripted, lambda: [MaskingMonitor(), AdaptiveGradientAccumulation(max_steps=5, monotone=False)]
     ),
     "a schedule, the rate scaled, without a counter": Row(
         lambda: scripted(Plain),

@@ -289,14 +289,10 @@ def check_cell(way: str, called: Callable[[Case], Any], function: Function, kind
 
 
 @pytest.mark.bug_report(
-    "pytorch/pytorch#180642",
-    "`autograd.Function` in place: a wrong gradient under `torch.compile`.",
+    "pytorch/pytorch#180642", "`autograd.Function` in place: a wrong gradient under `torch.compile`."
 )
 @pytest.mark.bug_report("pytorch/pytorch#107824", "A call of an `autograd.Function` breaks under `torch.compile`.")
-@pytest.mark.bug_report(
-    "pytorch/pytorch#135546",
-    "A target out of range passes in silence under `torch.compile`.",
-)
+@pytest.mark.bug_report("pytorch/pytorch#135546", "A target out of range passes in silence under `torch.compile`.")
 @pytest.mark.bug_report("pytorch/pytorch#11551", "An ignored row of -inf or NaN poisons the gradient.")
 @pytest.mark.bug_report("fcakyon/balanced-loss#12", "The weight 1/0 of an absent class makes the loss NaN.")
 @pytest.mark.parametrize(("way", "name", "dtypes"), list(table()))
@@ -546,11 +542,7 @@ BAD_CALLS: dict[str, Refusals] = {
     + BAD_WEIGHTS
     + [
         ({"x": torch.zeros(2, 5)}, ValueError, r"^the hidden states must have shape .* weight \(C, d\), got"),
-        (
-            {"x": torch.zeros(2, 4).to(torch.float8_e4m3fn)},
-            TypeError,
-            "^the hidden states .* torch.float8_e4m3fn: co",
-        ),
+        ({"x": torch.zeros(2, 4).to(torch.float8_e4m3fn)}, TypeError, "^the hidden states .* torch.float8_e4m3fn: co"),
         ({"x": torch.zeros(2, 4).double()}, TypeError, "^the hidden states, the head's weight .* must have one dtype"),
         ({"target": torch.tensor([0])}, ValueError, r"^target must have shape \(2,\), that of the hidden states"),
         ({"head": torch.zeros(3, 4, device="meta")}, ValueError, "^hidden, head_weight, .* on one device, .* on meta"),

@@ -29,13 +29,7 @@ ONE_SIDE_OF_A_CONDITION = Limit("2.6", "a graph with a dynamic batch is for the 
 SELF_LOG_COMPILED = Limit(
     "2.13", "self.log of a module compiled as a whole fails in Lightning ('method' object has no attribute `__dict__`)"
 )
-LIMITS = (
-    FSDP2_ON_A_CPU,
-    TENSOR_PARALLEL_OUTSIDE,
-    TENSOR_PARALLEL_CLIPPED,
-    ONE_SIDE_OF_A_CONDITION,
-    SELF_LOG_COMPILED,
-)
+LIMITS = (FSDP2_ON_A_CPU, TENSOR_PARALLEL_OUTSIDE, TENSOR_PARALLEL_CLIPPED, ONE_SIDE_OF_A_CONDITION, SELF_LOG_COMPILED)
 
 
 def skipped_by(limit: Limit) -> pytest.MarkDecorator:

@@ -167,11 +167,7 @@ BAD = {
     "two scores": (LONG, {"columns": {"score": "accuracy,seed"}}, "score=accuracy,seed are several columns"),
     "a role that is none": (LONG, {"columns": {"sed": "seed"}}, "sed=seed is of no role: did you mean seed"),
     "no column of scores": (LONG.drop(columns="accuracy"), {}, "no column is known as the score: name it"),
-    "no direction": (
-        LONG.assign(loss=LONG.accuracy),
-        {"columns": {"score": "loss"}},
-        "say whether less of loss",
-    ),
+    "no direction": (LONG.assign(loss=LONG.accuracy), {"columns": {"score": "loss"}}, "say whether less of loss"),
     "two columns of scores": (LONG.assign(f1=LONG.accuracy - 1), {}, "the score may be accuracy or f1: say it"),
     "text": (changed(3, "accuracy", "n/a"), {}, "row 3: expected a number in the column accuracy, got 'n/a'"),
     "a percent sign": (changed(3, "accuracy", "90.1%"), {}, "got '90.1%': write 90.1"),
