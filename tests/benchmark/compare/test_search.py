@@ -83,6 +83,9 @@ def test_a_knob_whose_best_value_needs_another_rate_than_the_baseline_is_found_w
 def test_a_knob_whose_best_value_is_the_smallest_goes_below_it_and_not_beyond_its_limit():
     own = searched(RATES | {"delta": DELTA}, lambda settings: -settings["delta"], count=12)
     assert 0.0 < min(trial.settings["delta"] for trial in own) < 0.1
+    decay = {"decay": Range(1e-3, 0.5, default=1e-2, log=True, limits=(0.0, 1.0))}
+    tried = [trial.settings["decay"] for trial in searched(decay, lambda settings: settings["decay"], count=12)]
+    assert 0.5 < max(tried) < 1.0
 
 
 def test_every_value_of_a_choice_is_tried_once_before_the_learning_rates_move():

@@ -48,33 +48,37 @@ class Range:
         [0.5, 0.25, 2.0]
         """
         first, number = int(self.neutral == self.low), max(count + (self.neutral in (self.low, self.high)), 2)
-        grid = np.linspace(self._place(self.low), self._place(self.high), number)[first : first + count]
-        values = [self._value(place) for place in grid]
-        nearest = min(values, key=lambda value: abs(self._place(value) - self._place(self.default)))
+        grid = np.linspace(self.place(self.low), self.place(self.high), number)[first : first + count]
+        values = [self.value(place) for place in grid]
+        nearest = min(values, key=lambda value: abs(self.place(value) - self.place(self.default)))
         return [self.default, *(value for value in values if value != nearest)]
 
-    def draw(self, shares: np.ndarray, tried: Sequence[float]) -> list[Any]:
-        """Values at these shares, in [0, 1], of the range and of what lies beyond its tried ends."""
-        places = [self._place(value) for value in (self.low, self.high, *tried)]
+    def draw(self, shares: np.ndarray, tried: Sequence[float]) -> np.ndarray:
+        """Places at these shares, in [0, 1], of the range and of what lies beyond its tried ends."""
+        places = [self.place(value) for value in (self.low, self.high, *tried)]
         low, high = min(places), max(places)
         if self.log:
-            low, high = low - (half := (self._place(self.high) - self._place(self.low)) / 2), high + half
+            low, high = low - (half := (self.place(self.high) - self.place(self.low)) / 2), high + half
         else:  # half of the way to a limit
             low, high = (
                 (end + limit) / 2 if math.isfinite(limit) else end
                 for end, limit in zip((low, high), self.limits, strict=True)
             )
-        return [self._value(low + share * (high - low)) for share in shares]
+        return low + shares * (high - low)
 
-    def coordinates(self, values: Sequence[float]) -> list[list[float]]:
-        """Where values lie, in halves of the range."""
-        low, high = self._place(self.low), self._place(self.high)
-        return [[2 * (self._place(value) - low) / (high - low)] for value in values]
+    def coordinates(self, places: np.ndarray) -> np.ndarray:
+        """Where places lie, in halves of the range."""
+        low, high = self.place(self.low), self.place(self.high)
+        return 2 * (places[:, None] - low) / (high - low)
 
-    def _place(self, value: float) -> float:
+    def allows(self, value: float) -> bool:
+        """Whether a value lies within the limits and is not the baseline's."""
+        return self.limits[0] < value < self.limits[1] and value != self.neutral
+
+    def place(self, value: float) -> float:
         return math.log(value) if self.log and value > 0 else float(value)
 
-    def _value(self, place: float) -> float:
+    def value(self, place: float) -> float:
         value = float(f"{math.exp(place) if self.log else place:.4g}")
         whole = self.low >= 1 and all(type(given) is int for given in (self.low, self.high, self.default))
         return max(1, round(value)) if whole else value
@@ -92,13 +96,25 @@ class Choice:
         """All values, the default first."""
         return [self.default, *(value for value in self.values if value != self.default)]
 
-    def draw(self, shares: np.ndarray, tried: Sequence[Any]) -> list[Any]:
-        """Values at these shares, in [0, 1], of all."""
-        return [self.values[min(int(share * len(self.values)), len(self.values) - 1)] for share in shares]
+    def draw(self, shares: np.ndarray, tried: Sequence[Any]) -> np.ndarray:
+        """Places at these shares, in [0, 1], of all."""
+        return np.minimum(shares * len(self.values), len(self.values) - 1).astype(int)
 
-    def coordinates(self, values: Sequence[Any]) -> list[list[float]]:
-        """A place for each value, none nearer to another than the rest."""
-        return [[float(value == each) for each in self.values] for value in values]
+    def coordinates(self, places: np.ndarray) -> np.ndarray:
+        """Where places lie: no two are nearer to each other than others."""
+        return np.eye(len(self.values) + 1)[places][:, :-1]
+
+    def allows(self, value: Any) -> bool:
+        """Whether a value is not the baseline's."""
+        return bool(value != self.neutral)
+
+    def place(self, value: Any) -> int:
+        """The number of a value; -1 for the neutral one."""
+        return next((number for number, each in enumerate(self.values) if each == value), -1)
+
+    def value(self, place: int) -> Any:
+        """The value with a number."""
+        return self.values[place]
 
 
 Space = Mapping[str, Range | Choice]
@@ -184,22 +200,21 @@ def _promising(space: Space, own: Sequence[Trial], shared: Sequence[Trial], sign
     from sklearn.gaussian_process.kernels import RBF
 
     tried = [*own, *shared]
-    columns = {name: [trial.settings[name] for trial in tried] for name in space}
+    known = {name: np.array([space[name].place(trial.settings[name]) for trial in tried]) for name in space}
     scores = np.array([sign * trial.score if math.isfinite(trial.score) else -math.inf for trial in tried])
     best, median = scores.max(), np.median(scores[np.isfinite(scores)] if np.isfinite(scores).any() else 0.0)
     heights = np.zeros(len(tried))
     if best > median:  # in units in which the better half of the trials has a height of 1
         heights = np.maximum((scores - best) / (best - median), LOWEST)
     shares = qmc.Halton(len(space), scramble=False).random(DRAWN).T
-    drawn = {name: space[name].draw(of_axis, columns[name]) for (name, of_axis) in zip(space, shares, strict=True)}
-    known, asked = (
-        np.hstack([space[name].coordinates(values) for name, values in of.items()]) for of in (columns, drawn)
-    )
-    model = GaussianProcessRegressor(RBF(), alpha=0.01, optimizer=None).fit(known, heights - heights.mean())
+    values = {name: [trial.settings[name] for trial in tried] for name in space}
+    drawn = {name: space[name].draw(of_axis, values[name]) for name, of_axis in zip(space, shares, strict=True)}
+    seen, asked = (np.hstack([space[name].coordinates(places) for name, places in of.items()]) for of in (known, drawn))
+    model = GaussianProcessRegressor(RBF(), alpha=0.01, optimizer=None).fit(seen, heights - heights.mean())
     mean, deviation = model.predict(asked, return_std=True)
     for number in np.argsort(-(mean + CAUTION * deviation), kind="stable"):
-        proposed = {name: values[number] for name, values in drawn.items()}
-        neutral = any(value == space[name].neutral for name, value in proposed.items() if name != RATE)
-        if not neutral and all(trial.settings != proposed for trial in own):
+        proposed = {name: space[name].value(places[number]) for name, places in drawn.items()}
+        allowed = all(space[name].allows(value) for name, value in proposed.items())
+        if allowed and all(trial.settings != proposed for trial in own):
             return [proposed]
     return []
