@@ -212,7 +212,8 @@ def _promising(space: Space, own: Sequence[Trial], shared: Sequence[Trial], sign
     seen, asked = (np.hstack([space[name].coordinates(places) for name, places in of.items()]) for of in (known, drawn))
     model = GaussianProcessRegressor(RBF(), alpha=0.01, optimizer=None).fit(seen, heights - heights.mean())
     mean, deviation = model.predict(asked, return_std=True)
-    for number in np.argsort(-(mean + CAUTION * deviation), kind="stable"):
+    bounds = (mean + CAUTION * deviation).round(6)  # equal ones are so on every process and machine
+    for number in np.argsort(-bounds, kind="stable"):
         proposed = {name: space[name].value(places[number]) for name, places in drawn.items()}
         allowed = all(space[name].allows(value) for name, value in proposed.items())
         if allowed and all(trial.settings != proposed for trial in own):
