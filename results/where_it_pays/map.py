@@ -355,7 +355,7 @@ def searched_anew(found: Sequence[Cell]) -> str:
         cell = next(each for each in found if each.name == control.name.removesuffix("_search"))
         name = f"[{cell.group}, {cell.condition}](controls/{control.name}/{RUNS_TABLE})"
         for row, of in enumerate((cell, control)):
-            rows.append([name if row else "", SEARCHES[row], of.softmax, *map(of.shown, methods_of([control]))])
+            rows.append(["" if row else name, SEARCHES[row], of.softmax, *map(of.shown, methods_of([control]))])
     return table(["condition", "search", "softmax", *methods_of(cells("controls", "search"))], rows)
 
 
