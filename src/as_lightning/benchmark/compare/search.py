@@ -97,6 +97,10 @@ class Choice:
     default: Any
     neutral: Any = None
 
+    def __post_init__(self) -> None:
+        if self.default not in self.values:  # as what a configuration has beside those that a candidate lists
+            object.__setattr__(self, "values", [self.default, *self.values])
+
     def spread(self, count: int) -> list[Any]:
         """All values, the default first."""
         return [self.default, *(value for value in self.values if value != self.default)]
