@@ -20,7 +20,7 @@ LOWEST, CAUTION, DRAWN = -3.0, 1.0, 1024  # of the search by a Gaussian process
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from ``low`` to ``high``, which the search leaves for up to ``limits`` where better ones may lie.
+    """Numbers from ``low`` to ``high``; the search goes beyond with ``log``, and half of the way to a finite limit.
 
     ``log`` spreads them evenly in the logarithm. At ``neutral`` the candidate is the baseline. A range of whole numbers
     from 1 on, as of a width, stays one of whole numbers.
