@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -109,36 +108,31 @@ def weights_digest(weights: Mapping[str, Any], *, singles: bool = False) -> dict
     With ``singles`` all numbers count, as in a checkpoint, which does not say what is a parameter.
     """
     plain = {
-        name: _digest(torch.view_as_real(x.detach()) if x.is_complex() else x.detach())
+        name: torch.view_as_real(x.detach()) if x.is_complex() else x.detach()
         for name, x in weights.items()
         if type(x) in (Tensor, Parameter) and x.layout == torch.strided and not x.is_quantized
         if x.numel() > (type(x) is Tensor and not singles)
     }
     if not plain:
         return {}
-    device = next(iter(plain.values())).device
-    return dict(zip(plain, torch.stack([total.to(device) for total in plain.values()]).tolist(), strict=True))
+    columns = {device: _mixed(torch.arange(ROW, device=device)) for device in {x.device for x in plain.values()}}
+    totals = [_digest(x, columns[x.device]) for x in plain.values()]
+    return dict(zip(plain, torch.stack([total.to(totals[0].device) for total in totals]).tolist(), strict=True))
 
 
-def _digest(weight: Tensor) -> Tensor:
+def _digest(weight: Tensor, columns: Tensor) -> Tensor:
     """The bits of each number times an odd number of its place, summed modulo 2**64: a linear universal hash.
 
     A place is a row of `ROW` numbers and a column, so that no copy has the weight's size.
     """
     bits, row = weight.float().view(torch.int32).reshape(-1), min(ROW, weight.numel())
-    columns = _odd_numbers(weight.device)[:row]
     rows = _mixed(ROW + torch.arange(-(-len(bits) // row), device=bits.device))
     many = 1 if weight.device.type == "cpu" else 2**10  # for few kernels
     total = torch.zeros((), dtype=torch.int64, device=bits.device)
     for part, factors in zip(bits.split(many * row), rows.split(many), strict=True):
         part = F.pad(part, (0, -len(part) % row)) if len(part) % row else part
-        total += ((part.view(-1, row) * columns).sum(1) * factors).sum()
+        total += ((part.view(-1, row) * columns[:row]).sum(1) * factors).sum()
     return total
-
-
-@functools.cache
-def _odd_numbers(device: torch.device) -> Tensor:
-    return _mixed(torch.arange(ROW, device=device))
 
 
 def _mixed(places: Tensor) -> Tensor:

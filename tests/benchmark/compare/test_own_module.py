@@ -24,7 +24,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset, SubsetRandomSamp
 from torch.utils.data.distributed import DistributedSampler
 
 from as_lightning import MaskingMonitor, TemperatureScaling, compare
-from as_lightning.benchmark.compare.own_loss import OwnLosses
+from as_lightning.benchmark.compare.own_loss import OwnLosses, TargetFinder
 from as_lightning.benchmark.compare.own_module import OwnCandidate, OwnModules
 from as_lightning.benchmark.compare.plan import Run
 from as_lightning.benchmark.run.fingerprint import of_split
@@ -116,6 +116,8 @@ def test_the_argument_of_ones_own_loss_is_tuned_in_its_range_and_no_method_conta
     assert len(tried) > 1
     assert {trial.settings["gamma"] for trial in tuning["focal"] if trial.shared} == {0.0}
     assert [name for name, trials in tuning.items() if any(trial.shared for trial in trials)] == [*more, "focal"]
+    (finder := TargetFinder()).loss(torch.zeros(6, 3), torch.arange(6) % 3, nn.CrossEntropyLoss(label_smoothing=0.1))
+    assert not finder.softmax  # though of equal logits it is cross-entropy
 
 
 def test_a_loss_is_the_methods_in_training_and_the_modules_own_outside_and_softmax_leaves_a_module_unchanged():

@@ -49,6 +49,11 @@ def test_the_best_learning_rate_is_followed_beyond_the_edge_and_met_within_a_fac
     assert 0.5 <= best.settings["lr"] / reached <= 2.0
 
 
+def test_what_is_worse_than_most_is_not_tried_again_though_most_have_the_best_score():
+    own = searched(RATES, lambda settings: 1.0 if settings["lr"] > 0.005 else math.nan)
+    assert [trial.score for trial in own].count(1.0) == 5
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 8])
 def test_each_method_makes_the_asked_number_of_trials_and_none_twice(count):
     for space in (RATES, RATES | {"delta": DELTA}):
@@ -83,15 +88,18 @@ def test_a_knob_whose_best_value_needs_another_rate_than_the_baseline_is_found_w
 def test_a_knob_whose_best_value_is_the_smallest_goes_below_it_and_not_beyond_its_limit():
     own = searched(RATES | {"delta": DELTA}, lambda settings: -settings["delta"], count=12)
     assert 0.0 < min(trial.settings["delta"] for trial in own) < 0.1
-    decay = {"decay": Range(1e-3, 0.5, default=1e-2, log=True, limits=(0.0, 1.0))}
-    tried = [trial.settings["decay"] for trial in searched(decay, lambda settings: settings["decay"], count=12)]
-    assert 0.5 < max(tried) < 1.0
+    for default in (1e-2, 0.0):  # which has no logarithm
+        decay = {"decay": Range(1e-3, 0.5, default, log=True, limits=(0.0, 1.0))}
+        tried = [trial.settings["decay"] for trial in searched(decay, lambda settings: settings["decay"], count=12)]
+        assert 0.5 < max(tried) < 1.0
 
 
 def test_every_value_of_a_choice_is_tried_once_before_the_learning_rates_move():
     own = searched(RATES | {"k": Choice((2, 3, 5), 5, neutral="all")}, lambda settings: settings["k"])
     assert sorted(trial.settings["k"] for trial in own[:3]) == [2, 3, 5]
     assert all(trial.settings["k"] == 5 for trial in own[3:5])
+    own = searched(RATES | {"k": Choice((2, 3), 5)}, lambda settings: settings["k"])  # which is not listed
+    assert sum(trial.settings["k"] == 5 for trial in own) > 1
     lists = [[1, 1], [1, 2], [1, 3], [2, 1], [3, 1]]
     tried = searched({"weight": setting_range(lists)}, lambda settings: settings["weight"][0])
     assert sorted(trial.settings["weight"] for trial in tried) == lists
@@ -164,6 +172,7 @@ def test_the_configured_methods_that_contain_softmax_name_where_they_do(methods,
         ({"low": 0, "high": 1, "log": True}, "low > 0"),
         ({"lowest": 0, "high": 1}, "expected {low, high"),
         ("0.1", "expected {low, high"),
+        ({"low": 0, "high": 1, "neutral": "all"}, "a number as neutral"),
         ({"values": []}, "list index out of range"),
     ],
 )

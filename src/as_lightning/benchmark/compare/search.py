@@ -20,7 +20,7 @@ LOWEST, CAUTION, DRAWN = -3.0, 1.0, 1024  # of the search by a Gaussian process
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from ``low`` to ``high``, which the search leaves for up to ``limits`` where better ones may lie.
+    """Numbers from ``low`` to ``high``; the search goes beyond with ``log``, and half of the way to a finite limit.
 
     ``log`` spreads them evenly in the logarithm. At ``neutral`` the candidate is the baseline. A range of whole numbers
     from 1 on, as of a width, stays one of whole numbers.
@@ -38,6 +38,8 @@ class Range:
             raise ValueError(f"a range needs low < high, got {self.low} and {self.high}")
         if self.log and self.low <= 0:
             raise ValueError(f"a range with log needs low > 0, got {self.low}")
+        if not isinstance(self.neutral, (int, float, type(None))):
+            raise ValueError(f"a range needs a number as neutral, got {self.neutral!r}")
 
     def spread(self, count: int) -> list[Any]:
         """The default, and values that span the range with it; without the neutral one, whose trials are shared.
@@ -76,7 +78,10 @@ class Range:
         return self.limits[0] < value < self.limits[1] and value != self.neutral
 
     def place(self, value: float) -> float:
-        return math.log(value) if self.log and value > 0 else float(value)
+        """The value, or its logarithm; that of 0 is half of the range below it."""
+        if self.log:
+            return math.log(value) if value > 0 else 1.5 * math.log(self.low) - 0.5 * math.log(self.high)
+        return float(value)
 
     def value(self, place: float) -> float:
         value = float(f"{math.exp(place) if self.log else place:.4g}")
@@ -91,6 +96,10 @@ class Choice:
     values: Sequence[Any]
     default: Any
     neutral: Any = None
+
+    def __post_init__(self) -> None:
+        if self.default not in self.values:  # as what a configuration has beside those that a candidate lists
+            object.__setattr__(self, "values", [self.default, *self.values])
 
     def spread(self, count: int) -> list[Any]:
         """All values, the default first."""
@@ -202,10 +211,10 @@ def _promising(space: Space, own: Sequence[Trial], shared: Sequence[Trial], sign
     tried = [*own, *shared]
     known = {name: np.array([space[name].place(trial.settings[name]) for trial in tried]) for name in space}
     scores = np.array([sign * trial.score if math.isfinite(trial.score) else -math.inf for trial in tried])
-    best, median = scores.max(), np.median(scores[np.isfinite(scores)] if np.isfinite(scores).any() else 0.0)
-    heights = np.zeros(len(tried))
-    if best > median:  # in units in which the better half of the trials has a height of 1
-        heights = np.maximum((scores - best) / (best - median), LOWEST)
+    finite = scores[np.isfinite(scores)] if np.isfinite(scores).any() else np.zeros(1)
+    # in units in which the better half of the trials has a height of 1; all of them where that is of one score
+    height = finite.max() - np.median(finite) or np.ptp(finite) or 1.0
+    heights = np.maximum((scores - finite.max()) / height, LOWEST)
     shares = qmc.Halton(len(space), scramble=False).random(DRAWN).T
     values = {name: [trial.settings[name] for trial in tried] for name in space}
     drawn = {name: space[name].draw(of_axis, values[name]) for name, of_axis in zip(space, shares, strict=True)}

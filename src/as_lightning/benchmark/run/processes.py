@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import torch.distributed
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, read_write
@@ -28,8 +29,6 @@ def one_job(config: DictConfig) -> Iterator[None]:
         try:
             yield
         finally:
-            import torch.distributed  # here: a misspelt setting need not wait for torch
-
             if torch.distributed.is_available() and torch.distributed.is_initialized():
                 torch.distributed.destroy_process_group()
 
