@@ -219,7 +219,8 @@ def _promising(space: Space, own: Sequence[Trial], shared: Sequence[Trial], sign
     values = {name: [trial.settings[name] for trial in tried] for name in space}
     drawn = {name: space[name].draw(of_axis, values[name]) for name, of_axis in zip(space, shares, strict=True)}
     seen, asked = (np.hstack([space[name].coordinates(places) for name, places in of.items()]) for of in (known, drawn))
-    model = GaussianProcessRegressor(RBF(), alpha=0.01, optimizer=None).fit(seen, heights - heights.mean())
+    # what lies far from all trials is expected to be as good as the median one
+    model = GaussianProcessRegressor(RBF(), alpha=0.01, optimizer=None).fit(seen, heights + 1.0)
     mean, deviation = model.predict(asked, return_std=True)
     bounds = (mean + CAUTION * deviation).round(6)  # equal ones are so on every process and machine
     for number in np.argsort(-bounds, kind="stable"):
