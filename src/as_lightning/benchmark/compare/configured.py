@@ -23,7 +23,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from as_lightning.benchmark.compare.engine import Execute, Subject, execution, run_comparison
+from as_lightning.benchmark.compare.engine import Execute, Subject, end_processes, execution, run_comparison
 from as_lightning.benchmark.compare.next_runs import Outcome
 from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses, check_arguments, knobs, plain
 from as_lightning.benchmark.compare.own_module import OwnCandidate, OwnModules
@@ -252,6 +252,8 @@ class ConfiguredComparison:
         execute: Execute = self._launched
         if self._in_this_process:  # other machines may have other devices
             execute = self._here
+            if self.n_jobs > 1:
+                end_processes()
             try:
                 instantiate(self.sample.trainer, logger=False)
             except InstantiationException as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from joblib import Parallel, delayed
+from joblib.externals.loky import get_reusable_executor
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -114,6 +115,11 @@ def execution(make: Callable[[Run], Result], n_jobs: int = 1) -> Execute:
         return processes(delayed(_attempt)(make, run, session) for run in runs)
 
     return execute
+
+
+def end_processes() -> None:
+    """End the processes of an earlier call, which would keep the code that they have read, and their directory."""
+    get_reusable_executor().shutdown()
 
 
 def _attempt(make: Callable[[Run], Result], run: Run, session: str) -> tuple[Run, Outcome]:

@@ -19,14 +19,13 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 import lightning.pytorch as pl
-from joblib.externals.loky import get_reusable_executor
 from lightning.pytorch.callbacks import DeviceStatsMonitor, LearningRateMonitor, ProgressBar
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from lightning.pytorch.utilities.parsing import lightning_getattr, lightning_hasattr, lightning_setattr
 from torch import Tensor, nn
 from torch.utils.data import DistributedSampler
 
-from as_lightning.benchmark.compare.engine import Subject, execution
+from as_lightning.benchmark.compare.engine import Subject, end_processes, execution
 from as_lightning.benchmark.compare.next_runs import best_validation
 from as_lightning.benchmark.compare.own_loss import BASELINE, FIRST_LOOK, OwnLosses, TargetFinder, check_arguments
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, check_trainer, epochs_of
@@ -138,7 +137,7 @@ class OwnModules:
         data, self.files = self.look(lr_factor), user_files()
         if n_jobs > 1:
             self.pickled()
-            get_reusable_executor().shutdown()  # processes of an earlier call would keep the code that they have read
+            end_processes()
         spaces: dict[str, Space] = {}
         for name in self.names:
             rates = self.rates.get(self.label(name))
