@@ -158,6 +158,8 @@ class TemperatureScaling(ValidationCallback):
         if not self._gathered:
             self._fitted.multilabel, self._weights = bool(of_labels), weights_of(pl_module)
             self._gathered.append((torch.zeros(0 if of_labels else (0, 1)), torch.zeros(0, dtype=torch.int64)))
+        # DDP gives the first rank's buffers to the others at their next forward pass, after the digest was taken
+        self._weights = trainer.strategy.broadcast(self._weights)
         logits, target = (torch.cat(parts) for parts in zip(*self._gathered, strict=True))
         self._gathered.clear()
         fitted = fit_temperature(
