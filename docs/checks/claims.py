@@ -138,7 +138,7 @@ CLAIMS: list[tuple[Callable[[], bool], dict[str, str]]] = [
     (
         lambda: on_two_processes("processes_minilm") == {"windows_of_4": (36, "no gain", -0.4)},
         {
-            "README.md": "with MiniLM 36% less at one 0.4 lower",
+            "README.md": "36% less at a score 0.4 points lower with MiniLM.",
             "results/README.md": "steps of 4 batches took 36% less at a score 0.4 points lower.",
             "docs/methods/as_speed.md": "steps of 4 batches took 36% less time at a score 0.4 points lower.",
         },

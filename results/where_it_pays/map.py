@@ -5,7 +5,7 @@
 
 A cell of the map is a comparison called DATA_HEAD_CONDITION (``clinc150_linear_tail50``). Of each one ``cells/`` keeps
 ``comparison.json``, which lists the score of every run, and the table of its final runs. A comparison called
-CELL_decay, in which the weight decay is tuned too, or CELL_search, which today's search has tuned, is a control in
+CELL_decay, in which the weight decay is tuned too, or CELL_search, tuned by a Gaussian process, is a control in
 ``controls/``.
 """
 
@@ -62,7 +62,7 @@ KINDS = {
     "shots": ("{} a class", "few examples of each class"),
 }
 SEVERAL = "several labels a sample"
-SEARCHES = "axis by axis", "today's"
+SEARCHES = "axis by axis", "Gaussian process"
 BETTER, WORSE, GROUND, DARK_GROUND, DARK_INK, CELL_INK = (
     "#3b9fdc",
     "#e8893a",
@@ -349,7 +349,7 @@ def controlled(found: Sequence[Cell]) -> str:
 
 
 def searched_anew(found: Sequence[Cell]) -> str:
-    """What today's search makes of the differences."""
+    """What the search by a Gaussian process makes of the differences."""
     rows = []
     for control in cells("controls", "search"):
         cell = next(each for each in found if each.name == control.name.removesuffix("_search"))

@@ -209,7 +209,6 @@ def _promising(space: Space, own: Sequence[Trial], shared: Sequence[Trial], sign
     from sklearn.gaussian_process.kernels import RBF
 
     tried = [*own, *shared]
-    known = {name: np.array([space[name].place(trial.settings[name]) for trial in tried]) for name in space}
     scores = np.array([sign * trial.score if math.isfinite(trial.score) else -math.inf for trial in tried])
     finite = scores[np.isfinite(scores)] if np.isfinite(scores).any() else np.zeros(1)
     # in units in which the better half of the trials has a height of 1; all of them where that is of one score
@@ -217,6 +216,7 @@ def _promising(space: Space, own: Sequence[Trial], shared: Sequence[Trial], sign
     heights = np.maximum((scores - finite.max()) / height, LOWEST)
     shares = qmc.Halton(len(space), scramble=False).random(DRAWN).T
     values = {name: [trial.settings[name] for trial in tried] for name in space}
+    known = {name: np.array([*map(space[name].place, values[name])]) for name in space}
     drawn = {name: space[name].draw(of_axis, values[name]) for name, of_axis in zip(space, shares, strict=True)}
     seen, asked = (np.hstack([space[name].coordinates(places) for name, places in of.items()]) for of in (known, drawn))
     # what lies far from all trials is expected to be as good as the median one
