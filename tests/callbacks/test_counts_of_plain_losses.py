@@ -21,7 +21,6 @@ from as_lightning import (
     MaskingMonitor,
     MultiLabelASSoftmaxLoss,
 )
-from as_lightning.benchmark.compare.own_loss import OwnLosses
 from as_lightning.functional import as_cross_entropy, as_linear_cross_entropy, multilabel_as_cross_entropy
 
 pytestmark = pytest.mark.usefixtures("one_thread")  # sums in another order are other bits
@@ -206,8 +205,9 @@ def test_the_progress_bar_shows_the_share_of_masked_samples(make: Callable[[], P
 
 
 def in_a_comparison() -> Plain:
+    app = pytest.importorskip("as_lightning.benchmark.compare.own_loss", exc_type=ImportError)
     module = Plain(nn.CrossEntropyLoss())
-    OwnLosses(["as_softmax"]).put_in(module, "as_softmax", "criterion", {"delta": 0.1})
+    app.OwnLosses(["as_softmax"]).put_in(module, "as_softmax", "criterion", {"delta": 0.1})
     return module
 
 

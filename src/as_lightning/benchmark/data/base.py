@@ -14,7 +14,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler, SequentialSampler, Subset
+from torch.utils.data import DataLoader, Dataset, Sampler, SequentialSampler, Subset, default_collate
 
 from as_lightning.benchmark.data.conditions import (
     NoiseKind,
@@ -114,6 +114,8 @@ class BenchmarkDataModule(pl.LightningDataModule):
     from_standard_library: bool = False  # which differs between Pythons
     splits_by_seed: bool = False  # whether the test split follows an argument `split_seed`: there is no official one
     order_by_seed: ClassVar[bool] = False  # whether anything else follows it
+    # makes a batch; no method, since loader processes would be sent the module with its trainer
+    collate: Callable[[list[Any]], Any] = staticmethod(default_collate)
 
     def __init__(
         self,
@@ -279,10 +281,6 @@ class BenchmarkDataModule(pl.LightningDataModule):
             if unknown:
                 raise ValueError(f"the {split} split has classes that the train split lacks: {', '.join(unknown)}")
         return {split: torch.tensor([index[name] for name in names]) for split, names in labels.items()}
-
-    def collate(self, samples: list[Any]) -> Any:
-        """Make a batch of samples."""
-        return torch.utils.data.default_collate(samples)
 
     def train_dataloader(self) -> DataLoader[Any]:
         return self.loader(self.splits["train"], shuffle=True)

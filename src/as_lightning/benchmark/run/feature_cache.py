@@ -57,7 +57,7 @@ def cache_features(datamodule: BenchmarkDataModule, encoder: torch.nn.Module, da
             say(f"{split}: the outputs of the frozen layers are computed, {values.nbytes / 2**20:,.0f} MiB")
         outputs = torch.from_numpy(values)
         datamodule.splits[split] = LabelledDataset(outputs.split(lengths) if of_tokens else outputs, dataset.targets)
-    datamodule.collate = partial(_collated, datamodule.collate)  # type: ignore[method-assign]
+    datamodule.collate = partial(_collated, datamodule.collate)
     encoder.to(home)
 
 

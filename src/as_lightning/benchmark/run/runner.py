@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import multiprocessing
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -85,6 +86,8 @@ def trained(
     logits that are not finite, or without a validation score that is, has the score NaN, whatever the metric says.
     ``about`` are fields of the result, which is the first process's in all processes.
     """
+    if multiprocessing.get_start_method(allow_none=True) == "loky":  # in joblib's processes a loader's could not start
+        multiprocessing.set_start_method(multiprocessing.get_all_start_methods()[0], force=True)  # the system's default
     trainer.fit(module, datamodule=data, ckpt_path=checkpoint)
     callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
     recorder = next(callback for callback in callbacks if isinstance(callback, RunRecorder))

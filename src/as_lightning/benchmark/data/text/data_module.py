@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -110,6 +111,17 @@ def pretrained_tokenizer(name: str) -> tuple[Tokenizer, int]:
     return found.backend_tokenizer, int(found.pad_token_id)
 
 
+def _padded(samples: list[tuple[Tensor, Tensor]], padding_id: int, of_tokens: bool) -> tuple[Tensor, Tensor]:
+    """A batch of samples, padded to the longest."""
+    token_ids, targets = zip(*samples, strict=True)
+    # hidden states of frozen layers are padded with zeros
+    padding = 0.0 if token_ids[0].is_floating_point() else padding_id
+    padded = pad_sequence(list(token_ids), batch_first=True, padding_value=padding)
+    if of_tokens:
+        return padded, pad_sequence(list(targets), batch_first=True, padding_value=IGNORED)
+    return padded, torch.stack(targets)
+
+
 class TokenizedDataModule(BenchmarkDataModule):
     """Token ids, in batches of similar length, padded to the longest.
 
@@ -154,16 +166,8 @@ class TokenizedDataModule(BenchmarkDataModule):
             self.tokenizer.pre_tokenizer.add_prefix_space = True  # else a word is the rest of the one before
         self.tokenizer.no_padding()
         self.tokenizer.enable_truncation(self.max_length)
+        self.collate = partial(_padded, padding_id=self.padding_id, of_tokens=self.task == "token")
         return self.tokenizer
-
-    def collate(self, samples: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        token_ids, targets = zip(*samples, strict=True)
-        # hidden states of frozen layers are padded with zeros
-        padding = 0.0 if token_ids[0].is_floating_point() else self.padding_id
-        padded = pad_sequence(list(token_ids), batch_first=True, padding_value=padding)
-        if self.task == "token":
-            return padded, pad_sequence(list(targets), batch_first=True, padding_value=IGNORED)
-        return padded, torch.stack(targets)
 
     def batching(self, dataset: Any, order: Sampler[int]) -> dict[str, Any]:
         if not self.length_buckets or not isinstance(dataset, LabelledDataset):
