@@ -107,7 +107,8 @@ def table(report: dict[str, Any]) -> str:
     for row in report["rows"]:
         cells = [f"{row['times'][s]['ratio']:.2f} ({row['times'][s]['milliseconds']:.2f})" for s in report["sides"]]
         lines.append(f"| {row['shape']} | {row['masked_share']:.0%} | " + " | ".join(cells) + " |")
-    has_bars = report["dtype"] == "float32"
+    on_gpu = report["environment"]["device"] == "cuda"
+    has_bars = report["dtype"] == "float32" and not on_gpu
     few = [row for row in report["rows"] if row["few_logits"] and has_bars]
     if few:
         lines += ["", few_logits_note(few)]
@@ -125,7 +126,9 @@ def table(report: dict[str, Any]) -> str:
         cells = [megabytes(row["peak_bytes"][side]) for side in SIDES]
         size = megabytes(row["logits_bytes"])
         lines.append(f"| {row['shape']} | {row['masked_share']:.0%} | {size} | " + " | ".join(cells) + " |")
-    others = "" if report["environment"]["device"] == "cuda" else "\nOn a GPU: not measured.\n"
+    others = (
+        "" if on_gpu else "\nOn a GPU: [float32](cross_entropy_gpu.md), [bfloat16](cross_entropy_bfloat16_gpu.md).\n"
+    )
     return "\n".join([*lines, others])
 
 

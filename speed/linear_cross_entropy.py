@@ -130,7 +130,11 @@ def table(report: dict[str, Any]) -> str:
     for row in report["held"]:
         held, chunked = (row["times"][side]["ratio"] for side in ("held", "chunk by chunk"))
         lines.append(f"| {row['shape']} | {row['logits']:,} | {held:.2f} | {chunked:.2f} |")
-    others = "" if report["environment"]["device"] == "cuda" else "\nOn a GPU: not measured.\n"
+    others = (
+        ""
+        if report["environment"]["device"] == "cuda"
+        else "\nOn a GPU: [beside its peers](linear_cross_entropy_peers_gpu.md).\n"
+    )
     return "\n".join([*lines, others])
 
 

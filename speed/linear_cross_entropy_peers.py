@@ -275,7 +275,10 @@ def table(report: dict[str, Any]) -> str:
     if reasons:
         lines += ["", "Not measured:", "", *(f"* {reason}" for reason in reasons)]
     if all(line["case"]["device"] != "cuda" for line in cases):
-        lines += ["", f"On a GPU, and against {' and '.join(ON_GPU)}, which need one: not measured."]
+        lines += [
+            "",
+            f"Against {' and '.join(ON_GPU)}, which need a GPU: [the table of one](linear_cross_entropy_peers_gpu.md).",
+        ]
     return "\n".join([*lines, ""])
 
 

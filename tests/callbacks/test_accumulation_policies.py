@@ -207,7 +207,7 @@ def test_no_device_synchronisation_inside_a_window() -> None:
 
     module = ScriptedMasking((8,)).cuda()
     counts = MaskingCounts(*(count.cuda() for count in masking_that_asks_for(8)))
-    module.training_step = lambda batch, _: (  # type: ignore[method-assign]
+    module.training_step = lambda batch, batch_idx: (  # type: ignore[method-assign]
         module.masking_counter.update(counts),
         module.loss_of(batch),
     )[1]

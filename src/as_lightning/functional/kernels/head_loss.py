@@ -23,6 +23,7 @@ from as_lightning.functional.kernels.row_loss import (
     blocks,
     gradient_unit,
     graph_is_kept,
+    one_kernel,
     pick_rows,
     store_gradient,
 )
@@ -328,6 +329,8 @@ def _in_place_gradient(logits: Tensor, target: Tensor, delta: float, shard: Clas
     """Loss and masked competitors of a chunk's rows; their gradient, times `gradient_unit`, overwrites the logits."""
     if shard is not None:
         return shard_unit_gradient(logits, target, delta, shard)
+    if (kernel := one_kernel(logits)) is not None:
+        return kernel.losses_and_gradient(logits, target, None, delta, logits, gradient_unit(logits.dtype))
     dtype = accumulation_dtype(logits.dtype)
     loss, masked = logits.new_empty(target.shape, dtype=dtype), torch.empty_like(target)
     size = block_size(logits.size(0), logits.size(1), logits.device)

@@ -8,14 +8,16 @@ $q_i = p_i / \sum_{\text{kept}} p$. The target's probability alone settles two k
 * *mixed*: only these need a second look.
 
 The gradient, $q - \operatorname{onehot}(t)$, is finished in forward, while the probabilities are in the cache: one pass
-of exponentials where ``F.cross_entropy`` takes two. On the CPU rows are picked out (`pick_rows`); elsewhere picking
-would make the host wait, so the same is done with masks (`mask_rows`).
+of exponentials where ``F.cross_entropy`` takes two. On the CPU rows are picked out (`pick_rows`). Elsewhere the host
+would wait for that: on a GPU one kernel does it all (`one_kernel`), and where there is none masks do (`mask_rows`).
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -126,6 +128,20 @@ def picks(device: torch.device) -> bool:
     return device.type == "cpu"
 
 
+def one_kernel(rows: Tensor) -> ModuleType | None:
+    """`row_loss_cuda`, for rows that it takes where Triton is installed."""
+    return _row_loss_cuda() if rows.is_cuda and rows.dtype != torch.float64 else None
+
+
+@functools.cache
+def _row_loss_cuda() -> ModuleType | None:
+    try:
+        from as_lightning.functional.kernels import row_loss_cuda
+    except ImportError:
+        return None
+    return row_loss_cuda
+
+
 def losses_and_gradient(
     rows: Tensor, target: Tensor, ignored: Tensor | None, delta: float, differentiated: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -134,9 +150,12 @@ def losses_and_gradient(
     All three are 0 in an ignored row, loss and gradient also in a fully masked one.
     """
     count, classes = rows.shape
+    gradient = rows.new_empty((count, classes) if differentiated else (0, classes))
+    if (kernel := one_kernel(rows)) is not None:
+        out = gradient if differentiated else None
+        return *kernel.losses_and_gradient(rows, target, ignored, delta, out, gradient_unit(rows.dtype)), gradient
     dtype = accumulation_dtype(rows.dtype)
     loss, masked = rows.new_empty(count, dtype=dtype), torch.empty_like(target)
-    gradient = rows.new_empty((count, classes) if differentiated else (0, classes))
     pick = picks(rows.device)
     # the probabilities of all rows can lie where their gradient will, unless that is of another dtype or not wanted
     direct = pick and differentiated and rows.dtype == dtype
