@@ -35,23 +35,32 @@ def _convolution(before: int, width: int, stride: int = 1) -> list[nn.Module]:
     return [convolution, nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
 
 
+def _means(maps: Tensor, rows: int, columns: int) -> Tensor:
+    """The means ``(N, C * rows * columns)`` of the cells of a grid over maps ``(N, C, H, W)``."""
+    # not adaptive pooling: its backward pass on a GPU is not deterministic
+    bands = [band.tensor_split(columns, dim=-1) for band in maps.tensor_split(rows, dim=-2)]
+    return torch.cat([cell.mean(dim=(-2, -1)) for band in bands for cell in band], dim=-1)
+
+
 class SmallCNN(nn.Module):
-    """Convolutions with batch normalisation, each halving the image but the first, then the mean over the positions.
+    """Convolutions with batch normalisation, each halving the image but the first, then means over the positions.
+
+    A mean is over a cell of a grid of ``cells`` by ``cells``: with 1 it does not matter where something is.
 
     Shape:
-        - input: ``(N, in_channels, H, W)``; output: ``(N, channels[-1])``.
+        - input: ``(N, in_channels, H, W)``; output: ``(N, channels[-1] * cells**2)``.
     """
 
-    def __init__(self, in_channels: int, channels: Sequence[int], dropout: float) -> None:
+    def __init__(self, in_channels: int, channels: Sequence[int], dropout: float, cells: int = 1) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         for index, (before, width) in enumerate(pairwise([in_channels, *channels])):
             layers += _convolution(before, width, stride=1 if index == 0 else 2)
-        self.layers = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(dropout))
-        self.out_features = channels[-1]
+        self.layers, self.dropout = nn.Sequential(*layers), nn.Dropout(dropout)
+        self.cells, self.out_features = cells, channels[-1] * cells**2
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.layers(images)
+        return self.dropout(_means(self.layers(images), self.cells, self.cells))
 
 
 class AudioCNN(nn.Module):
@@ -72,15 +81,13 @@ class AudioCNN(nn.Module):
         self.bands, self.out_features = bands, channels[-1] * bands
 
     def forward(self, spectrograms: Tensor) -> Tensor:
-        rows = self.blocks(spectrograms).mean(dim=-1)
-        if rows.size(-1) < self.bands:
+        maps = self.blocks(spectrograms)
+        if maps.size(-2) < self.bands:
             raise ValueError(
-                f"{rows.size(-1)} rows of frequency are left after the pooling, fewer than bands={self.bands}: set "
+                f"{maps.size(-2)} rows of frequency are left after the pooling, fewer than bands={self.bands}: set "
                 "more mel bands or fewer channels"
             )
-        # not adaptive pooling: its backward pass on a GPU is not deterministic
-        bands = [band.mean(dim=-1) for band in rows.tensor_split(self.bands, dim=-1)]
-        return self.dropout(torch.cat(bands, dim=-1))
+        return self.dropout(_means(maps, self.bands, 1))
 
 
 def pool(hidden: Tensor, present: Tensor, pooling: str) -> Tensor:
