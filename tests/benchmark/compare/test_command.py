@@ -133,6 +133,9 @@ def test_swept_settings_are_searched_in_the_order_of_the_command():
     arguments = [f"{keys[name]}={first},{second}" for name, (first, second) in swept.items()]
     found = configured(*arguments, "methods=as_speed").space("as_speed")
     assert list(found) == ["lr", "delta", "scale", "lr_scale", "max_steps"]
+    found = configured("methods=as_softmax", "baseline=focal", "method.delta=0.1,1.0").space("as_softmax")
+    assert found["delta"].values == [0.1, 1.0]  # of which no trial of the baseline is one
+    assert [*configured("+candidates.a=['method=as_softmax','method.delta=0.3']").space("a")] == ["lr"]
 
 
 def test_methods_of_several_labels_are_compared_with_the_baseline_of_theirs():
@@ -288,7 +291,6 @@ def test_what_a_candidate_names_as_its_range_is_tuned_and_one_called_softmax_is_
         (["method.dleta=0.05,0.2"], "did you mean delta"),
         (["method.tau=2"], "no method of the comparison has method.tau"),
         (["ckpt_path=last.ckpt"], "a comparison tunes the optimizer, which ckpt_path would bring"),
-        (["trainer.max_steps=5"], "trainer must not set max_steps=5: budgets are shares of max_epochs"),
         (["method.delta_warmup.ratio=0.1,0.2"], "method.delta_warmup.ratio cannot be swept in a comparison"),
         (["method.delta=0.05,0.1,0.2,0.3", "trials=3"], "trials=3 cannot try all 4 values of delta (0.05, 0.1, 0.2, 0"),
         (["trainer.max_epochs=0"], "trainer.max_epochs must be an integer of at least 1, got 0"),
@@ -310,18 +312,24 @@ def test_what_a_candidate_names_as_its_range_is_tuned_and_one_called_softmax_is_
         (["candidates={wide: [model.chanels=9]}"], "there is no model.chanels: did you mean channels"),
         (["candidates={wide: model.width=9}"], "candidates.wide must be a list of overrides, as ["),
         (["candidates={a: [optimizer=sgd], b: [optimizer=sgd]}"], "a and b are the same run: leave one out, or change"),
-        (["candidates={less: [data.split_seed=7]}"], "less has other validation or test examples"),
+        (["candidates={less: [data=chords]}"], "less has other validation or test examples"),
+        (["candidates={a: {search: {data.split_seed: [1, 2]}}}"], "a cannot set data.split_seed, which is the same"),
+        (["candidates={a: {search: {optimizer.eps: [1, 2, 3, 4, 5, 6]}}}"], "a: trials=5 cannot try all 6 val"),
+        (["candidates={a: [trainer.max_steps=5]}"], "trainer must not set max_steps=5: budgets are shares of max_epo"),
+        (["method=focal"], "a comparison takes methods: write methods=focal, or several"),
+        ([*OF_OWN, "candidates={a: [trainer.precision=64]}"], "a cannot set trainer.precision, which is the same for"),
         ([*OF_OWN, OF_NONE, "candidates={less: [+data.rows=150]}"], "less has other validation or test examples than"),
         ([*OF_OWN, "candidates={a: {overrides: [], search: {module.hiden: [1, 2]}}}"], "module.hiden: With"),
         (["candidates={a: {overrides: [], search: {optimiser.lr: [1, 2]}}}"], "no optimiser: did you mean optimizer"),
         (["candidates={wide: [model.width=256"], "in quotes, got candidates={wide: [model.width=256"),
         (["n_jobs=0"], "n_jobs must be an integer of at least 1, got 0"),
+        (["n_jobs=2", "hydra/launcher=joblib"], "a launcher has its own, as hydra.launcher.n_jobs=2"),
         ([*OF_OWN, "data._target_=harness.own_modules.Pints"], "data._target_=harness.own_modules.Pints: "),
         ([*OF_OWN, "+module.feetures=3"], "module.feetures: WithCriterion has no such argument; "),
         (["experiment=digits", "trainer.accelerator=cuda"], "the settings of trainer are refused: "),
         (["methods=softmax,as_softmax", "method.delta=null"], "method.delta must be a number in [0, 1], got null"),
         ([*OF_OWN, "method.delta=0.05,0.1"], "delta: a list of values is for the app's methods"),
-        ([*OF_OWN, "optimizer.lr=1e-3,1e-2"], "lr: a list of values is for the app's methods"),
+        ([*OF_OWN, "optimizer.lr=1e-3"], "optimizer.lr is read by the app's models alone; an argument of yours is +"),
         ([*OF_OWN, "++method.dleta=0.2"], "no method here has a setting dleta: did you mean delta?"),
         ([*OF_OWN, "data.split_seed=per_seed"], "data of your own get one data.split_seed, not per_seed"),
         ([*OF_OWN, "candidates={wide: []}", "methods=as_softmax"], "are compared as they are: leave methods"),

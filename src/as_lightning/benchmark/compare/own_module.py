@@ -142,6 +142,8 @@ class OwnModules:
         for name in self.names:
             rates = self.rates.get(self.label(name))
             own = self.candidate(name).search if self.losses is None else self.losses.knobs[name]
+            if plan.trials > 1 and (self.losses is None or name in self.losses.losses):
+                plan.check_values(name, own)
             spaces[name] = {**({} if rates is None else {RATE: rates}), **own}
             # neutral is where a method is softmax, or where a loss of the user's is the module's own
             contains = self.losses is not None and (self.softmax or name in self.losses.losses)
