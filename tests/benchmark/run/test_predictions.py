@@ -23,8 +23,8 @@ class Echo(pl.LightningModule):
         self(batch[0])
 
 
-def recorded(data: Any, target: torch.Tensor | None = None, ids=None, **loader) -> Predictions | None:
-    recorder = PredictionRecorder(ids)
+def recorded(data: Any, target: Any = None, ids=None, ignore_index=-100, **loader) -> Predictions | None:
+    recorder = PredictionRecorder(ids, ignore_index)
     dataset = data if target is None else TensorDataset(data, target)
     quiet_trainer(callbacks=[recorder]).test(Echo(), DataLoader(dataset, batch_size=2, **loader), verbose=False)
     return recorder.predictions
@@ -35,6 +35,8 @@ def test_classes_of_each_example_are_kept_in_a_small_file_and_read_as_written(tm
     recorded(logits, target, example_ids(list("abcde"))).write(tmp_path)
     found, expected = Predictions.read(tmp_path), (example_ids(list("abcde")), logits.argmax(-1), target)
     assert [array.tolist() for array in found] == [array.tolist() for array in expected]
+    ignored = recorded(logits, target, example_ids(list("abcde")), ignore_index=1)
+    assert [array.tolist() for array in ignored] == [array[[0, 2, 3, 4]].tolist() for array in expected]
     assert Predictions.read(tmp_path / "elsewhere") is None
 
 
@@ -45,6 +47,7 @@ def test_several_labels_and_tokens_leave_the_counts_that_the_score_needs():
     tokens = torch.tensor([[0, 1, -100], [1, -100, -100]])
     found = recorded(torch.eye(2)[torch.tensor([[0, 0, 0], [1, 1, 1]])], tokens)
     assert found.predicted.tolist() == [[1, 2, 2], [1, 1, 1]]
+    assert recorded(torch.ones(2, 3), target, ignore_index=0).predicted.tolist() == [[2, 2, 2], [0, 0, 0]]
 
 
 def test_the_examples_that_two_runs_predict_differently_are_found():
