@@ -129,9 +129,16 @@ def test_what_differs_has_another_fingerprint_and_what_is_the_same_has_the_same(
 
 
 def test_a_constant_of_the_file_or_of_another_and_a_file_that_is_named_count(monkeypatch, tmp_path):
+    def imports() -> Any:
+        from harness import made_files
+
+        return made_files.write_table
+
     path = tmp_path / "rows.csv"
     path.write_text("a")
-    holds, named = Fingerprint(Holds(1.0), "x"), Fingerprint({"path": str(path)}, "x")
+    holds, named, late = Fingerprint(Holds(1.0), "x"), Fingerprint({"path": str(path)}, "x"), Fingerprint(imports, "x")
+    monkeypatch.setattr("harness.made_files.write_table", print)
+    assert Fingerprint(imports, "x").digest != late.digest
     monkeypatch.setitem(globals(), "FACTOR", 2.0)
     assert Fingerprint(Holds(1.0), "x").digest != holds.digest
     monkeypatch.setitem(globals(), "FACTOR", 1.0)

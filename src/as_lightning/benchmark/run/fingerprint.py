@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import hashlib
+import importlib.util
 import os
 import pickle
 import random
@@ -13,6 +15,7 @@ import sys
 import types
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sized
+from contextlib import suppress
 from enum import Enum
 from itertools import chain, islice
 from pathlib import Path, PurePath
@@ -202,6 +205,8 @@ def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
         about = repr((each.co_names, each.co_varnames, each.co_flags))
         yield f"code {number}", [each.co_code, getattr(each, "co_exceptiontable", b""), about, constants]
     scopes = [("", function.__globals__)]
+    imported = [module for each in codes for module in _imported(each, function.__globals__.get("__package__"))]
+    scopes += [(f"{module.__name__}.", vars(module)) for module in dict.fromkeys(imported)]
     for prefix, scope in scopes:
         for name in names:
             if name not in scope:
@@ -213,6 +218,15 @@ def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
                 scopes.append((f"{part.__name__}.", vars(part)))
 
 
+def _imported(code: types.CodeType, package: str | None) -> Iterator[types.ModuleType]:
+    """The modules of the user's that are imported where a function is called."""
+    steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
+    for level, step in ((steps[n - 2].argval, step) for n, step in enumerate(steps) if step.opname == "IMPORT_NAME"):
+        if level or not _installed(step.argval.partition(".")[0]):
+            with suppress(Exception):  # as of one that is not there, which no training needs
+                yield importlib.import_module("." * level + step.argval, package)
+
+
 def _of_library(value: Any) -> bool:
     """Whether a class or function is installed, so that its name tells what it is, and no file of the user's."""
     return _installed(str(value.__module__ or "builtins").partition(".")[0])
@@ -222,7 +236,9 @@ def _of_library(value: Any) -> bool:
 def _installed(package: str) -> bool:
     if package in LIBRARIES or package in sys.stdlib_module_names:
         return package != "__main__"
-    file = getattr(sys.modules.get(package), "__file__", None)
+    module = sys.modules.get(package)
+    found = importlib.util.find_spec(package) if module is None else None  # of what is imported later
+    file = getattr(module, "__file__", None) if found is None else found.origin
     return file is not None and INSTALLED.search(file) is not None
 
 
