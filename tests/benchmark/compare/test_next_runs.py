@@ -202,18 +202,18 @@ def test_one_trial_makes_no_tuning_run_and_takes_the_defaults_and_of_fixed_seeds
 
 def test_failed_runs_are_recorded_and_the_others_go_on_without_a_method_that_never_trains(made):
     def score(run: Run) -> float:
-        if run.candidate == "sparsemax" or (run.phase, run.seed, run.candidate) == ("final", 1, "as_softmax"):
+        if run.candidate == "sparse" or (run.phase, run.seed, run.candidate) == ("final", 1, "as_softmax"):
             raise RuntimeError("out of memory")
         return better_at_low_delta(run)
 
-    comparison = made(score, "sparsemax", "as_softmax")
+    comparison = made(score, "sparse", "as_softmax")
     record = comparison.record
     assert record.missing == [("as_softmax", 1.0, 1)]
     assert math.isnan(record.scores()[Arm("as_softmax")][1])
     assert "RuntimeError: out of memory" in record.failures[0]
-    assert "sparsemax is left out: no trial of it has finished." in record.notes
+    assert "sparse is left out: no trial of it has finished." in record.notes
     assert record.notes[-1].startswith("4 of ")
-    assert comparison.seeds("sparsemax") == 0
+    assert comparison.seeds("sparse") == 0
 
 
 @pytest.mark.parametrize("lost", ["as_softmax", "softmax"])
