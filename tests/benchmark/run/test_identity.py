@@ -250,6 +250,14 @@ def test_a_folder_with_an_encoder_or_with_source_code_is_recorded_by_its_content
     assert found[0] != found[1] == found[2]
 
 
+def test_the_code_of_a_class_of_the_users_is_recorded(composed, monkeypatch):
+    config = composed("experiment=digits", "+callbacks.mine._target_=harness.own_modules.Points")
+    before = run_inputs(config)
+    monkeypatch.setattr("harness.own_modules.Points.setup", print)
+    assert [*before] == ["code"]
+    assert run_inputs(config)["code"] != before["code"]
+
+
 def test_data_of_the_standard_library_alone_record_the_version_of_python_and_those_of_another_are_made_anew(
     composed, tmp_path, trained, caplog, monkeypatch
 ):

@@ -118,12 +118,12 @@ def _text(value: Any) -> str | None:
         return type(value).__name__ + getattr(value, "__name__", "")
     builtin = isinstance(value, types.BuiltinFunctionType)
     known = isinstance(value, (type, types.FunctionType)) and not getattr(value, "__closure__", None)
-    return f"{value.__module__}.{value.__qualname__}" if builtin or (known and _of_library(value)) else None
+    return f"{value.__module__}.{value.__qualname__}" if builtin or (known and of_library(value)) else None
 
 
 def _inside(value: Any) -> Iterator[tuple[str, Any]]:
     """The parts of a value, by their names; raises where it cannot be taken apart."""
-    if isinstance(value, (Mapping, list, tuple)) and not _of_library(type(value)):
+    if isinstance(value, (Mapping, list, tuple)) and not of_library(type(value)):
         yield from [("state", getattr(value, "__dict__", None)), ("class", type(value))]
     if isinstance(value, Enum):
         yield from [("class", type(value)), ("name", value.name)]
@@ -150,7 +150,7 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, type):
         yield "class", type(value)
         for base in value.__mro__:
-            if not _of_library(base):
+            if not of_library(base):
                 own = {name: part for name, part in vars(base).items() if name not in OF_CLASSES}
                 yield base.__qualname__, {n: p for n, p in own.items() if not n.startswith("_abc_")}
     elif isinstance(value, torch.Generator):
@@ -192,7 +192,7 @@ def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         if name != "__class__":
             yield name, cell.cell_contents
-    if _of_library(function):
+    if of_library(function):
         yield "name", f"{function.__module__}.{function.__qualname__}"
         return
     yield from [("defaults", [function.__defaults__, function.__kwdefaults__]), ("attributes", vars(function))]
@@ -227,7 +227,7 @@ def _imported(code: types.CodeType, package: str | None) -> Iterator[types.Modul
                 yield importlib.import_module("." * level + step.argval, package)
 
 
-def _of_library(value: Any) -> bool:
+def of_library(value: Any) -> bool:
     """Whether a class or function is installed, so that its name tells what it is, and no file of the user's."""
     return _installed(str(value.__module__ or "builtins").partition(".")[0])
 
