@@ -136,11 +136,8 @@ def test_swept_settings_are_searched_in_the_order_of_the_command():
     found = configured("methods=as_softmax", "baseline=focal", "method.delta=0.1,1.0").space("as_softmax")
     assert found["delta"].values == [0.1, 1.0]  # of which no trial of the baseline is one
     assert [*configured("+candidates.a=['method=as_softmax','method.delta=0.3']").space("a")] == ["lr"]
-
-
-def test_methods_of_several_labels_are_compared_with_the_baseline_of_theirs():
-    plan = configured("methods=bce,asymmetric").plan
-    assert plan.candidates == ("multilabel_softmax", "bce", "asymmetric")
+    # methods of several labels are compared with the baseline of theirs
+    assert configured("methods=bce,asymmetric").plan.candidates == ("multilabel_softmax", "bce", "asymmetric")
 
 
 def test_what_is_left_out_of_the_data_is_said_before_the_first_run_and_no_label_is_markup(compare, tmp_path):

@@ -30,7 +30,9 @@ OTHER_FILE.FACTOR = 1.0
 
 
 def scaled(value: float) -> float:
-    return FACTOR * OTHER_FILE.FACTOR * value
+    from harness import own_modules
+
+    return FACTOR * OTHER_FILE.FACTOR * value * own_modules.Points().rows
 
 
 class Holds:
@@ -129,16 +131,9 @@ def test_what_differs_has_another_fingerprint_and_what_is_the_same_has_the_same(
 
 
 def test_a_constant_of_the_file_or_of_another_and_a_file_that_is_named_count(monkeypatch, tmp_path):
-    def imports() -> Any:
-        from harness import made_files
-
-        return made_files.write_table
-
     path = tmp_path / "rows.csv"
     path.write_text("a")
-    holds, named, late = Fingerprint(Holds(1.0), "x"), Fingerprint({"path": str(path)}, "x"), Fingerprint(imports, "x")
-    monkeypatch.setattr("harness.made_files.write_table", print)
-    assert Fingerprint(imports, "x").digest != late.digest
+    holds, named = Fingerprint(Holds(1.0), "x"), Fingerprint({"path": str(path)}, "x")
     monkeypatch.setitem(globals(), "FACTOR", 2.0)
     assert Fingerprint(Holds(1.0), "x").digest != holds.digest
     monkeypatch.setitem(globals(), "FACTOR", 1.0)
@@ -250,12 +245,13 @@ def test_a_folder_with_an_encoder_or_with_source_code_is_recorded_by_its_content
     assert found[0] != found[1] == found[2]
 
 
-def test_the_code_of_a_class_of_the_users_is_recorded(composed, monkeypatch):
+def test_the_code_of_a_class_of_the_users_and_of_what_a_function_imports_counts(composed, monkeypatch):
     config = composed("experiment=digits", "+callbacks.mine._target_=harness.own_modules.Points")
-    before = run_inputs(config)
+    before, holds = run_inputs(config), Fingerprint(Holds(1.0), "x")
     monkeypatch.setattr("harness.own_modules.Points.setup", print)
     assert [*before] == ["code"]
     assert run_inputs(config)["code"] != before["code"]
+    assert Fingerprint(Holds(1.0), "x").digest != holds.digest
 
 
 def test_data_of_the_standard_library_alone_record_the_version_of_python_and_those_of_another_are_made_anew(
