@@ -246,8 +246,7 @@ def test_failed_runs_are_named_and_other_processes_of_a_run_get_its_own_settings
     assert "no memory is left" in str(done.error)
     record = ComparisonRecord.read(tmp_path / "comparisons" / "digits")
     assert record.missing == [("as_softmax", 1.0, 1)]
-    assert len(given) == 4
-    assert not any(default_settings().keys() & config.keys() for config in given)
+    assert [default_settings().keys() & config.keys() for config in given] == [set()] * 4
 
 
 def test_any_settings_are_candidates_of_which_the_report_says_what_each_changes(compare, tmp_path):
@@ -313,6 +312,7 @@ def test_what_a_candidate_names_as_its_range_is_tuned_and_one_called_softmax_is_
         (["candidates={a: {search: {data.split_seed: [1, 2]}}}"], "a cannot set data.split_seed, which is the same"),
         (["candidates={a: {search: {optimizer.eps: [1, 2, 3, 4, 5, 6]}}}"], "a: trials=5 cannot try all 6 val"),
         (["candidates={a: [trainer.max_steps=5]}"], "trainer must not set max_steps=5: budgets are shares of max_epo"),
+        (["candidates={a: [data.imbalance=20]}"], "a has the score balanced_accuracy, not accuracy: "),
         (["method=focal"], "a comparison takes methods: write methods=focal, or several"),
         ([*OF_OWN, "candidates={a: [trainer.precision=64]}"], "a cannot set trainer.precision, which is the same for"),
         ([*OF_OWN, OF_NONE, "candidates={less: [+data.rows=150]}"], "less has other validation or test examples than"),

@@ -130,6 +130,8 @@ class ConfiguredComparison:
             self.configured[name], unread = checked_settings(self._compose(*overrides, *first))
             foreign.append(set(unread))
             check_trainer(plain(self.configured[name].trainer))
+            if (score := self.configured[name].data.score) != self.sample.data.score:
+                raise SettingError(f"{name} has the score {score}, not {self.sample.data.score}: set one for all")
             for group in (key.partition(".")[0] for key in search if "." in key):
                 if group not in self.sample:  # which ++ would add, for nobody to read
                     raise SettingError(f"candidates.{name}: there is no {group}: {nearest(group, GROUPS)}")
