@@ -136,6 +136,8 @@ def test_swept_settings_are_searched_in_the_order_of_the_command():
     found = configured("methods=as_softmax", "baseline=focal", "method.delta=0.1,1.0").space("as_softmax")
     assert found["delta"].values == [0.1, 1.0]  # of which no trial of the baseline is one
     assert [*configured("+candidates.a=['method=as_softmax','method.delta=0.3']").space("a")] == ["lr"]
+    tuned = "+candidates.a={overrides: ['+module.hidden=64'], search: {module.hidden: {low: 4, high: 128}}}"
+    assert configured(*OF_OWN, OF_NONE, tuned).own.candidates["a"].search["hidden"].default == 64
     # methods of several labels are compared with the baseline of theirs
     assert configured("methods=bce,asymmetric").plan.candidates == ("multilabel_softmax", "bce", "asymmetric")
 

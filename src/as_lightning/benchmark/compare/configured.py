@@ -193,8 +193,9 @@ class ConfiguredComparison:
                 raise SettingError(f"{group}._target_={config[group]._target_}: {error}") from None
         target = get_object(config.module._target_)
         arguments = {key: value for key, value in plain(config.module).items() if key not in OWN_SETTINGS}
-        ranges = {key.removeprefix("module."): setting_range(of_key) for key, of_key in search.items()}
-        check_arguments(target, {**arguments, **ranges}, "module.")
+        described = {key.removeprefix("module."): of_key for key, of_key in search.items()}
+        check_arguments(target, {**arguments, **described}, "module.")
+        ranges = {key: setting_range(of_key, arguments.get(key)) for key, of_key in described.items()}
         keys = {*keys, *_keys(overrides)}
         set_data = {key: value for key, value in plain(config.data).items() if f"data.{key}" in keys}
         data = functools.partial(instantiate, {"_target_": config.data._target_, **set_data})
