@@ -138,6 +138,8 @@ def test_swept_settings_are_searched_in_the_order_of_the_command():
     assert [*configured("+candidates.a=['method=as_softmax','method.delta=0.3']").space("a")] == ["lr"]
     tuned = "+candidates.a={overrides: ['+module.hidden=64'], search: {module.hidden: {low: 4, high: 128}}}"
     assert configured(*OF_OWN, OF_NONE, tuned).own.candidates["a"].search["hidden"].default == 64
+    decayed = "+candidates.softmax={overrides: ['method=softmax'], search: {optimizer.weight_decay: {low: 0, high: 1}}}"
+    assert configured(decayed, "methods=as_softmax").space("as_softmax")["delta"].neutral is None
     # methods of several labels are compared with the baseline of theirs
     assert configured("methods=bce,asymmetric").plan.candidates == ("multilabel_softmax", "bce", "asymmetric")
 
@@ -244,8 +246,7 @@ def test_failed_runs_are_named_and_other_processes_of_a_run_get_its_own_settings
 
     monkeypatch.setattr(RunRecorder, "on_train_start", fail_one)
     done = compare("experiment=digits", "methods=as_softmax", *SHORT)
-    assert "1 runs have failed; the first: as_softmax" in str(done.error)
-    assert "no memory is left" in str(done.error)
+    assert re.search("1 runs have failed; the first: as_softmax.*no memory is left", str(done.error))
     record = ComparisonRecord.read(tmp_path / "comparisons" / "digits")
     assert record.missing == [("as_softmax", 1.0, 1)]
     assert [default_settings().keys() & config.keys() for config in given] == [set()] * 4
@@ -259,9 +260,8 @@ def test_any_settings_are_candidates_of_which_the_report_says_what_each_changes(
     record = ComparisonRecord.read(tmp_path / "comparisons" / "digits")
     assert record.candidates == ["baseline", "sgd", "wide"]
     assert {run.config["method"]["name"] for run in record.results} == {"softmax"}
-    assert record.changes["baseline"] == {}
     assert record.changes["wide"] == {"model.channels": ["[32, 64]", "[48, 96]"]}
-    assert record.changes["sgd"]["optimizer.lr"] == ["0.003", "0.1"]
+    assert (record.changes["baseline"], record.changes["sgd"]["optimizer.lr"]) == ({}, ["0.003", "0.1"])
     parameters = {run.candidate: run.parameters for run in record.results}
     assert parameters["baseline"] == parameters["sgd"] < parameters["wide"]
     before = written(tmp_path)

@@ -302,7 +302,7 @@ class ConfiguredComparison:
         # a neutral value makes a method its own baseline, where nothing else differs
         base, plain_method = self.plan.baseline, [f"method={config.method.name}"]
         contains = base == config.method.baseline and overrides == plain_method
-        contains = contains and self.candidates[base][0] == [f"method={base}"]  # and not one of that name
+        contains = contains and self.candidates[base] == ([f"method={base}"], {})  # and not one of that name
         if not contains:
             space = {knob: replace(dimension, neutral=None) for knob, dimension in space.items()}
         for knob in filter({RATE, *map(str, config.method)}.__contains__, self.swept):  # the search follows the order
