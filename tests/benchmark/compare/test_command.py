@@ -118,13 +118,13 @@ def test_a_comparison_ends_with_the_report_and_the_same_command_writes_it_again_
 def test_a_given_learning_rate_is_where_the_search_begins_and_is_fixed_on_request_alone(compare, tmp_path):
     asked = ["experiment=digits", "methods=label_smoothing", *SHORT, "seeds=1", "optimizer.lr=0.008"]
     assert compare(*asked, "trials=2", "tuning_seeds=1", "name=tuned").error == 0
-    tuned = ComparisonRecord.read(tmp_path / "comparisons" / "tuned")
-    rates = [trial.settings["lr"] for trial in tuned.tuning["softmax"]]
-    assert (rates[0], len(set(rates))) == (0.008, 2)
-    assert compare(*asked, "search.lr_factor=null", "name=fixed").error == 0
+    trials = ComparisonRecord.read(tmp_path / "comparisons" / "tuned").tuning["softmax"]
+    assert trials[0].settings["lr"] == 0.008 != trials[1].settings["lr"]
+    fast = ["candidates={fast: [method=softmax, optimizer.lr=0.1]}", "baseline=softmax"]
+    assert compare(*asked, *fast, "search.lr_factor=null", "name=fixed").error == 0
     fixed = ComparisonRecord.read(tmp_path / "comparisons" / "fixed")
-    assert fixed.notes == ["The learning rate was not tuned: all candidates ran at 0.008."]
-    assert [run.config["optimizer"]["lr"] for run in fixed.results] == [0.008, 0.008]
+    assert fixed.notes == ["The learning rate was not tuned: all candidates ran at 0.008 or 0.1."]
+    assert [run.config["optimizer"]["lr"] for run in fixed.results] == [0.008, 0.008, 0.1]
 
 
 def test_swept_settings_are_searched_in_the_order_of_the_command():

@@ -275,7 +275,8 @@ class ConfiguredComparison:
         facts: dict[str, Any] = {"name": str(self.sample.name), "score": self.sample.data.score, "splits": splits}
         spaces = {name: self.space(name) for name in self.configured}
         if not any(RATE in space for space in spaces.values()):
-            facts["notes"] = [f"The learning rate was not tuned: all candidates ran at {self.sample.optimizer.lr:g}."]
+            rates = " or ".join(dict.fromkeys(f"{config.optimizer.lr:g}" for config in self.configured.values()))
+            facts["notes"] = [f"The learning rate was not tuned: all candidates ran at {rates}."]
         facts["changes"] = {name: self.changes(name) for name in self.configured}
         shared = dict(identity_of(self.sample).config) | {key: str(values) for key, values in self.swept.items()}
         settings = {key: value for key, value in shared.items() if not key.startswith("method.")}
