@@ -138,6 +138,8 @@ def test_swept_settings_are_searched_in_the_order_of_the_command():
     assert [*configured("+candidates.a=['method=as_softmax','method.delta=0.3']").space("a")] == ["lr"]
     tuned = "+candidates.a={overrides: ['+module.hidden=64'], search: {module.hidden: {low: 4, high: 128}}}"
     assert configured(*OF_OWN, OF_NONE, tuned).own.candidates["a"].search["hidden"].default == 64
+    made = configured(*OF_OWN, "+losses.a={_target_: harness.own_modules.WithMixin, search: {hidden: [8, 16]}}").own
+    assert isinstance(made.losses.losses["a"][0].args[0]["_target_"], type)  # whose code is part of its runs' identity
     decayed = "+candidates.softmax={overrides: ['method=softmax'], search: {optimizer.weight_decay: {low: 0, high: 1}}}"
     assert configured(decayed, "methods=as_softmax").space("as_softmax")["delta"].neutral is None
     # methods of several labels are compared with the baseline of theirs
@@ -197,15 +199,13 @@ def test_a_module_and_a_loss_of_ones_own_in_the_working_directory_are_compared(c
     own = ["module._target_=my_package.LitModel", "module.replaces=criterion", "data._target_=my_package.MyData"]
     own += ["+data.rows=150", "methods=as_softmax,focal", "+losses.focal._target_=my_package.Focal", "name=own"]
     own += ["trials=2", "tuning_seeds=1", "seeds=1", "budgets=1", "trainer.max_epochs=1"]
-    done = compare(*own, "+module.hidden=8")
-    assert done.error == 0, done
+    assert compare(*own, "+module.hidden=8").error == 0
     folder = tmp_path / "comparisons" / "own"
     assert len(written(folder / "tuning")) == 3 * 2
     scores = ComparisonRecord.read(folder).scores()
     assert {arm.candidate: len(seeds) for arm, seeds in scores.items()} == {"softmax": 1, "as_softmax": 1, "focal": 1}
     before = written(folder)
-    again = compare(*own, "+module.hidden=4")
-    assert again.error == 0, again
+    assert compare(*own, "+module.hidden=4").error == 0
     assert not before.items() & written(folder).items()
     assert ComparisonRecord.read(folder).commands[0].endswith("+module.hidden=4")
 

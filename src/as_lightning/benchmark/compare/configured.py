@@ -38,7 +38,15 @@ from as_lightning.benchmark.run.predictions import example_ids
 from as_lightning.benchmark.run.processes import one_job
 from as_lightning.benchmark.run.result import RESULT_FILE, Result
 from as_lightning.benchmark.run.runner import quiet_training
-from as_lightning.benchmark.run.settings import GROUPS, SettingError, checked_settings, names, nearest, override_value
+from as_lightning.benchmark.run.settings import (
+    GROUPS,
+    SettingError,
+    checked_settings,
+    located,
+    names,
+    nearest,
+    override_value,
+)
 from as_lightning.benchmark.run.train import comparable_config, made_module, read_data, train
 from as_lightning.functional.argument_checks import check_count
 
@@ -432,7 +440,7 @@ def _keys(overrides: Sequence[str]) -> list[str]:
 
 def _own_loss(node: Mapping[str, Any]) -> Any:
     """A loss that is configured, or a pair of what makes it and the ranges of its arguments, its ``search``."""
-    arguments = dict(node)
+    arguments = {**node, "_target_": located(str(node.get("_target_")))}  # whose code is what its runs are made of
     ranges = arguments.pop("search", None)
     return (functools.partial(instantiate, arguments), ranges) if ranges else instantiate(arguments)
 
