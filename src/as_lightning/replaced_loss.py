@@ -248,7 +248,7 @@ def masked_loss(owner: Any, replaced: Any) -> CountedLoss:
         settings = {name: getattr(function, name) for name in names if hasattr(function, name)} | settings
     if isinstance(function, nn.BCEWithLogitsLoss) or function is F.binary_cross_entropy_with_logits:
         if settings.get("weight") is not None or settings.get("pos_weight") is not None:
-            raise ValueError("the multi-label AS-Softmax loss has no weights: drop weight and pos_weight")
+            raise ValueError("the multi-label losses in its place have no weights: drop weight and pos_weight")
         return CountedLoss(owner, multilabel=True, **_carried(settings, ("reduction",)))
     carried = _carried(settings, ("weight", "ignore_index", "reduction"))
     return CountedLoss(owner, multilabel=False, persistent=isinstance(replaced, nn.Module), **carried)
@@ -281,7 +281,7 @@ def _carried(settings: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, A
     if unknown:
         raise ValueError(
             f"the loss to replace is given {', '.join(f'{name}={settings[name]!r}' for name in unknown)}, which "
-            f"AS-Softmax cannot carry on: it knows {', '.join(names)}. Drop it, or call self.as_softmax_loss in "
-            "training_step"
+            f"the losses in its place cannot carry on: they know {', '.join(names)}. Drop it, or call "
+            "self.as_softmax_loss in training_step"
         )
     return {name: settings[name] for name in names if name in settings}

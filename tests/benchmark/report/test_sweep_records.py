@@ -55,7 +55,7 @@ def test_runs_that_differ_in_budget_or_data_or_have_read_something_else_are_neve
     result, name, odd, others
 ):
     inputs = dict.fromkeys(odd.get("inputs", ()), "12ab")
-    runs = [result(method, 0, 0.8, config=config(), inputs=inputs) for method in ("softmax", "m")]
+    runs = [result(m, 0, 0.8, config=config(), inputs=inputs | {"method.code": m}) for m in ("softmax", "m")]
     runs += [result("softmax", 1, 0.8, **{"config": config(1), "inputs": inputs, **odd})]
     assert tables(runs) == {f"set ({others})": ["m", "softmax"], f"set ({name})": ["softmax"]}
     (note,) = sweep_records(runs)[1]

@@ -30,7 +30,9 @@ OTHER_FILE.FACTOR = 1.0
 
 
 def scaled(value: float) -> float:
-    return FACTOR * OTHER_FILE.FACTOR * value
+    from harness import own_modules
+
+    return FACTOR * OTHER_FILE.FACTOR * value * own_modules.Points().rows
 
 
 class Holds:
@@ -241,6 +243,15 @@ def test_a_folder_with_an_encoder_or_with_source_code_is_recorded_by_its_content
         found.append(run_inputs(config))
     assert [*found[0]] == [kind]
     assert found[0] != found[1] == found[2]
+
+
+def test_the_code_of_a_class_of_the_users_and_of_what_a_function_imports_counts(composed, monkeypatch):
+    config = composed("experiment=digits", "+callbacks.mine._target_=harness.own_modules.Points")
+    before, holds = run_inputs(config), Fingerprint(Holds(1.0), "x")
+    monkeypatch.setattr("harness.own_modules.Points.setup", print)
+    assert [*before] == ["code"]
+    assert run_inputs(config)["code"] != before["code"]
+    assert Fingerprint(Holds(1.0), "x").digest != holds.digest
 
 
 def test_data_of_the_standard_library_alone_record_the_version_of_python_and_those_of_another_are_made_anew(

@@ -23,8 +23,8 @@ class Echo(pl.LightningModule):
         self(batch[0])
 
 
-def recorded(data: Any, target: torch.Tensor | None = None, ids=None, **loader) -> Predictions | None:
-    recorder = PredictionRecorder(ids)
+def recorded(data: Any, target: Any = None, ids=None, ignore_index=-100, **loader) -> Predictions | None:
+    recorder = PredictionRecorder(ids, ignore_index)
     dataset = data if target is None else TensorDataset(data, target)
     quiet_trainer(callbacks=[recorder]).test(Echo(), DataLoader(dataset, batch_size=2, **loader), verbose=False)
     return recorder.predictions
@@ -35,6 +35,7 @@ def test_classes_of_each_example_are_kept_in_a_small_file_and_read_as_written(tm
     recorded(logits, target, example_ids(list("abcde"))).write(tmp_path)
     found, expected = Predictions.read(tmp_path), (example_ids(list("abcde")), logits.argmax(-1), target)
     assert [array.tolist() for array in found] == [array.tolist() for array in expected]
+    assert recorded(logits, target, ignore_index=1).target.tolist() == [0, 2, 3, 4]
     assert Predictions.read(tmp_path / "elsewhere") is None
 
 
@@ -42,9 +43,9 @@ def test_several_labels_and_tokens_leave_the_counts_that_the_score_needs():
     target = torch.tensor([[1, 0, 1], [0, 0, 0]])
     found = recorded(torch.tensor([[1.0, 1.0, -1.0], [-1.0, -1.0, -1.0]]), target)
     assert found.predicted.tolist() == [[1, 2, 2], [0, 0, 0]]
-    tokens = torch.tensor([[0, 1, -100], [1, -100, -100]])
-    found = recorded(torch.eye(2)[torch.tensor([[0, 0, 0], [1, 1, 1]])], tokens)
-    assert found.predicted.tolist() == [[1, 2, 2], [1, 1, 1]]
+    classes, tokens = torch.tensor([[0, 0, 0], [1, 1, 1]]), torch.tensor([[0, 1, -100], [1, -100, -100]])
+    assert recorded(torch.eye(2)[classes], tokens).predicted.tolist() == [[1, 2, 2], [1, 1, 1]]
+    assert recorded(torch.ones(2, 3), target, ignore_index=0).predicted.tolist() == [[2, 2, 2], [0, 0, 0]]
 
 
 def test_the_examples_that_two_runs_predict_differently_are_found():
@@ -53,8 +54,7 @@ def test_the_examples_that_two_runs_predict_differently_are_found():
     assert differing.tolist() == [False, False, True, True]
     assert first.differing(first._replace(ids=np.arange(1, 5))) is None
     several = Predictions(np.arange(2), np.array([[1, 1, 2], [0, 0, 0]]), np.zeros(0))
-    differing = several.differing(several._replace(predicted=np.array([[1, 2, 2], [0, 0, 0]])))
-    assert differing.tolist() == [True, False]
+    assert several.differing(several._replace(predicted=np.array([[1, 2, 2], [0, 0, 0]]))).tolist() == [True, False]
 
 
 class Stream(IterableDataset):
@@ -99,6 +99,5 @@ def test_an_example_has_the_same_id_in_every_split():
         ids = example_ids(data.example_names("test")).tolist()
         labels.append(dict(zip(ids, data.splits["test"].targets.tolist(), strict=True)))
     shared = labels[0].keys() & labels[1].keys()
-    assert len(labels[0]) == 360
-    assert 0 < len(shared) < 360
+    assert 0 < len(shared) < len(labels[0]) == 360
     assert all(labels[0][number] == labels[1][number] for number in shared)

@@ -38,11 +38,22 @@ from as_lightning.benchmark.run.predictions import example_ids
 from as_lightning.benchmark.run.processes import one_job
 from as_lightning.benchmark.run.result import RESULT_FILE, Result
 from as_lightning.benchmark.run.runner import quiet_training
-from as_lightning.benchmark.run.settings import GROUPS, SettingError, checked_settings, names, nearest, override_value
+from as_lightning.benchmark.run.settings import (
+    GROUPS,
+    SettingError,
+    checked_settings,
+    located,
+    names,
+    nearest,
+    override_value,
+)
 from as_lightning.benchmark.run.train import comparable_config, made_module, read_data, train
 from as_lightning.functional.argument_checks import check_count
 
 OF_COMPARISON = {*default_settings(), "hydra"}  # and of none of its runs
+# what the comparison gives each run
+OF_RUNS = {"trainer.max_epochs", "data.split_seed", "seed", "test", "module.replaces", "module.monitor", "module.mode"}
+OF_MODELS = {"model", "optimizer", "lr_scheduler", "callbacks"}  # of the app, which modules of one's own do not read
 OWN_SETTINGS = ("_target_", "replaces", "monitor", "mode")
 PER_SEED = "per_seed"
 RATE_KEY = "optimizer.lr"
@@ -68,14 +79,17 @@ class ConfiguredComparison:
             raise SettingError(f"name={self.sample.name} cannot name a folder below comparisons: leave out / and ..")
         if self.sample.get("ckpt_path") is not None:
             raise SettingError("a comparison tunes the optimizer, which ckpt_path would bring: leave ckpt_path out")
-        check_trainer(plain(self.sample.trainer))
         self.n_jobs = check_count("n_jobs", self.settings.pop("n_jobs"), least=1)
+        if self.n_jobs > 1 and not self._in_this_process:
+            raise SettingError("n_jobs is of runs on this machine: a launcher has its own, as hydra.launcher.n_jobs=2")
         methods, baseline = self.settings.pop("methods"), self.settings.pop("baseline")
         if baseline is not None and not isinstance(baseline, str):
             raise SettingError(f"baseline must be the name of one candidate, got {baseline!r}")
         methods = [methods] if isinstance(methods, str) and methods else methods
         self.own: OwnModules | None = None
         given = plain(self.sample.candidates)
+        if "method" in self.overrides and (self.sample.module._target_ or not given):
+            raise SettingError(f"a comparison takes methods: write methods={self.sample.method.name}, or several")
         if self.sample.module._target_:
             names, baseline = self._own_modules(methods, baseline, given)
         else:
@@ -123,6 +137,9 @@ class ConfiguredComparison:
             overrides, search = self.candidates[name]
             self.configured[name], unread = checked_settings(self._compose(*overrides, *first))
             foreign.append(set(unread))
+            check_trainer(plain(self.configured[name].trainer))
+            if (score := self.configured[name].data.score) != self.sample.data.score:
+                raise SettingError(f"{name} has the score {score}, not {self.sample.data.score}: set one for all")
             for group in (key.partition(".")[0] for key in search if "." in key):
                 if group not in self.sample:  # which ++ would add, for nobody to read
                     raise SettingError(f"candidates.{name}: there is no {group}: {nearest(group, GROUPS)}")
@@ -149,13 +166,15 @@ class ConfiguredComparison:
             raise SettingError("data of your own get one data.split_seed, not per_seed: give a number or none")
         if given and (methods or self.sample.losses):
             raise SettingError("candidates of your own module are compared as they are: leave methods and losses out")
+        for key in (key for key in self.overrides if key.partition(".")[0] in OF_MODELS):
+            raise SettingError(f"{key} is read by the app's models alone; an argument of yours is +module.NAME=...")
         config, keys = self.sample, {".".join(key.split(".")[:2]) for key in self.overrides}
         name = str(config.name)
         if name == config.data.name:
             name = str(config.module._target_).rpartition(".")[2]
         losses = None
         if given:
-            described = _described({CANDIDATE_BASELINE: []} | dict(given))
+            described = _described({CANDIDATE_BASELINE: []} | dict(given), own=True)
             made = {label: self._own_candidate(keys, *of_one) for label, of_one in described.items()}
         else:
             default = [BASELINE, *plain(self.config.default_methods)[BASELINE]]
@@ -182,9 +201,10 @@ class ConfiguredComparison:
                 raise SettingError(f"{group}._target_={config[group]._target_}: {error}") from None
         target = get_object(config.module._target_)
         arguments = {key: value for key, value in plain(config.module).items() if key not in OWN_SETTINGS}
-        ranges = {key.removeprefix("module."): setting_range(of_key) for key, of_key in search.items()}
-        check_arguments(target, {**arguments, **ranges}, "module.")
-        keys = {*keys, *(word.lstrip("+").partition("=")[0] for word in overrides)}
+        described = {key.removeprefix("module."): of_key for key, of_key in search.items()}
+        check_arguments(target, {**arguments, **described}, "module.")
+        ranges = {key: setting_range(of_key, arguments.get(key)) for key, of_key in described.items()}
+        keys = {*keys, *_keys(overrides)}
         set_data = {key: value for key, value in plain(config.data).items() if f"data.{key}" in keys}
         data = functools.partial(instantiate, {"_target_": config.data._target_, **set_data})
         return OwnCandidate(functools.partial(target, **arguments), data, ranges)
@@ -263,7 +283,8 @@ class ConfiguredComparison:
         facts: dict[str, Any] = {"name": str(self.sample.name), "score": self.sample.data.score, "splits": splits}
         spaces = {name: self.space(name) for name in self.configured}
         if not any(RATE in space for space in spaces.values()):
-            facts["notes"] = [f"The learning rate was not tuned: all candidates ran at {self.sample.optimizer.lr:g}."]
+            rates = " or ".join(dict.fromkeys(f"{config.optimizer.lr:g}" for config in self.configured.values()))
+            facts["notes"] = [f"The learning rate was not tuned: all candidates ran at {rates}."]
         facts["changes"] = {name: self.changes(name) for name in self.configured}
         shared = dict(identity_of(self.sample).config) | {key: str(values) for key, values in self.swept.items()}
         settings = {key: value for key, value in shared.items() if not key.startswith("method.")}
@@ -281,24 +302,25 @@ class ConfiguredComparison:
         if self.sample.search.lr_factor is not None:
             space[RATE] = learning_rates(float(config.optimizer.lr), self.sample.search.lr_factor)
         overrides, search = self.candidates[name]
-        space |= knobs(config.method, {key.removeprefix("method.") for key in self.overrides})
+        asked: list[str] = []
+        space |= knobs(config.method, {key.removeprefix("method.") for key in [*self.overrides, *_keys(overrides)]})
         for key, found in search.items():  # a range of the candidate's own takes the place of its method's
             knob = RATE if key == RATE_KEY else key.removeprefix("method.")
             space[knob] = setting_range(found, plain(OmegaConf.select(config, key)))
+            asked += [knob] * (self.plan.trials > 1)  # a single trial takes the default
+        # a neutral value makes a method its own baseline, where nothing else differs
+        base, plain_method = self.plan.baseline, [f"method={config.method.name}"]
+        contains = base == config.method.baseline and overrides == plain_method
+        contains = contains and self.candidates[base] == ([f"method={base}"], {})  # and not one of that name
+        if not contains:
+            space = {knob: replace(dimension, neutral=None) for knob, dimension in space.items()}
         for knob in filter({RATE, *map(str, config.method)}.__contains__, self.swept):  # the search follows the order
             neutral = space[knob].neutral if knob in space else None
             values = [value for value in self.swept[knob] if value != neutral] or [neutral]
             space[knob] = Choice(values, values[0], neutral)
-            if len(values) > self.plan.trials:
-                raise SettingError(
-                    f"{name}: trials={self.plan.trials} cannot try all {len(values)} values of {knob} "
-                    f"({', '.join(map(str, values))}): ask for trials={len(values)} or more"
-                )
-        # a neutral value makes a method its own baseline, where nothing else differs
-        base, plain_method = self.plan.baseline, [f"method={config.method.name}"]
-        contains = base == config.method.baseline and overrides == plain_method
-        contains = contains and self.candidates[base][0] == [f"method={base}"]  # and not one of that name
-        return space if contains else {key: replace(dimension, neutral=None) for key, dimension in space.items()}
+            asked.append(knob)
+        self.plan.check_values(name, {knob: space[knob] for knob in asked})
+        return space
 
     def changes(self, name: str) -> dict[str, list[str]]:
         """What a candidate's configuration changes of the baseline's; of another method its name stands for all."""
@@ -394,8 +416,8 @@ def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, argument
     return record
 
 
-def _described(candidates: Mapping[str, Any]) -> dict[str, tuple[list[str], Mapping[str, Any]]]:
-    """Of each candidate that is given its overrides, and the ranges of its own."""
+def _described(candidates: Mapping[str, Any], own: bool = False) -> dict[str, tuple[list[str], Mapping[str, Any]]]:
+    """Of each candidate that is given its overrides, and the ranges of its own; ``own`` modules read two groups."""
     found = {}
     for name, described in candidates.items():
         whole = described if isinstance(described, Mapping) else {"overrides": described}
@@ -403,13 +425,22 @@ def _described(candidates: Mapping[str, Any]) -> dict[str, tuple[list[str], Mapp
         if isinstance(overrides, str) or not isinstance(overrides, Sequence):
             expected = "a list of overrides, as [model.width=256]"
             raise SettingError(f"candidates.{name} must be {expected}, got {described}")
-        found[str(name)] = [*map(str, overrides)], whole.get("search") or {}
+        found[str(name)] = words, search = [*map(str, overrides)], whole.get("search") or {}
+        for key in [*_keys(words), *(() if own else search)]:
+            group = key.partition(".")[0]
+            if key in OF_RUNS or (group not in ("module", "data") if own else group in OF_COMPARISON):
+                hint = "of a module of your own it sets module.* and data.*" if own else "shorter trainings are budgets"
+                raise SettingError(f"candidates.{name} cannot set {key}, which is the same for all candidates: {hint}")
     return found
+
+
+def _keys(overrides: Sequence[str]) -> list[str]:
+    return [word.lstrip("+~").partition("=")[0] for word in overrides]
 
 
 def _own_loss(node: Mapping[str, Any]) -> Any:
     """A loss that is configured, or a pair of what makes it and the ranges of its arguments, its ``search``."""
-    arguments = dict(node)
+    arguments = {**node, "_target_": located(str(node.get("_target_")))}  # whose code is what its runs are made of
     ranges = arguments.pop("search", None)
     return (functools.partial(instantiate, arguments), ranges) if ranges else instantiate(arguments)
 

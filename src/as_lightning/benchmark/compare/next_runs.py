@@ -90,8 +90,9 @@ class Replay:
         raced = {name: self._raced(name, trials, own) for name, trials in tried.items()}
         if self.runs:
             return
+        trained = {run.candidate for run, outcome in self.finished.items() if isinstance(outcome, Result)}
         for name, trials in raced.items():
-            best = best_of(trials, self._sign)
+            best = best_of(trials, self._sign) if name in trained else None  # the baseline's trials say nothing of it
             if len(trials) > 1:
                 record.tuning[name] = trials
             if best is None:

@@ -26,7 +26,7 @@ from as_lightning.functional.accumulation import accumulation_steps
 from as_lightning.functional.calling_convention import class_dimension
 from as_lightning.functional.variants.class_counts import with_class_counts
 from as_lightning.mixin import ASSoftmaxMixin
-from as_lightning.replaced_loss import FUNCTIONS, MODULES, CountedLoss, masked_loss, replace_loss
+from as_lightning.replaced_loss import CountedLoss, masked_loss, replace_loss
 
 BASELINE, FIRST_LOOK = "softmax", "first look"
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -158,7 +158,8 @@ class OwnLosses:
             module.masking_counter = margin.masking_counter
 
         def make(replaced: Any) -> TrainingLoss:
-            made = masked_loss(margin, replaced) if loss is None else loss
+            made: Any = masked_loss(margin, replaced) if of_app else None  # which refuses what no method carries on
+            made = made if loss is None else loss
             made = partial(made, own=replaced) if name == FIRST_LOOK else made
             return TrainingLoss(name, made, replaced, module, of_app)
 
@@ -199,10 +200,8 @@ class TrainingLoss(nn.Module):
 
 
 def _settings_of(replaced: Any) -> dict[str, Any]:
-    """What a loss of PyTorch's says of rows and classes; asked at each call, as its weight moves with its module."""
+    """What a loss says of rows and classes; asked at each call, as its weight moves with its module."""
     function, named = (replaced.func, replaced.keywords) if isinstance(replaced, partial) else (replaced, {})
-    if not (isinstance(function, MODULES) or function in FUNCTIONS):
-        return {}
     found = {name: named.get(name, getattr(function, name, None)) for name in ("weight", "ignore_index", "reduction")}
     return {name: value for name, value in found.items() if value is not None}
 

@@ -142,6 +142,8 @@ class OwnModules:
         for name in self.names:
             rates = self.rates.get(self.label(name))
             own = self.candidate(name).search if self.losses is None else self.losses.knobs[name]
+            if plan.trials > 1 and (self.losses is None or name in self.losses.losses):
+                plan.check_values(name, own)
             spaces[name] = {**({} if rates is None else {RATE: rates}), **own}
             # neutral is where a method is softmax, or where a loss of the user's is the module's own
             contains = self.losses is not None and (self.softmax or name in self.losses.losses)
@@ -425,8 +427,8 @@ class OwnModules:
         best = BestWeights(folder, filename="best", monitor=self.monitor, mode=self.mode, save_on_train_epoch_end=False)
         of_loss = [] if self.losses is None else self.losses.callbacks(run.candidate)
         callbacks = [*copy.deepcopy(self.trainer["callbacks"]), *of_loss, RunRecorder(self.monitor), *more]
-        scaling = TemperatureScaling(ignore_index=self.ignore_index)
-        for measuring in () if self.target is None else (scaling, PredictionRecorder()):
+        kinds = () if self.target is None else (TemperatureScaling, PredictionRecorder)
+        for measuring in (kind(ignore_index=self.ignore_index) for kind in kinds):
             measuring.source.target = self.target
             callbacks.append(measuring)
         settings = {**QUIET, **self.trainer, **limits, "callbacks": [*callbacks, best], "default_root_dir": folder}

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import yaml
 
-from as_lightning.benchmark.compare.search import FINALISTS, Space
+from as_lightning.benchmark.compare.search import FINALISTS, Choice, Space
 from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.report.record import run_folder
 from as_lightning.benchmark.report.verdicts import Design
@@ -119,6 +119,16 @@ class ComparisonPlan:
         plan.spaces, plan.examples = {name: spaces[name] for name in self.candidates}, examples or {}
         plan.facts = facts
         return plan
+
+    def check_values(self, name: str, space: Space) -> None:
+        """Raise ``ValueError`` if a candidate's trials cannot try all values of a list that was asked for."""
+        for knob, dimension in space.items():
+            values = [v for v in dimension.values if v != dimension.neutral] if isinstance(dimension, Choice) else []
+            if len(values) > self.trials:
+                raise ValueError(
+                    f"{name}: trials={self.trials} cannot try all {len(values)} values of {knob} "
+                    f"({', '.join(map(str, values))}): ask for trials={len(values)} or more"
+                )
 
     @property
     def tunes(self) -> bool:

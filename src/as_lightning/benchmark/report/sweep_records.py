@@ -64,7 +64,8 @@ def sweep_records(
 def _settings(runs: Sequence[Result]) -> pd.DataFrame:
     """Settings and inputs as text, a row a run, ``null`` where there is none; the shortest names come first."""
     identities = [RunIdentity.of(run.config, run.inputs) for run in runs]
-    rows = [{**each.config, **{f"inputs.{name}": value for name, value in each.inputs.items()}} for each in identities]
+    inputs = [{n if "." in n else f"inputs.{n}": found for n, found in each.inputs.items()} for each in identities]
+    rows = [{**each.config, **read} for each, read in zip(identities, inputs, strict=True)]
     table = pd.DataFrame(rows, index=range(len(rows)), dtype=object).fillna("null")
     return table[sorted((key for key in table if key not in PAIRED), key=lambda key: (len(key), key))]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import hashlib
+import importlib.util
 import os
 import pickle
 import random
@@ -13,6 +15,7 @@ import sys
 import types
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sized
+from contextlib import suppress
 from enum import Enum
 from itertools import chain, islice
 from pathlib import Path, PurePath
@@ -115,12 +118,12 @@ def _text(value: Any) -> str | None:
         return type(value).__name__ + getattr(value, "__name__", "")
     builtin = isinstance(value, types.BuiltinFunctionType)
     known = isinstance(value, (type, types.FunctionType)) and not getattr(value, "__closure__", None)
-    return f"{value.__module__}.{value.__qualname__}" if builtin or (known and _of_library(value)) else None
+    return f"{value.__module__}.{value.__qualname__}" if builtin or (known and of_library(value)) else None
 
 
 def _inside(value: Any) -> Iterator[tuple[str, Any]]:
     """The parts of a value, by their names; raises where it cannot be taken apart."""
-    if isinstance(value, (Mapping, list, tuple)) and not _of_library(type(value)):
+    if isinstance(value, (Mapping, list, tuple)) and not of_library(type(value)):
         yield from [("state", getattr(value, "__dict__", None)), ("class", type(value))]
     if isinstance(value, Enum):
         yield from [("class", type(value)), ("name", value.name)]
@@ -147,7 +150,7 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, type):
         yield "class", type(value)
         for base in value.__mro__:
-            if not _of_library(base):
+            if not of_library(base):
                 own = {name: part for name, part in vars(base).items() if name not in OF_CLASSES}
                 yield base.__qualname__, {n: p for n, p in own.items() if not n.startswith("_abc_")}
     elif isinstance(value, torch.Generator):
@@ -189,7 +192,7 @@ def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         if name != "__class__":
             yield name, cell.cell_contents
-    if _of_library(function):
+    if of_library(function):
         yield "name", f"{function.__module__}.{function.__qualname__}"
         return
     yield from [("defaults", [function.__defaults__, function.__kwdefaults__]), ("attributes", vars(function))]
@@ -202,6 +205,8 @@ def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
         about = repr((each.co_names, each.co_varnames, each.co_flags))
         yield f"code {number}", [each.co_code, getattr(each, "co_exceptiontable", b""), about, constants]
     scopes = [("", function.__globals__)]
+    imported = [module for each in codes for module in _imported(each, function.__globals__.get("__package__"))]
+    scopes += [(f"{module.__name__}.", vars(module)) for module in dict.fromkeys(imported)]
     for prefix, scope in scopes:
         for name in names:
             if name not in scope:
@@ -213,7 +218,16 @@ def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
                 scopes.append((f"{part.__name__}.", vars(part)))
 
 
-def _of_library(value: Any) -> bool:
+def _imported(code: types.CodeType, package: str | None) -> Iterator[types.ModuleType]:
+    """The modules of the user's that are imported where a function is called."""
+    steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
+    for level, step in ((steps[n - 2].argval, step) for n, step in enumerate(steps) if step.opname == "IMPORT_NAME"):
+        if level or not _installed(step.argval.partition(".")[0]):
+            with suppress(Exception):  # as of one that is not there, which no training needs
+                yield importlib.import_module("." * level + step.argval, package)
+
+
+def of_library(value: Any) -> bool:
     """Whether a class or function is installed, so that its name tells what it is, and no file of the user's."""
     return _installed(str(value.__module__ or "builtins").partition(".")[0])
 
@@ -222,7 +236,9 @@ def _of_library(value: Any) -> bool:
 def _installed(package: str) -> bool:
     if package in LIBRARIES or package in sys.stdlib_module_names:
         return package != "__main__"
-    file = getattr(sys.modules.get(package), "__file__", None)
+    module = sys.modules.get(package)
+    found = importlib.util.find_spec(package) if module is None else None  # of what is imported later
+    file = getattr(module, "__file__", None) if found is None else found.origin
     return file is not None and INSTALLED.search(file) is not None
 
 

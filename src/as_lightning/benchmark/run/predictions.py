@@ -83,11 +83,11 @@ class PredictionRecorder(pl.Callback):
     They are None where the loader shuffles or streams, where a batch has more rows than examples, or where the module
     shows no logits.
 
-    `ids` are of the test examples, by default their numbers.
+    `ids` are of the test examples, by default their numbers; those of class ``ignore_index`` are left out.
     """
 
-    def __init__(self, ids: np.ndarray | None = None) -> None:
-        self.ids = ids
+    def __init__(self, ids: np.ndarray | None = None, ignore_index: int = IGNORED) -> None:
+        self.ids, self.ignore_index = ids, ignore_index
         self.predictions: Predictions | None = None
         self.diverged = False  # whether a logit was NaN or infinite; -inf rules a class out
         self.source = EvaluationLogits(type(self).__name__, None, 0)
@@ -118,7 +118,7 @@ class PredictionRecorder(pl.Callback):
             self._order = None
             return
         self.diverged |= bool((logits.isnan() | logits.isposinf()).any())
-        self._rows.append(_rows(logits, target, multilabel))
+        self._rows.append(_rows(logits, target, multilabel, self.ignore_index))
 
     def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.source.stop()
@@ -130,7 +130,9 @@ class PredictionRecorder(pl.Callback):
         order = self._order[: len(predicted)]  # fewer where the test is cut short
         if len(predicted) > len(order):  # as where several rows of an example are packed
             return
-        self.predictions = Predictions(order if self.ids is None else self.ids[order], predicted, target)
+        known = target != self.ignore_index if len(target) else slice(None)
+        order = order if self.ids is None else self.ids[order]
+        self.predictions = Predictions(order[known], predicted[known], target[known])
 
 
 def _order(loader: Any) -> np.ndarray | None:
@@ -142,13 +144,13 @@ def _order(loader: Any) -> np.ndarray | None:
     return np.array(order, dtype=np.int64) if order == again else None
 
 
-def _rows(logits: Tensor, target: Tensor, multilabel: bool) -> tuple[Tensor, Tensor]:
+def _rows(logits: Tensor, target: Tensor, multilabel: bool, ignore_index: int) -> tuple[Tensor, Tensor]:
+    known = target != ignore_index
     if multilabel:
-        guess, truth = logits > 0, target > 0
+        guess, truth = known & (logits > 0), known & (target > 0)
         return torch.stack([(guess & truth).sum(-1), guess.sum(-1), truth.sum(-1)], -1), target.new_zeros(0)
     guess = logits.argmax(-1)
     if target.dim() == 1:
         return guess, target
-    known = target != IGNORED
     right, length = (known & (guess == target)).flatten(1).sum(-1), known.flatten(1).sum(-1)
     return torch.stack([right, length, length], -1), target.new_zeros(0)

@@ -96,7 +96,7 @@ def checked_settings(config: DictConfig) -> tuple[DictConfig, list[str]]:
     with open_dict(config.method):
         for key in foreign:
             del config.method[key]
-    for path, part in (found for group in GROUPS for found in _parts_with_target(config.get(group), group)):
+    for path, part in parts_with_target(config):
         for key, instead in GIVEN_BY_APP.get(path, {}).items():
             if key in part:
                 raise SettingError(f"{path}.{key} is given by the app and would be ignored: set {instead}=... instead")
@@ -138,6 +138,11 @@ def _without_reader(node: DictConfig, path: str) -> list[str]:
         return []
     read = accepted | APP_SETTINGS.get(path, set()) | set(re.findall(rf"\$\{{{path}\.(\w+)", OmegaConf.to_yaml(node)))
     return [key for key in _settings(node) if key not in read]
+
+
+def parts_with_target(config: DictConfig) -> list[tuple[str, DictConfig]]:
+    """What names a class or function in the groups of a configuration, by its path."""
+    return [found for group in GROUPS for found in _parts_with_target(config.get(group), group)]
 
 
 def _parts_with_target(node: Any, path: str) -> Iterator[tuple[str, DictConfig]]:

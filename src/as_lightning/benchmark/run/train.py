@@ -22,12 +22,20 @@ from torch.optim.lr_scheduler import OneCycleLR
 from as_lightning.benchmark.data.base import BenchmarkDataModule
 from as_lightning.benchmark.data.files import checksum
 from as_lightning.benchmark.run.feature_cache import cache_features
+from as_lightning.benchmark.run.fingerprint import Fingerprint, digest, of_library
 from as_lightning.benchmark.run.predictions import PredictionRecorder, example_ids
 from as_lightning.benchmark.run.recorder import RunRecorder
 from as_lightning.benchmark.run.result import Result
 from as_lightning.benchmark.run.resume import ResumedState, WholeFileCheckpointIO, checked_start, checkpoint_to_resume
 from as_lightning.benchmark.run.runner import Made, finished_or_made, trained
-from as_lightning.benchmark.run.settings import SettingError, checked_settings, class_arguments, nearest
+from as_lightning.benchmark.run.settings import (
+    SettingError,
+    checked_settings,
+    class_arguments,
+    located,
+    nearest,
+    parts_with_target,
+)
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +95,7 @@ def comparable_config(config: DictConfig) -> dict[str, Any]:
 
 
 def run_inputs(config: DictConfig) -> dict[str, str]:
-    """Checksums of the user's own data, encoder, tokenizer and checkpoint; Python's version for data of its library."""
+    """Checksums of the user's data, encoder, tokenizer, code, checkpoint; Python's version for data of its library."""
     inputs: dict[str, str] = {}
     data = instantiate(class_arguments(config.data, "data"))
     if data.from_standard_library:
@@ -99,6 +107,11 @@ def run_inputs(config: DictConfig) -> dict[str, str]:
         inputs["model"] = checksum([Path(config.model.name)])
     if (tokenizer := config.data.get("tokenizer")) and Path(tokenizer).is_dir():
         inputs["tokenizer"] = checksum([Path(tokenizer)])
+    made = {path: located(part._target_) for path, part in parts_with_target(config)}
+    own = {path: part for path, part in made.items() if not of_library(part)}
+    for name, of_method in (("code", False), ("method.code", True)):  # the latter differs between compared methods
+        if parts := {path: part for path, part in own.items() if path.startswith("method") == of_method}:
+            inputs[name] = digest(str(Fingerprint(parts, "code").parts))  # without what cannot be read
     if config.get("ckpt_path") is not None:
         inputs["ckpt_path"] = checksum([Path(config.ckpt_path)])
     return inputs
