@@ -1,38 +1,30 @@
 """110,039 classes, the pictures of characters, by a fused head: softmax and AS-Softmax at tuned rates.
 
-    apt-get download fonts-cns11643-pixmaps && dpkg-deb -x fonts-cns11643-pixmaps_*.deb characters
-    python results/glyphs/glyphs.py --train characters   # makes the comparison, on one core in some two hours
-    python results/glyphs/glyphs.py --cost characters    # measures a step of each head
-    python results/glyphs/glyphs.py                      # writes README.md from what is committed
+    python results/glyphs/glyphs.py --train data   # makes the comparison, on one core in some two hours
+    python results/glyphs/glyphs.py --cost data    # measures a step of each head
+    python results/glyphs/glyphs.py                # writes README.md from what is committed
 
-A class is a picture of 24 by 24 pixels, and a sample is a distorted copy of it: turned by up to 10 degrees, moved by up
-to 2 pixels, scaled by up to 10%, with noise and a hole. Of each class an epoch holds one copy, the validation split
-5,000 copies and the test split 10,000, of classes drawn at random. A small network, trained on 5,000 of the classes,
-stays as it is below the head of all, which starts at the features of the plain pictures: a class's logit falls with the
-square of the distance to them.
+The data are those of `data=glyphs`. A small network, trained on 5,000 of the classes, stays as it is below the head of
+all, which starts at the features of the plain pictures: a class's logit falls with the square of the distance to them.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
 import sys
 import tempfile
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from lightning.pytorch import LightningDataModule, seed_everything
-from PIL import Image
+from lightning.pytorch import seed_everything
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
 
 from as_lightning import ASSoftmaxMixin
+from as_lightning.benchmark.data.image.glyphs import Glyphs, distorted, pictures
 from as_lightning.functional import linear_cross_entropy
 
 FOLDER = Path(__file__).resolve().parent
@@ -44,75 +36,9 @@ from written import written  # noqa: E402
 README, COST = FOLDER / "README.md", FOLDER / "cost.json"
 KEPT = Path(tempfile.gettempdir()) / "as_lightning_glyphs"  # where an interrupted comparison goes on
 ENCODER = KEPT / "encoder.pt"
-CHECKSUM = "74666d1ea0b27d9c3f6eaa01255977158862f752fad43e9bab5c8bdd0f8e7523"  # of all files, version 103.1+20181001-1
-SIZE, WIDTH, ENCODER_CLASSES, BATCH = 24, 64, 5000, 512
-DRAWN = {"val": 5000, "test": 10000}
+WIDTH, ENCODER_CLASSES, BATCH = 64, 5000, 512
 TRAINER = {"max_epochs": 3, "check_val_every_n_epoch": 3, "precision": "bf16-mixed", "log_every_n_steps": 50}
 START = 0.5  # scale of the first logits
-TURN, MOVE, SCALE, NOISE, HOLE = math.radians(10), 2.0, 0.1, 0.15, 6
-
-
-@cache
-def pictures(folder: Path) -> Tensor:
-    """The distinct pictures of the package, ``uint8 (C, 1, 24, 24)``, in the order of their files' names.
-
-    A ValueError says that the folder holds other files.
-    """
-    found: dict[bytes, np.ndarray] = {}
-    digest = hashlib.sha256()
-    for file in sorted(folder.glob("**/cns11643/a*/*.png")):
-        digest.update(file.read_bytes())
-        with Image.open(file) as opened:
-            if opened.size == (SIZE, SIZE):  # 13 are not
-                picture = np.asarray(opened.convert("L"))
-                found.setdefault(picture.tobytes(), picture)
-    if digest.hexdigest() != CHECKSUM:
-        raise ValueError(f"{folder} does not hold the pictures of fonts-cns11643-pixmaps 103.1+20181001-1")
-    return torch.from_numpy(np.stack(list(found.values())))[:, None]
-
-
-def distorted(images: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """A copy of each picture, turned, moved, scaled, with noise and a hole: ``float32``, ink is 1."""
-    count = len(images)
-
-    def uniform(*shape: int) -> Tensor:
-        return 2 * torch.rand(count, *shape, generator=generator) - 1
-
-    angle, scale = TURN * uniform(), 1 + SCALE * uniform()
-    cosine, sine = scale * angle.cos(), scale * angle.sin()
-    shift = MOVE / (SIZE / 2) * uniform(2)
-    affine = torch.stack([torch.stack([cosine, -sine], 1), torch.stack([sine, cosine], 1), shift], 2)
-    grid = F.affine_grid(affine, [count, 1, SIZE, SIZE], align_corners=False)
-    moved = F.grid_sample(1 - images.float() / 255, grid, align_corners=False)
-    moved += NOISE * torch.randn(moved.shape, generator=generator)
-    corner = torch.randint(SIZE - HOLE + 1, (count, 2, 1), generator=generator)
-    inside = (torch.arange(SIZE) >= corner) & (torch.arange(SIZE) < corner + HOLE)
-    return moved.masked_fill((inside[:, 0, :, None] & inside[:, 1, None, :])[:, None], 0.0)
-
-
-class Glyphs(LightningDataModule):
-    """Pictures and their classes: plain ones to train on, which the module distorts, and distorted ones."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self.folder = folder
-
-    def setup(self, stage: str | None = None) -> None:
-        images = pictures(self.folder)
-        self.splits = {"train": TensorDataset(images, torch.arange(len(images)))}
-        for seed, (split, size) in enumerate(DRAWN.items()):
-            generator = torch.Generator().manual_seed(seed)
-            rows = torch.randperm(len(images), generator=generator)[:size]
-            self.splits[split] = TensorDataset(distorted(images[rows], generator), rows)
-
-    def train_dataloader(self) -> DataLoader[Any]:
-        return DataLoader(self.splits["train"], BATCH, shuffle=True, drop_last=True)
-
-    def val_dataloader(self) -> DataLoader[Any]:
-        return DataLoader(self.splits["val"], BATCH)
-
-    def test_dataloader(self) -> DataLoader[Any]:
-        return DataLoader(self.splits["test"], BATCH)
 
 
 def encoder() -> nn.Sequential:
@@ -124,7 +50,7 @@ def encoder() -> nn.Sequential:
         *layers,
         nn.MaxPool2d(2),
         nn.Flatten(),
-        nn.Linear(128 * (SIZE // 8) ** 2, WIDTH),
+        nn.Linear(128 * 3 * 3, WIDTH),
         nn.BatchNorm1d(WIDTH, affine=False),
     )
 
@@ -141,14 +67,14 @@ def trained_encoder(images: Tensor, path: Path, epochs: int = 40, batch: int = 1
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 5e-3, total_steps=steps)
     for _ in range(epochs):
         for rows in torch.randperm(len(images))[: len(images) // batch * batch].split(batch):
-            F.cross_entropy(head(network(distorted(images[rows]))), rows).backward()
+            F.cross_entropy(head(network(distorted(images[rows] / 255))), rows).backward()
             optimizer.step()
             optimizer.zero_grad()
             schedule.step()
     path.parent.mkdir(parents=True, exist_ok=True)
     network.eval()
     with torch.no_grad():
-        features = torch.cat([network(1 - part.float() / 255) for part in everything.split(4096)])
+        features = torch.cat([network(part / 255) for part in everything.split(4096)])
     torch.save({"encoder": network.state_dict(), "features": features}, path)
     return path
 
@@ -175,7 +101,7 @@ class Head(Scored):
         return self.head(self.features(images))
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        return self.loss(self.features(distorted(batch[0])), batch[1])
+        return self.loss(self.features(batch[0]), batch[1])
 
     def loss(self, hidden: Tensor, target: Tensor) -> Tensor:
         return linear_cross_entropy(hidden, self.head.weight, target, linear_bias=self.head.bias)
@@ -193,16 +119,21 @@ class ASSoftmaxHead(ASSoftmaxMixin, Head):
         return self.as_softmax_head_loss(hidden, self.head, target)
 
 
+def data(folder: Path) -> Glyphs:
+    """The data, in a folder to which the package is downloaded."""
+    return Glyphs(data_dir=folder, batch_size=BATCH)
+
+
 def train(folder: Path) -> None:
     """Make the comparison, and keep its record and the table of its final runs."""
     from as_lightning import compare
 
-    images = pictures(folder)
+    _, images = pictures(data(folder).files()["pictures"])
     made = len(images), trained_encoder(images, ENCODER)
     margins = {"delta": {"low": 0.01, "high": 0.8, "default": 0.1}}
     compare(
         {"softmax": partial(Head, *made), "as_softmax": (partial(ASSoftmaxHead, *made), None, margins)},
-        partial(Glyphs, folder),
+        partial(data, folder),
         monitor="val/acc",
         trainer=TRAINER,
         budgets=1,
@@ -219,10 +150,11 @@ def cost(folder: Path) -> None:
     """Measure a step of each head and loss, forward and backward, in turns, and its peak memory."""
     from interleaved import command, environment, interleaved_times, peak_memory
 
-    images = pictures(folder)
+    glyphs = data(folder)
+    _, images = pictures(glyphs.files()["pictures"])
     made = len(images), trained_encoder(images, ENCODER)
     plain, masked = Head(*made), ASSoftmaxHead(*made, delta=0.1)
-    hidden, target = plain.features(distorted(images[:BATCH])), torch.arange(BATCH)
+    hidden, target = plain.features(distorted(images[:BATCH] / 255)), torch.arange(BATCH)
 
     def side(module: Head, loss: Callable[[Tensor], Tensor]) -> Callable[[], None]:
         def step() -> None:
@@ -243,11 +175,10 @@ def cost(folder: Path) -> None:
     found: dict[str, Any] = interleaved_times(sides, "softmax, dense head", device, rounds=11)
     for name, one in sides.items():
         found[name]["peak"] = peak_memory(one, device)
-    data = Glyphs(folder)
-    data.setup()
-    copies, rows = data.splits["test"].tensors
+    glyphs.setup()
+    copies, rows = map(torch.as_tensor, (glyphs.splits["test"].inputs, glyphs.splits["test"].targets))
     with torch.no_grad():
-        parts = [plain.head(part).argmax(1) for part in plain.features(copies).split(BATCH)]
+        parts = [plain(part / 255).argmax(1) for part in copies.split(BATCH)]
     start = float((torch.cat(parts) == rows).double().mean())
     report = {"command": command(), "environment": environment(device), "sides": found, "start": start}
     COST.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
