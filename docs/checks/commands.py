@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hydra import initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra._internal.utils import create_config_search_path, get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
@@ -157,7 +158,7 @@ def test_a_documented_comparison_is_planned(command: str, tmp_path: Path, monkey
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         composer = loader()
         config = composer.load_configuration("compare", overrides, run_mode=RunMode.MULTIRUN)
-        ConfiguredComparison(config, launcher=None, loader=composer, arguments=overrides)  # type: ignore[arg-type]
+        ConfiguredComparison(config, BasicLauncher(), composer, overrides)
 
 
 @called(*(script for script in SCRIPTS if script not in HYDRA_APPS))
