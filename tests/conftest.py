@@ -14,8 +14,8 @@ settings.register_profile(
     "suite", deadline=None, derandomize=True, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("suite")
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # the kernels of a GPU, on the CPU; Triton asks for it when it is imported
+# the kernels of a GPU run on the CPU too; Triton asks for it when it is imported
+os.environ.setdefault("TRITON_INTERPRET", str(int(not torch.cuda.is_available())))
 
 
 @pytest.fixture(autouse=True)

@@ -196,15 +196,9 @@ def test_one_host_read_a_window_and_none_a_batch(
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="counts device synchronisations of a CUDA device")
 def test_no_device_synchronisation_inside_a_window() -> None:
-    class Strict(pl.Callback):
-        """Inside a window, waiting for the device is an error."""
-
-        def on_train_batch_start(self, trainer: pl.Trainer, *args: Any) -> None:
-            torch.cuda.set_sync_debug_mode("error")
-
-        def on_before_optimizer_step(self, trainer: pl.Trainer, *args: Any) -> None:
-            torch.cuda.set_sync_debug_mode("default")
-
+    mode = torch.cuda.set_sync_debug_mode
+    # inside a window, waiting for the device is an error
+    hooks = {"on_train_batch_start": lambda *_: mode("error"), "on_before_optimizer_step": lambda *_: mode("default")}
     module = ScriptedMasking((8,)).cuda()
     counts = MaskingCounts(*(count.cuda() for count in masking_that_asks_for(8)))
     module.training_step = lambda batch, batch_idx: (  # type: ignore[method-assign]
@@ -213,11 +207,12 @@ def test_no_device_synchronisation_inside_a_window() -> None:
     )[1]
     data = [(inputs.cuda(), target.cuda()) for inputs, target in batches_of(48)]
     speed = AdaptiveGradientAccumulation(max_steps=8)
-    trainer = quiet_trainer(max_epochs=2, callbacks=[speed, MaskingMonitor(), Strict()], accelerator="gpu")
+    callbacks = [speed, MaskingMonitor(), pl.callbacks.LambdaCallback(**hooks)]
+    trainer = quiet_trainer(max_epochs=2, callbacks=callbacks, accelerator="gpu")
     try:
         trainer.fit(module, loader_of(data))
     finally:
-        torch.cuda.set_sync_debug_mode("default")
+        mode("default")
     assert max(window.length for window in speed.history) == 8
 
 

@@ -132,16 +132,16 @@ def train_tokens(name: str, resume_from: Path | None = None, **others: Any) -> t
 
 
 @pytest.mark.parametrize("name", ROWS_OF_0_3)
-def test_a_checkpoint_of_0_3_from_inside_a_window_goes_on_with_the_same_bits(name: str, tmp_path: Path) -> None:
+def test_a_checkpoint_of_0_3_from_inside_a_window_goes_on_as_if_unbroken(name: str, tmp_path: Path) -> None:
     assert OF_0_3[name]["callbacks"]["AdaptiveGradientAccumulation"]["window"]["accumulated"] == 2
     torch.save(OF_0_3[name], tmp_path / "0.3.ckpt")
     whole, speed, losses = train_tokens(name)
     resumed, speed_resumed, losses_resumed = train_tokens(name, tmp_path / "0.3.ckpt")
-    assert same_weights(resumed, whole)
+    torch.testing.assert_close(dict(resumed.named_parameters()), dict(whole.named_parameters()))  # another machine's
     without_items_seen = [[window[:-1] for window in callback.history] for callback in (speed, speed_resumed)]
     assert without_items_seen[1] == without_items_seen[0][1:]  # those before were not counted, nor the losses summed
     assert math.isnan(losses_resumed[0])
-    assert losses_resumed[1:] == losses[2:]
+    assert losses_resumed[1:] == pytest.approx(losses[2:])
 
 
 def test_a_window_of_0_3_that_was_weighed_in_another_way_is_refused(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 ``python features.py FOLDER NAME...`` runs some of them as one of two processes, as :mod:`harness.two_ranks` does.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -102,7 +100,7 @@ class Run:
         data = loader_of(batches()) if data is None else data
         self.trainer.fit(self.module, data, loader_of(batches(2)) if validation else None)
 
-    def trained(self, *samples: int) -> Run:
+    def trained(self, *samples: int) -> "Run":
         """The monitor counted these samples in the epochs, by default all; the windows cover them, some are masked."""
         samples = samples or (WHOLE_EPOCH,) * EPOCHS
         assert [epoch.samples for epoch in self.monitor.history] == [self.processes * epoch for epoch in samples]

@@ -3,8 +3,6 @@
 Two processes have the same rows in `tests/callbacks/test_two_processes.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -136,7 +134,7 @@ class Run:
         histories = [c.history for c in self.ours if isinstance(c, AdaptiveGradientAccumulation)]
         return [row for row in rows if row and not any("epoch" in name for name in row)], *histories
 
-    def assert_ends_as(self, whole: Run) -> None:
+    def assert_ends_as(self, whole: "Run") -> None:
         assert self.error is None
         for weight, expected in zip(self.module.parameters(), whole.module.parameters(), strict=True):
             assert torch.equal(weight, expected) or not self.row.exact

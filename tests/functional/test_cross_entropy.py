@@ -22,13 +22,11 @@ DELTAS = (0.0, 0.1, 0.5, 1.0)
 )
 def _every_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The small examples take the paths of few and of many logits, and those of other devices, also on the CPU."""
-    if request.param == "few logits":
-        return
-    monkeypatch.setattr(cross_entropy, "FEW_LOGITS", 0)
-    monkeypatch.setattr(row_loss, "picks", lambda device: request.param == "many logits")
+    if request.param != "few logits":
+        monkeypatch.setattr(cross_entropy, "FEW_LOGITS", 0)
+        monkeypatch.setattr(row_loss, "picks", lambda device: request.param == "many logits")
     if request.param == "one kernel":
-        pytest.importorskip("triton")
-        kernel = row_loss._row_loss_cuda()
+        kernel = pytest.importorskip("triton") and row_loss._row_loss_cuda()
         monkeypatch.setattr(row_loss, "one_kernel", lambda rows: None if rows.dtype == torch.float64 else kernel)
 
 

@@ -1,7 +1,5 @@
 """Float64 on a device that does not have it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -16,7 +14,7 @@ class OnAnAppleGpu(torch.Tensor):
     values: torch.Tensor
 
     @staticmethod
-    def __new__(cls, values: torch.Tensor) -> OnAnAppleGpu:
+    def __new__(cls, values: torch.Tensor) -> "OnAnAppleGpu":
         return torch.Tensor._make_wrapper_subclass(cls, values.shape, dtype=values.dtype, device=torch.device("mps"))
 
     def __init__(self, values: torch.Tensor) -> None:

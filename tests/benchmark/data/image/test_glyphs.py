@@ -1,5 +1,3 @@
-"""Glyphs, of a small package of the form of Debian's."""
-
 import tarfile
 
 import numpy as np
@@ -16,8 +14,8 @@ def test_a_class_is_a_distinct_picture_training_copies_change_and_the_others_are
         for name, row in {"4.png": 2, "3.png": 0, "2.PNG": 1, "1.png": 0}.items():
             (tmp_path / name).write_bytes(encoded(shades[row]))
             archive.add(tmp_path / name, f"pixmaps/{name}")
-    parts = {"control.tar.xz": b"odd", "data.tar.xz": (tmp_path / "data.tar.xz").read_bytes()}
-    members = (f"{name:48}{len(part):<10}`\n".encode() + part + len(part) % 2 * b"\n" for name, part in parts.items())
+    parts = ("control.tar.xz", b"odd\n"), ("data.tar.xz", (tmp_path / "data.tar.xz").read_bytes())
+    members = [f"{name:48}{size:<10}`\n".encode() + part for name, part in parts for size in [len(part.rstrip(b"\n"))]]
     (tmp_path / "made.deb").write_bytes(b"!<arch>\n" + b"".join(members))
     small = type("Small", (Glyphs,), {"FILES": {"pictures": RemoteFile("made.deb", "", None)}})
     data, again = (small(batch_size=2, data_dir=tmp_path) for _ in range(2))
