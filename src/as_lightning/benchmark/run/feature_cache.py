@@ -13,6 +13,7 @@ import numpy as np
 import pooch
 import torch
 from torch import Tensor
+from torch.utils.data import ConcatDataset, Subset
 
 from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset, say
 from as_lightning.benchmark.encoders.frozen import FrozenEncoder, FrozenOutput
@@ -31,8 +32,9 @@ def _collated(collate: Callable[[list[Any]], Any], samples: list[Any]) -> tuple[
 def cache_features(datamodule: BenchmarkDataModule, encoder: torch.nn.Module, data_dir: Path) -> None:
     """Put the outputs of the encoder's frozen layers, if it has any, in the place of the inputs of all splits.
 
-    The file of a split is `data_dir/frozen/<key>.npy`, with its checksum beside it; a damaged one is made again. The
-    key is of the frozen weights, the inputs (so also of the tokenizer) and the version of torch.
+    A file, `data_dir/frozen/<key>.npy` with its checksum beside it, holds those of a split's distinct inputs, or of all
+    splits' where another `split_seed` would deal them out in another way. A damaged one is made again. The key is of
+    the frozen weights, the inputs (so also of the tokenizer) and the version of torch.
     """
     if not isinstance(encoder, FrozenEncoder) or encoder.trainable_layers is None or encoder.feature_cache == "off":
         return
@@ -44,50 +46,59 @@ def cache_features(datamodule: BenchmarkDataModule, encoder: torch.nn.Module, da
     device = "cuda" if torch.cuda.is_available() else "cpu"
     home = next(encoder.parameters()).device
     encoder.to(device)
-    for split, dataset in datamodule.splits.items():
-        inputs, lengths, sizes = _digest_of_inputs(dataset)
-        sample = dataset[0][0][None].to(device)
+    for group in [list(datamodule.splits)] if datamodule.splits_by_seed else [[split] for split in datamodule.splits]:
+        dealt = [(split, index) for split in group for index in range(len(datamodule.splits[split]))]
+        every: ConcatDataset[Any] = ConcatDataset([datamodule.splits[split] for split in group])
+        digests: list[str] = []
+        found: dict[str, tuple[int, tuple[int, ...]]] = {}
+        for index in range(len(dealt)):
+            values = every[index][0]
+            digest = hashlib.sha256(f"{values.dtype} {tuple(values.shape)}".encode())
+            digest.update(values.contiguous().numpy().tobytes())
+            digests.append(digest.hexdigest())
+            found.setdefault(digests[-1], (index, tuple(values.shape)))
+        rows = {digest: row for row, digest in enumerate(sorted(found))}  # the same in whatever way they are dealt out
+        samples = Subset(every, [found[digest][0] for digest in rows])
+        shapes = [found[digest][1] for digest in rows]
+        sample = samples[0][0][None].to(device)
         of_tokens = sample.ndim == 2 and encoder.frozen_output(sample).values.ndim == 3  # of texts, without pooling
-        key = hashlib.sha256(f"{weights} {inputs} {device}".encode()).hexdigest()[:24]
+        lengths = [shape[0] for shape in shapes] if of_tokens else None
+        key = hashlib.sha256(" ".join([weights, *rows, device]).encode()).hexdigest()[:24]
         path = data_dir / "frozen" / f"{key}.npy" if encoder.feature_cache == "file" else None
         values = None if path is None else _read(path)
         if values is None:
-            values = _compute(encoder, dataset, sizes, lengths if of_tokens else None, device)
+            values = _compute(encoder, samples, shapes, lengths, device)
             values = values if path is None else _write(path, values)
-            say(f"{split}: the outputs of the frozen layers are computed, {values.nbytes / 2**20:,.0f} MiB")
-        outputs = torch.from_numpy(values)
-        datamodule.splits[split] = LabelledDataset(outputs.split(lengths) if of_tokens else outputs, dataset.targets)
+            of = ", ".join(group)
+            say(f"{of}: the outputs of the frozen layers are computed, {values.nbytes / 2**20:,.0f} MiB")
+        outputs: Any = torch.from_numpy(values)
+        outputs = outputs if lengths is None else outputs.split(lengths)
+        for split in group:
+            places = [rows[digest] for (of_split, _), digest in zip(dealt, digests, strict=True) if of_split == split]
+            inputs: Any = Subset(outputs, places)
+            datamodule.splits[split] = LabelledDataset(inputs, datamodule.splits[split].targets)
     datamodule.collate = partial(_collated, datamodule.collate)
     encoder.to(home)
 
 
-def _digest_of_inputs(dataset: LabelledDataset) -> tuple[str, list[int], dict[tuple[int, ...], list[int]]]:
-    """The digest of a data set's inputs, the length of each, and which of them have one size."""
-    digest, lengths, sizes = hashlib.sha256(), [], defaultdict(list)
-    for index in range(len(dataset)):
-        values = dataset[index][0]
-        lengths.append(len(values))
-        sizes[tuple(values.shape)].append(index)
-        digest.update(f"{values.dtype} {tuple(values.shape)}".encode() + values.contiguous().numpy().tobytes())
-    return digest.hexdigest(), lengths, sizes
-
-
 def _compute(
     encoder: FrozenEncoder,
-    dataset: LabelledDataset,
-    sizes: dict[tuple[int, ...], list[int]],
+    samples: Subset[Any],
+    shapes: list[tuple[int, ...]],
     lengths: list[int] | None,
     device: str,
 ) -> np.ndarray:
     """The outputs of all samples, of shape `(samples, ...)`, or of all their tokens, whose numbers are `lengths`."""
-    outputs = torch.empty(0)
+    outputs, sizes = torch.empty(0), defaultdict(list)
+    for index, shape in enumerate(shapes):
+        sizes[shape].append(index)
     chunks = [same[start : start + CHUNK] for _, same in sorted(sizes.items()) for start in range(0, len(same), CHUNK)]
     for indices in chunks:  # of one size, so that no padding takes part
-        batch = torch.stack([dataset[index][0] for index in indices])
+        batch = torch.stack([samples[index][0] for index in indices])
         values = encoder.frozen_output(batch.to(device)).values.float().cpu()
         if not len(outputs):
-            shape = (len(dataset), *values.shape[1:]) if lengths is None else (sum(lengths), values.size(2))
-            outputs = torch.empty(shape, dtype=torch.float32)
+            whole = (len(samples), *values.shape[1:]) if lengths is None else (sum(lengths), values.size(2))
+            outputs = torch.empty(whole, dtype=torch.float32)
             of_samples = outputs if lengths is None else outputs.split(lengths)
         for index, value in zip(indices, values, strict=True):
             of_samples[index].copy_(value)
