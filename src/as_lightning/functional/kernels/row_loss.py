@@ -197,7 +197,9 @@ class RowLoss(torch.autograd.Function):
         ctx: Any, rows: Tensor, target: Tensor, ignored: Tensor | None, delta: float, differentiated: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
         loss, masked, gradient = losses_and_gradient(rows, target, ignored, delta, differentiated)
-        ctx.save_for_backward(gradient, target, live_rows(masked, ignored, rows.size(1)))
+        # asked for on the CPU alone: elsewhere the host would wait for its rows
+        live = live_rows(masked, ignored, rows.size(1)) if gradient.device.type == "cpu" else None
+        ctx.save_for_backward(gradient, target, live)
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(masked)
         return loss, masked, gradient
@@ -216,11 +218,10 @@ class RowLoss(torch.autograd.Function):
         return _scale_in_place(gradient.detach(), grad_loss, live), None, None, None, None
 
 
-def _scale_in_place(gradient: Tensor, grad_loss: Tensor, live: Tensor) -> Tensor:
+def _scale_in_place(gradient: Tensor, grad_loss: Tensor, live: Tensor | None) -> Tensor:
     """The upstream gradient's multiple of a stored gradient, written over it; the scale stays in float32."""
     scale = (grad_loss / gradient_unit(gradient.dtype)).unsqueeze(-1)
-    same, on_cpu = gradient.dtype == scale.dtype, gradient.device.type == "cpu"  # elsewhere the host would wait
-    picked = live.nonzero().squeeze(-1) if on_cpu else None
+    same, picked = gradient.dtype == scale.dtype, None if live is None else live.nonzero().squeeze(-1)
     if picked is not None and 8 * picked.numel() <= gradient.size(0):  # most rows are 0 and stay it
         if picked.numel():
             product = gradient.index_select(0, picked) * scale.index_select(0, picked)

@@ -25,6 +25,7 @@ def _row_loss(  # type: ignore[no-untyped-def]
     class_stride,
     targets,
     target_stride,
+    target_logits,
     ignored,
     ignored_stride,
     gradient,
@@ -55,7 +56,7 @@ def _row_loss(  # type: ignore[no-untyped-def]
         peaks = higher
     peak = tl.max(peaks)
     total = tl.sum(sums * tl.exp(peaks - tl.where(peak == float("-inf"), 0.0, peak)))
-    target_logit = tl.load(logits + target * class_stride).to(tl.float32) - peak
+    target_logit = tl.load(target_logits + row).to(tl.float32) - peak
     p_target = tl.exp(target_logit) / total
     loss = tl.log(total) - target_logit
     kept = tl.zeros([BLOCK], tl.float32)
@@ -97,9 +98,12 @@ def losses_and_gradient(
         return loss, masked
     out, block = rows if gradient is None else gradient, min(BLOCK, 1 << max(classes - 1, 1).bit_length())
     flags = target if ignored is None else ignored
+    # by PyTorch, which asserts on the device that targets are in range
+    target_logits = rows.gather(1, target.unsqueeze(1))
     with torch.cuda.device(rows.device) if rows.is_cuda else contextlib.nullcontext():
         _row_loss[(count,)](
-            *(rows, rows.stride(0), rows.stride(1), target, target.stride(0), flags, flags.stride(0)),
+            *(rows, rows.stride(0), rows.stride(1), target, target.stride(0)),
+            *(target_logits, flags, flags.stride(0)),
             *(out, out.stride(0), out.stride(1), loss, masked),
             *(delta, all_masked_above(delta), unit),
             CLASSES=classes,
