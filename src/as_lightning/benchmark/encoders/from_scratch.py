@@ -37,6 +37,11 @@ def _convolution(before: int, width: int, stride: int = 1) -> list[nn.Module]:
 
 def _means(maps: Tensor, rows: int, columns: int) -> Tensor:
     """The means ``(N, C * rows * columns)`` of the cells of a grid over maps ``(N, C, H, W)``."""
+    if not (1 <= rows <= maps.size(-2) and 1 <= columns <= maps.size(-1)):
+        raise ValueError(
+            f"{maps.size(-2)} rows and {maps.size(-1)} columns are left after the layers, which cannot be cut into "
+            f"{rows} by {columns} cells: set fewer channels, fewer cells (bands, but at least 1) or more mel bands"
+        )
     # not adaptive pooling: its backward pass on a GPU is not deterministic
     bands = [band.tensor_split(columns, dim=-1) for band in maps.tensor_split(rows, dim=-2)]
     return torch.cat([cell.mean(dim=(-2, -1)) for band in bands for cell in band], dim=-1)
@@ -51,7 +56,7 @@ class SmallCNN(nn.Module):
         - input: ``(N, in_channels, H, W)``; output: ``(N, channels[-1] * cells**2)``.
     """
 
-    def __init__(self, in_channels: int, channels: Sequence[int], dropout: float, cells: int = 1) -> None:
+    def __init__(self, in_channels: int, channels: Sequence[int], dropout: float, cells: int) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         for index, (before, width) in enumerate(pairwise([in_channels, *channels])):
@@ -81,13 +86,7 @@ class AudioCNN(nn.Module):
         self.bands, self.out_features = bands, channels[-1] * bands
 
     def forward(self, spectrograms: Tensor) -> Tensor:
-        maps = self.blocks(spectrograms)
-        if maps.size(-2) < self.bands:
-            raise ValueError(
-                f"{maps.size(-2)} rows of frequency are left after the pooling, fewer than bands={self.bands}: set "
-                "more mel bands or fewer channels"
-            )
-        return self.dropout(_means(maps, self.bands, 1))
+        return self.dropout(_means(self.blocks(spectrograms), self.bands, 1))
 
 
 def pool(hidden: Tensor, present: Tensor, pooling: str) -> Tensor:
