@@ -17,14 +17,11 @@ SCALAR_UPSTREAM = -0.5
 DELTAS = (0.0, 0.1, 0.5, 1.0)
 
 
-@pytest.fixture(
-    autouse=True, params=["few logits", "many logits", "masks", pytest.param("one kernel", marks=pytest.mark.slow)]
-)
+@pytest.fixture(autouse=True, params=["few logits", "many logits", pytest.param("one kernel", marks=pytest.mark.slow)])
 def _every_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The small examples take the paths of few and of many logits, and those of other devices, also on the CPU."""
     if request.param != "few logits":
         monkeypatch.setattr(cross_entropy, "FEW_LOGITS", 0)
-        monkeypatch.setattr(row_loss, "picks", lambda device: request.param == "many logits")
     if request.param == "one kernel":
         kernel = pytest.importorskip("triton") and row_loss._row_loss_cuda()
         monkeypatch.setattr(row_loss, "one_kernel", lambda rows: None if rows.dtype == torch.float64 else kernel)

@@ -184,11 +184,16 @@ def class_rows(logits: Tensor, target: Tensor, ignore_index: int, classes: int |
 
 def reduce_rows(loss: Tensor, ignored: Tensor | None, row_weight: Tensor | None, reduction: str) -> Tensor:
     """Drop, weigh and reduce the losses of rows as ``F.cross_entropy`` does: the mean of none is NaN."""
-    if ignored is not None:
-        loss = loss.masked_fill(ignored, 0.0)
-        if row_weight is not None:  # of a class without samples it may be infinite or NaN
-            row_weight = row_weight.masked_fill(ignored, 0.0)
+    loss = loss if ignored is None else loss.masked_fill(ignored, 0.0)
+    return _reduced(loss, ignored, row_weight, reduction)
+
+
+def _reduced(
+    loss: Tensor, ignored: Tensor | None, row_weight: Tensor | None, reduction: str, samples: Tensor | None = None
+) -> Tensor:
     if row_weight is not None:
+        if ignored is not None:  # the weight of a class without samples may be infinite or NaN
+            row_weight = row_weight.masked_fill(ignored, 0.0)
         loss = loss * row_weight
     if reduction == "none":
         return loss
@@ -196,13 +201,25 @@ def reduce_rows(loss: Tensor, ignored: Tensor | None, row_weight: Tensor | None,
         return loss.sum()
     if row_weight is not None:
         return loss.sum() / row_weight.sum()
-    return loss.mean() if ignored is None else loss.sum() / (~ignored).sum()
+    if ignored is None:
+        return loss.mean()
+    return loss.sum() / ((~ignored).sum() if samples is None else samples)
 
 
 def reduce_batch(loss: Tensor, batch: ClassRows, weight: Tensor | None, reduction: str) -> Tensor:
     """`reduce_rows` with a weight per class."""
-    row_weight = None if weight is None else weight.to(loss.dtype).index_select(0, batch.target)
-    return reduce_rows(loss, batch.ignored, row_weight, reduction)
+    return reduce_rows(loss, batch.ignored, _row_weight(loss, batch, weight), reduction)
+
+
+def reduce_zeroed(
+    loss: Tensor, batch: ClassRows, weight: Tensor | None, reduction: str, samples: Tensor | None = None
+) -> Tensor:
+    """`reduce_batch` of losses that are 0 in ignored rows, and so is their gradient; ``samples`` are not ignored."""
+    return _reduced(loss, batch.ignored, _row_weight(loss, batch, weight), reduction, samples)
+
+
+def _row_weight(loss: Tensor, batch: ClassRows, weight: Tensor | None) -> Tensor | None:
+    return None if weight is None else weight.to(loss.dtype).index_select(0, batch.target)
 
 
 def over_rows(transform: Callable[[Tensor], Tensor], logits: Tensor, dim: int) -> Tensor:

@@ -19,7 +19,7 @@ from as_lightning.functional.calling_convention import (
 )
 from as_lightning.functional.class_parallel import ClassShard, local_logits, sharded_loss
 from as_lightning.functional.counts import MaskingCounts, counts_of_rows
-from as_lightning.functional.kernels.row_loss import loss_by_rows
+from as_lightning.functional.kernels.row_loss import loss_by_rows, one_kernel
 from as_lightning.functional.masking import DEFAULT_DELTA, check_delta, masked_by_delta
 from as_lightning.functional.tracing import certain, in_plain_operations, recorded, traced
 
@@ -123,7 +123,8 @@ def kernel(logits: Tensor, shard: ClassShard | None) -> RowsLoss:
         return traceable_loss
     if torch.compiler.is_compiling():  # on the CPU the operator is faster than what the compiler makes of the formula
         return loss_by_rows if logits.is_cpu else traceable_loss
-    return traceable_loss if in_plain_operations(logits) else loss_by_rows
+    by_rows = logits.is_cpu or one_kernel(logits) is not None
+    return loss_by_rows if by_rows and not in_plain_operations(logits) else traceable_loss
 
 
 def traceable_loss(

@@ -330,7 +330,8 @@ def _in_place_gradient(logits: Tensor, target: Tensor, delta: float, shard: Clas
     if shard is not None:
         return shard_unit_gradient(logits, target, delta, shard)
     if (kernel := one_kernel(logits)) is not None:
-        return kernel.losses_and_gradient(logits, target, None, delta, logits, gradient_unit(logits.dtype))
+        loss, counts = kernel.losses_and_gradient(logits, target, None, delta, logits, gradient_unit(logits.dtype))
+        return loss, counts[:, 2]
     dtype = accumulation_dtype(logits.dtype)
     loss, masked = logits.new_empty(target.shape, dtype=dtype), torch.empty_like(target)
     size = block_size(logits.size(0), logits.size(1), logits.device)

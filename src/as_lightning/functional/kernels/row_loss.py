@@ -8,8 +8,8 @@ $q_i = p_i / \sum_{\text{kept}} p$. The target's probability alone settles two k
 * *mixed*: only these need a second look.
 
 The gradient, $q - \operatorname{onehot}(t)$, is finished in forward, while the probabilities are in the cache: one pass
-of exponentials where ``F.cross_entropy`` takes two. On the CPU rows are picked out (`pick_rows`). Elsewhere the host
-would wait for that: on a GPU one kernel does it all (`one_kernel`), and where there is none masks do (`mask_rows`).
+of exponentials where ``F.cross_entropy`` takes two. On the CPU rows are picked out (`pick_rows`). On a GPU the host
+would wait for that: there one kernel does it all (`one_kernel`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from as_lightning.functional.calling_convention import ClassRows, accumulation_dtype, reduce_batch
+from as_lightning.functional.calling_convention import ClassRows, accumulation_dtype, reduce_zeroed
 from as_lightning.functional.counts import MaskingCounts, counts_of_rows, live_rows
 from as_lightning.functional.masking import all_masked_above, masked_by_delta
 from as_lightning.functional.tracing import batched
@@ -106,28 +106,6 @@ def _softmax(logits: Tensor, column: Tensor, out: Tensor) -> tuple[Tensor, Tenso
 _SMALL = {dtype: torch.finfo(dtype).tiny / torch.finfo(dtype).eps for dtype in (torch.float32, torch.float64)}
 
 
-def mask_rows(logits: Tensor, target: Tensor, delta: float, out: Tensor) -> tuple[Tensor, Tensor]:
-    """What `pick_rows` does, with masks, so that the host never waits for the device."""
-    column = target.unsqueeze(-1)
-    log_p = torch.log_softmax(logits.to(out.dtype), -1)
-    loss = (0.0 - log_p.gather(-1, column)).clamp_(min=0.0)
-    p = torch.exp(log_p, out=out)
-    p_target = p.gather(-1, column)
-    dropped = masked_by_delta(p, p_target, delta)
-    masked = dropped.sum(-1)
-    any_dropped = (masked > 0).unsqueeze(-1)
-    total = p.masked_fill_(dropped, 0.0).sum(-1, keepdim=True).where(any_dropped, 1.0)
-    p.div_(total)
-    loss.add_(total.log()).clamp_(min=0.0)
-    p.scatter_add_(-1, column, p.new_full((), -1.0).expand_as(column))
-    return loss.squeeze(-1), masked
-
-
-def picks(device: torch.device) -> bool:
-    """Whether rows are picked out, without temporary memory: where that does not make the host wait."""
-    return device.type == "cpu"
-
-
 def one_kernel(rows: Tensor) -> ModuleType | None:
     """`row_loss_cuda`, for rows that it takes where Triton is installed."""
     return _row_loss_cuda() if rows.is_cuda and rows.dtype != torch.float64 else None
@@ -150,26 +128,18 @@ def losses_and_gradient(
     All three are 0 in an ignored row, loss and gradient also in a fully masked one.
     """
     count, classes = rows.shape
-    gradient = rows.new_empty((count, classes) if differentiated else (0, classes))
-    if (kernel := one_kernel(rows)) is not None:
-        out = gradient if differentiated else None
-        return *kernel.losses_and_gradient(rows, target, ignored, delta, out, gradient_unit(rows.dtype)), gradient
+    gradient = rows.new_empty((count if differentiated else 0, classes))
     dtype = accumulation_dtype(rows.dtype)
     loss, masked = rows.new_empty(count, dtype=dtype), torch.empty_like(target)
-    pick = picks(rows.device)
     # the probabilities of all rows can lie where their gradient will, unless that is of another dtype or not wanted
-    direct = pick and differentiated and rows.dtype == dtype
+    direct = differentiated and rows.dtype == dtype
     size = max(count, 1) if direct else block_size(count, classes, rows.device)
     buffer = gradient if direct else rows.new_empty((size, classes), dtype=dtype)
     for start, stop in blocks(count, size):
         piece, block = slice(start, stop), buffer[: stop - start]
-        loss[piece], masked[piece] = (pick_rows if pick else mask_rows)(rows[piece], target[piece], delta, block)
-        if differentiated or not pick:
-            dead = ~live_rows(masked[piece], None if ignored is None else ignored[piece], classes)
-            if not pick:  # log(exp(log p)) is not always log p
-                loss[piece].masked_fill_(dead, 0.0)
+        loss[piece], masked[piece] = pick_rows(rows[piece], target[piece], delta, block)
         if differentiated:
-            _zero_rows(block, dead, pick)
+            _zero_rows(block, ~live_rows(masked[piece], None if ignored is None else ignored[piece], classes))
             if not direct:
                 store_gradient(block, gradient[piece])
     if ignored is not None:
@@ -178,10 +148,7 @@ def losses_and_gradient(
     return loss, masked, gradient
 
 
-def _zero_rows(gradient: Tensor, dead: Tensor, pick: bool) -> None:
-    if not pick:
-        gradient.masked_fill_(dead.unsqueeze(-1), 0.0)
-        return
+def _zero_rows(gradient: Tensor, dead: Tensor) -> None:
     index = dead.nonzero().squeeze(-1)
     if index.numel() == dead.numel():
         gradient.zero_()
@@ -190,16 +157,24 @@ def _zero_rows(gradient: Tensor, dead: Tensor, pick: bool) -> None:
 
 
 class RowLoss(torch.autograd.Function):
-    """Loss, masked competitors and gradient of each row; backward writes its answer into the gradient."""
+    """Loss, masked competitors and gradient of each row; backward writes its answer into the gradient.
+
+    Instead of the masked competitors one kernel gives all four numbers of `MaskingCounts`, ``(N, 4)``.
+    """
 
     @staticmethod
     def forward(
         ctx: Any, rows: Tensor, target: Tensor, ignored: Tensor | None, delta: float, differentiated: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
-        loss, masked, gradient = losses_and_gradient(rows, target, ignored, delta, differentiated)
-        # asked for on the CPU alone: elsewhere the host would wait for its rows
-        live = live_rows(masked, ignored, rows.size(1)) if gradient.device.type == "cpu" else None
-        ctx.save_for_backward(gradient, target, live)
+        if (kernel := one_kernel(rows)) is None:
+            loss, masked, gradient = losses_and_gradient(rows, target, ignored, delta, differentiated)
+            live = live_rows(masked, ignored, rows.size(1))
+        else:
+            gradient = rows.new_empty((rows.size(0) if differentiated else 0, rows.size(1)))
+            out = gradient if differentiated else None
+            loss, masked = kernel.losses_and_gradient(rows, target, ignored, delta, out, gradient_unit(rows.dtype))
+            live = None  # the host would wait for its rows
+        ctx.save_for_backward(gradient, target, ignored, live)
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(masked)
         return loss, masked, gradient
@@ -208,9 +183,10 @@ class RowLoss(torch.autograd.Function):
     def backward(
         ctx: Any, grad_loss: Tensor | None, _: Tensor | None, grad_gradient: Tensor | None
     ) -> tuple[Tensor | None, None, None, None, None]:
-        gradient, target, live = ctx.saved_tensors
+        gradient, target, ignored, live = ctx.saved_tensors
         if grad_loss is None and grad_gradient is None:
             return None, None, None, None, None
+        grad_loss = _of_counted(grad_loss, ignored)
         stays = torch.is_grad_enabled() or graph_is_kept()  # the stored gradient is needed again after this backward
         if stays or grad_loss is None or grad_gradient is not None or batched(grad_loss):
             return differentiable_backward(gradient, target, grad_loss, grad_gradient), None, None, None, None
@@ -218,9 +194,15 @@ class RowLoss(torch.autograd.Function):
         return _scale_in_place(gradient.detach(), grad_loss, live), None, None, None, None
 
 
+def _of_counted(grad_loss: Tensor | None, ignored: Tensor | None) -> Tensor | None:
+    """The upstream gradient, 0 in ignored rows: the mean of no row has an infinite one."""
+    return grad_loss if grad_loss is None or ignored is None else grad_loss.masked_fill(ignored, 0.0)
+
+
 def _scale_in_place(gradient: Tensor, grad_loss: Tensor, live: Tensor | None) -> Tensor:
     """The upstream gradient's multiple of a stored gradient, written over it; the scale stays in float32."""
-    scale = (grad_loss / gradient_unit(gradient.dtype)).unsqueeze(-1)
+    unit = gradient_unit(gradient.dtype)
+    scale = (grad_loss if unit == 1.0 else grad_loss / unit).unsqueeze(-1)
     same, picked = gradient.dtype == scale.dtype, None if live is None else live.nonzero().squeeze(-1)
     if picked is not None and 8 * picked.numel() <= gradient.size(0):  # most rows are 0 and stay it
         if picked.numel():
@@ -289,15 +271,16 @@ def _(
 
 
 def _save_gradient(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    ctx.save_for_backward(output[2], inputs[1])
+    ctx.save_for_backward(output[2], *inputs[1:3])
     ctx.set_materialize_grads(False)
 
 
 def _compiled_backward(
     ctx: Any, grad_loss: Tensor | None, _: Tensor | None, grad_gradient: Tensor | None
 ) -> tuple[Tensor | None, None, None, None, None]:
-    gradient, target = ctx.saved_tensors
-    return differentiable_backward(gradient, target, grad_loss, grad_gradient), None, None, None, None
+    gradient, target, ignored = ctx.saved_tensors
+    answer = differentiable_backward(gradient, target, _of_counted(grad_loss, ignored), grad_gradient)
+    return answer, None, None, None, None
 
 
 compiled_row_loss.register_autograd(_compiled_backward, setup_context=_save_gradient)
@@ -310,5 +293,8 @@ def loss_by_rows(
     differentiated = torch.is_grad_enabled() and batch.logits.requires_grad
     function = compiled_row_loss if torch.compiler.is_compiling() else RowLoss.apply
     loss, masked, _ = function(batch.logits, batch.target, batch.ignored, delta, differentiated)
-    counts = counts_of_rows(masked, batch.ignored, batch.classes) if counting else None
-    return reduce_batch(loss, batch, weight, reduction), counts
+    if masked.dim() == 2:
+        counts = MaskingCounts(*masked.sum(0).unbind())
+        return reduce_zeroed(loss, batch, weight, reduction, counts.samples), counts if counting else None
+    counts_asked = counts_of_rows(masked, batch.ignored, batch.classes) if counting else None
+    return reduce_zeroed(loss, batch, weight, reduction), counts_asked

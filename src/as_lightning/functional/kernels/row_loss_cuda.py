@@ -1,7 +1,8 @@
 """The loss and the gradient of rows of logits in one kernel, for a GPU: it comes with Triton, as PyTorch for CUDA does.
 
-A program takes a row: one pass for the largest logit and the sum of exponentials, one for what the margin keeps, one
-that writes the gradient.
+A program takes a tile of rows: one pass for the largest logit and the sum of exponentials; one for what the margin
+keeps, where a row of the tile is mixed (`row_loss`); one that writes the gradient, which reads the logits again unless
+all rows of the tile are 0.
 """
 
 from __future__ import annotations
@@ -15,101 +16,110 @@ from torch import Tensor
 
 from as_lightning.functional.masking import all_masked_above
 
-BLOCK = 4096  # logits of a row that a program takes at a time
+# logits of a row that a program takes at a time, of all its rows (those of few classes share one), and of a warp
+BLOCK, TILE, PER_WARP = 4096, 1024, 512
 
 
 @triton.jit
 def _row_loss(  # type: ignore[no-untyped-def]
-    rows,
+    logits,
     row_stride,
     class_stride,
     targets,
-    target_stride,
     target_logits,
     ignored,
-    ignored_stride,
     gradient,
-    gradient_stride,
-    gradient_class_stride,
     losses,
-    masked,
+    tally,
     delta,
     all_masked,
     unit,
+    count,
     CLASSES: tl.constexpr,
     HAS_IGNORED: tl.constexpr,
     WRITES: tl.constexpr,
+    ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    row = tl.program_id(0).to(tl.int64)
-    target = tl.load(targets + row * target_stride)
-    dead = tl.load(ignored + row * ignored_stride) != 0 if HAS_IGNORED else target < 0
-    logits, out, place = rows + row * row_stride, gradient + row * gradient_stride, tl.arange(0, BLOCK)
-    peaks = tl.full([BLOCK], float("-inf"), tl.float32)
-    sums = tl.zeros([BLOCK], tl.float32)
-    for start in range(0, CLASSES, BLOCK):
-        inside = start + place < CLASSES
-        logit = tl.load(logits + (start + place) * class_stride, inside, float("-inf")).to(tl.float32)
-        higher = tl.maximum(peaks, logit)
-        shift = tl.where(higher == float("-inf"), 0.0, higher)
-        sums = sums * tl.exp(peaks - shift) + tl.exp(logit - shift)
-        peaks = higher
-    peak = tl.max(peaks)
-    total = tl.sum(sums * tl.exp(peaks - tl.where(peak == float("-inf"), 0.0, peak)))
-    target_logit = tl.load(target_logits + row).to(tl.float32) - peak
-    p_target = tl.exp(target_logit) / total
-    loss = tl.log(total) - target_logit
-    kept = tl.zeros([BLOCK], tl.float32)
-    dropped = tl.zeros([BLOCK], tl.int32)
-    for start in range(0, CLASSES, BLOCK):
-        inside = start + place < CLASSES
-        logit = tl.load(logits + (start + place) * class_stride, inside, float("-inf")).to(tl.float32)
-        p = tl.exp(logit - peak) / total
-        drops = (p < p_target - delta) & inside
-        dropped += drops.to(tl.int32)
-        kept += tl.where(drops | ~inside, 0.0, p)
-    count, share = tl.sum(dropped), tl.sum(kept)
-    fully = (p_target > all_masked) | ((count > 0) & (count == CLASSES - 1))
-    loss = tl.where(count > 0, loss + tl.log(share), loss)
-    loss = tl.where(loss < 0.0, 0.0, loss)  # NaN stays
-    tl.store(losses + row, tl.where(dead | fully, 0.0, loss))
-    tl.store(masked + row, tl.where(dead, 0, tl.where(fully, CLASSES - 1, count)))
+    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    exist, places = rows < count, tl.arange(0, BLOCK).to(tl.int64)[None, :]
+    target, target_logit = tl.load(targets + rows, exist, 0), tl.load(target_logits + rows, exist, 0.0).to(tl.float32)
+    dead = tl.load(ignored + rows, exist, 1) != 0 if HAS_IGNORED else ~exist
+    starts = logits + rows[:, None] * row_stride
+    peaks = tl.full([ROWS, BLOCK], float("-inf"), tl.float32)
+    sums = tl.zeros([ROWS, BLOCK], tl.float32)
+    for first in range(0, CLASSES, BLOCK):
+        inside = exist[:, None] & (first + places < CLASSES)
+        logit = tl.load(starts + (first + places) * class_stride, inside, float("-inf")).to(tl.float32)
+        lower = tl.exp(-tl.abs(logit - peaks))
+        sums = tl.where(logit == float("-inf"), sums, tl.where(logit > peaks, sums * lower + 1.0, sums + lower))
+        peaks = tl.maximum(peaks, logit)
+    peak = tl.max(peaks, 1)
+    total = tl.sum(sums * tl.exp(peaks - tl.where(peak == float("-inf"), 0.0, peak)[:, None]), 1)
+    inverse = 1.0 / total
+    p_target = tl.exp(target_logit - peak) * inverse
+    loss = tl.log(total) - (target_logit - peak)
+    zero, cut = dead | (p_target > all_masked), p_target - delta
+    dropped, kept = tl.zeros([ROWS], tl.int32), tl.full([ROWS], 1.0, tl.float32)
+    if tl.max((~zero & (cut > 0.0)).to(tl.int32)) > 0:
+        drops, shares = tl.zeros([ROWS, BLOCK], tl.int32), tl.zeros([ROWS, BLOCK], tl.float32)
+        for first in range(0, CLASSES, BLOCK):
+            inside = exist[:, None] & (first + places < CLASSES)
+            logit = tl.load(starts + (first + places) * class_stride, inside, float("-inf")).to(tl.float32)
+            p = tl.exp(logit - peak[:, None]) * inverse[:, None]
+            below = (p < cut[:, None]) & inside
+            drops += below.to(tl.int32)
+            shares += tl.where(below | ~inside, 0.0, p)
+        dropped = tl.sum(drops, 1)
+        kept = tl.where(dropped > 0, tl.sum(shares, 1), 1.0)
+    zero = zero | ((dropped > 0) & (dropped == CLASSES - 1))
+    loss += tl.log(kept)
+    tl.store(losses + rows, tl.where(zero | (loss < 0.0), 0.0, loss), exist)  # NaN stays
+    live, fully = (~dead).to(tl.int64), (zero & ~dead).to(tl.int64)
+    tl.store(tally + 4 * rows, fully if CLASSES > 1 else live, exist)
+    tl.store(tally + 4 * rows + 1, live, exist)
+    tl.store(tally + 4 * rows + 2, tl.where(zero, fully * (CLASSES - 1), dropped.to(tl.int64)), exist)
+    tl.store(tally + 4 * rows + 3, live * (CLASSES - 1), exist)
     if WRITES:
-        scale = tl.where(count > 0, share, 1.0) * total
-        for start in range(0, CLASSES, BLOCK):
-            inside = start + place < CLASSES
-            logit = tl.load(logits + (start + place) * class_stride, inside, float("-inf")).to(tl.float32)
-            weight = tl.exp(logit - peak)
-            q = tl.where(weight / total < p_target - delta, 0.0, weight / scale)
-            slope = tl.where(dead | fully, 0.0, (q - tl.where(start + place == target, 1.0, 0.0)) * unit)
-            tl.store(out + (start + place) * gradient_class_stride, slope.to(gradient.dtype.element_ty), inside)
+        starts_out, scale = gradient + rows[:, None] * CLASSES, inverse / kept
+        some = tl.min(zero.to(tl.int32)) == 0
+        for first in range(0, CLASSES, BLOCK):
+            inside = exist[:, None] & (first + places < CLASSES)
+            slope = tl.zeros([ROWS, BLOCK], tl.float32)
+            if some:
+                logit = tl.load(starts + (first + places) * class_stride, inside, float("-inf")).to(tl.float32)
+                weight = tl.exp(logit - peak[:, None])
+                q = tl.where(weight * inverse[:, None] < cut[:, None], 0.0, weight * scale[:, None])
+                slope = tl.where(zero[:, None], 0.0, (q - (first + places == target[:, None]).to(tl.float32)) * unit)
+            tl.store(starts_out + first + places, slope.to(gradient.dtype.element_ty), inside)
 
 
 def losses_and_gradient(
     rows: Tensor, target: Tensor, ignored: Tensor | None, delta: float, gradient: Tensor | None, unit: float
 ) -> tuple[Tensor, Tensor]:
-    """The loss of each row, ``float32 (N)``, and its masked competitors; 0 in ignored and in fully masked rows.
+    """The loss of each row, ``float32 (N)``, 0 in ignored and in fully masked rows; and its counts, ``int64 (N, 4)``.
 
-    The gradient, times ``unit``, is written into ``gradient`` ``(N, C)``, which may be ``rows``.
+    The counts are those of `MaskingCounts`. The gradient, times ``unit``, is written into ``gradient``, contiguous
+    ``(N, C)``, which may be ``rows``.
     """
     count, classes = rows.shape
-    loss, masked = rows.new_empty(count, dtype=torch.float32), torch.empty_like(target)
+    loss, tally = rows.new_empty(count, dtype=torch.float32), target.new_empty((count, 4))
     if not count:
-        return loss, masked
-    out, block = rows if gradient is None else gradient, min(BLOCK, 1 << max(classes - 1, 1).bit_length())
-    flags = target if ignored is None else ignored
+        return loss, tally
+    block = min(BLOCK, triton.next_power_of_2(classes))
+    tile = max(1, TILE // block)
     # by PyTorch, which asserts on the device that targets are in range
     target_logits = rows.gather(1, target.unsqueeze(1))
     with torch.cuda.device(rows.device) if rows.is_cuda else contextlib.nullcontext():
-        _row_loss[(count,)](
-            *(rows, rows.stride(0), rows.stride(1), target, target.stride(0)),
-            *(target_logits, flags, flags.stride(0)),
-            *(out, out.stride(0), out.stride(1), loss, masked),
-            *(delta, all_masked_above(delta), unit),
+        _row_loss[(triton.cdiv(count, tile),)](
+            *(rows, rows.stride(0), rows.stride(1), target.contiguous(), target_logits),
+            *(target if ignored is None else ignored.contiguous(), rows if gradient is None else gradient),
+            *(loss, tally, delta, all_masked_above(delta), unit, count),
             CLASSES=classes,
             HAS_IGNORED=ignored is not None,
             WRITES=gradient is not None,
+            ROWS=tile,
             BLOCK=block,
-            num_warps=max(1, min(8, block // 256)),
+            num_warps=max(1, tile * block // PER_WARP),
         )
-    return loss, masked
+    return loss, tally
