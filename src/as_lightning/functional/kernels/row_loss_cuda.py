@@ -17,7 +17,7 @@ from torch import Tensor
 from as_lightning.functional.masking import all_masked_above
 
 # logits of a row that a program takes at a time, of all its rows (those of few classes share one), and of a warp
-BLOCK, TILE, PER_WARP = 4096, 1024, 512
+BLOCK, TILE, PER_WARP = 2048, 128, 256
 
 
 @triton.jit
