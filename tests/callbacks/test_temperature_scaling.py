@@ -68,11 +68,11 @@ def loader(kind: str = "class", rows: int = 64) -> DataLoader:
 
 
 def fitted(
-    module: pl.LightningModule, callback: TemperatureScaling, folder: Path, save_weights_only: bool = False, **loaders
+    module: Any, callback: TemperatureScaling, folder: Path, save_weights_only: bool = False, steps: int = -1, **loaders
 ) -> pl.Trainer:
     kept = {"filename": "{epoch}", "save_last": True, "save_top_k": -1, "save_weights_only": save_weights_only}
     callbacks = [callback, ModelCheckpoint(folder, **kept)]
-    trainer = quiet_trainer(max_epochs=2, callbacks=callbacks, enable_checkpointing=True)
+    trainer = quiet_trainer(max_epochs=2, max_steps=steps, callbacks=callbacks, enable_checkpointing=True)
     trainer.fit(module, **({"train_dataloaders": loader(), "val_dataloaders": loader()} | loaders))
     return trainer
 
@@ -86,11 +86,11 @@ def all_of(data: DataLoader) -> tuple[torch.Tensor, torch.Tensor]:
 def test_the_temperature_is_that_of_the_last_validation(kind: str, module_class: type, tmp_path: Path) -> None:
     data, callback = loader(kind), TemperatureScaling()
     module = module_class(labels=kind == "labels")
-    fitted(module, callback, tmp_path, train_dataloaders=data, val_dataloaders=data)
+    fitted(module, callback, tmp_path, steps=6, train_dataloaders=data, val_dataloaders=data)  # in mid-epoch
+    assert torch.load(tmp_path / "last.ckpt")["callbacks"]["TemperatureScaling"]["temperature"] == callback.temperature
     inputs, target = all_of(data)
     expected = fit_temperature(module(inputs).detach(), target)
-    assert callback.temperature == pytest.approx(expected, rel=1e-4)
-    assert callback.temperature != 1.0
+    assert callback.temperature == pytest.approx(expected, rel=1e-4) != 1.0
 
 
 def test_unknown_labels_take_no_part_in_fit_and_test(tmp_path: Path) -> None:

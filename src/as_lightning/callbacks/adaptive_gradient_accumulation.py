@@ -66,7 +66,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         normalize: deprecated; ``items`` says it.
 
     Attributes:
-        history: the `AccumulationWindow` of each window since training began or was resumed.
+        history: the `AccumulationWindow` of each window since training began or was resumed, each of some 400 bytes.
 
     Raises:
         ValueError: if an argument lies outside its range, or the number of items in a batch is negative or not finite.

@@ -37,8 +37,8 @@ class TemperatureScaling(ValidationCallback):
 
     Works for any classifier, with or without AS-Softmax, and changes no prediction. Each validation of ``fit`` fits the
     temperature for its weights, from at most 67 million numbers on each process, and the next training batch drops it.
-    If the weights at the end of training have none (``StochasticWeightAveraging`` sets new ones there), the validation
-    runs once more.
+    If the weights at the end of training have none (``StochasticWeightAveraging`` sets new ones there, or
+    ``max_steps`` ends it in mid-epoch), the validation runs once more.
 
     The logits come from the first of these that is there:
 
@@ -178,7 +178,8 @@ class TemperatureScaling(ValidationCallback):
             loss = F.cross_entropy(logits, target, reduction="sum")
         return loss, torch.full_like(loss, target.numel())
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def _validate_once_more(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Unless these weights have a temperature."""
         fitted = self.temperature is not None or self._undefined
         fitted = fitted and self._fitted.fits(weights_of(pl_module))
         fitted = trainer.strategy.reduce_boolean_decision(fitted)  # a validation takes all ranks
@@ -186,6 +187,13 @@ class TemperatureScaling(ValidationCallback):
             trainer.validating = True
             trainer.fit_loop.epoch_loop.val_loop.run()  # by Trainer.validate it would be another run
             trainer.training = True
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.should_stop or trainer.global_step == trainer.max_steps:  # perhaps in mid-epoch
+            self._validate_once_more(trainer, pl_module)  # before a checkpoint is saved
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._validate_once_more(trainer, pl_module)  # of weights that were set at the end
         if self.temperature is None:
             rank_zero_warn(
                 "TemperatureScaling has fitted no temperature, so probabilities are those of softmax: the training had "

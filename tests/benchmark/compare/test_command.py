@@ -135,7 +135,8 @@ def test_swept_settings_are_searched_in_the_order_of_the_command():
     assert list(found) == ["lr", "delta", "scale", "lr_scale", "max_steps"]
     found = configured("methods=as_softmax", "baseline=focal", "method.delta=0.1,1.0").space("as_softmax")
     assert found["delta"].values == [0.1, 1.0]  # of which no trial of the baseline is one
-    assert [*configured("+candidates.a=['method=as_softmax','method.delta=0.3']").space("a")] == ["lr"]
+    found = configured("+candidates.a=['method=as_softmax','method.delta=0.3']", "method.delta=0.1,0.2")
+    assert [*found.space("a")] == ["lr"]
     tuned = "+candidates.a={overrides: ['+module.hidden=64'], search: {module.hidden: {low: 4, high: 128}}}"
     assert configured(*OF_OWN, OF_NONE, tuned).own.candidates["a"].search["hidden"].default == 64
     made = configured(*OF_OWN, "+losses.a={_target_: harness.own_modules.WithMixin, search: {hidden: [8, 16]}}").own
@@ -197,7 +198,7 @@ class Focal(nn.CrossEntropyLoss):
 def test_a_module_and_a_loss_of_ones_own_in_the_working_directory_are_compared(compare, tmp_path, monkeypatch):
     (tmp_path / "my_package.py").write_text(PACKAGE)
     own = ["module._target_=my_package.LitModel", "module.replaces=criterion", "data._target_=my_package.MyData"]
-    own += ["+data.rows=150", "methods=as_softmax,focal", "+losses.focal._target_=my_package.Focal", "name=own"]
+    own += ["+data.rows=150", "methods=as_softmax", "+losses.focal._target_=my_package.Focal", "name=own"]
     own += ["trials=2", "tuning_seeds=1", "seeds=1", "budgets=1", "trainer.max_epochs=1"]
     assert compare(*own, "+module.hidden=8").error == 0
     folder = tmp_path / "comparisons" / "own"
@@ -310,14 +311,15 @@ def test_what_a_candidate_names_as_its_range_is_tuned_and_one_called_softmax_is_
         (["candidates={wide: [model.chanels=9]}"], "there is no model.chanels: did you mean channels"),
         (["candidates={wide: model.width=9}"], "candidates.wide must be a list of overrides, as ["),
         (["candidates={a: [optimizer=sgd], b: [optimizer=sgd]}"], "a and b are the same run: leave one out, or change"),
-        (["candidates={less: [data=chords]}"], "less has other validation or test examples"),
+        (["candidates={less: [data=chords]}"], "in the candidate less: other validation or test ex"),
         (["candidates={a: {search: {data.split_seed: [1, 2]}}}"], "a cannot set data.split_seed, which is the same"),
         (["candidates={a: {search: {optimizer.eps: [1, 2, 3, 4, 5, 6]}}}"], "a: trials=5 cannot try all 6 val"),
         (["candidates={a: [trainer.max_steps=5]}"], "trainer must not set max_steps=5: budgets are shares of max_epo"),
-        (["candidates={a: [data.imbalance=20]}"], "a has the score balanced_accuracy, not accuracy: "),
+        (["candidates={a: {search: {data.imbalance: [null, 20]}}}"], "a: the score is balanced_accuracy, not acc"),
+        (["test=false"], "test is the comparison's own, and would be ignored: "),
         (["method=focal"], "a comparison takes methods: write methods=focal, or several"),
         ([*OF_OWN, "candidates={a: [trainer.precision=64]}"], "a cannot set trainer.precision, which is the same for"),
-        ([*OF_OWN, OF_NONE, "candidates={less: [+data.rows=150]}"], "less has other validation or test examples than"),
+        ([*OF_OWN, OF_NONE, "candidates={less: [+data.rows=150]}"], "in the candidate less: other validation or test"),
         ([*OF_OWN, "candidates={a: {overrides: [], search: {module.hiden: [1, 2]}}}"], "module.hiden: With"),
         (["candidates={a: {overrides: [], search: {optimiser.lr: [1, 2]}}}"], "no optimiser: did you mean optimizer"),
         (["candidates={wide: [model.width=256"], "in quotes, got candidates={wide: [model.width=256"),
@@ -325,7 +327,7 @@ def test_what_a_candidate_names_as_its_range_is_tuned_and_one_called_softmax_is_
         (["n_jobs=2", "hydra/launcher=joblib"], "a launcher has its own, as hydra.launcher.n_jobs=2"),
         ([*OF_OWN, "data._target_=harness.own_modules.Pints"], "data._target_=harness.own_modules.Pints: "),
         ([*OF_OWN, "+module.feetures=3"], "module.feetures: WithCriterion has no such argument; "),
-        (["experiment=digits", "trainer.accelerator=cuda"], "the settings of trainer are refused: "),
+        (["candidates={a: [trainer.accelerator=cuda]}"], "in the candidate a: the settings of trainer are refused: "),
         (["methods=softmax,as_softmax", "method.delta=null"], "method.delta must be a number in [0, 1], got null"),
         ([*OF_OWN, "method.delta=0.05,0.1"], "delta: a list of values is for the app's methods"),
         ([*OF_OWN, "optimizer.lr=1e-3"], "optimizer.lr is read by the app's models alone; an argument of yours is +"),

@@ -75,7 +75,7 @@ def no_batch(data: pl.LightningDataModule) -> list[Any]:
 
 
 def with_method(module: Any, method: str, replaces: str | None, losses: Any = None, **settings: Any) -> Any:
-    OwnLosses([method], losses).put_in(module, method, replaces, settings)
+    OwnLosses([] if losses else [method], losses).put_in(module, method, replaces, settings)
     return module
 
 
@@ -613,7 +613,7 @@ Smoothed = variant(WithCriterion, criterion=nn.CrossEntropyLoss(label_smoothing=
         ({"factory": MODULE}, TypeError, "expected a function that makes a fresh module"),
         (several(a=small, b=lambda: nn.Linear(2, 2)), TypeError, "expected a LightningModule"),
         (several(a=small), ValueError, "nothing is compared with a: name another candidate"),
-        (several(a=small, b=(large, Points(150))), ValueError, "b has other validation or"),
+        (several(a=small, b=(large, Points(150))), ValueError, "other validation or test examples than a"),
         (several(a=small, b=(small, None, {"c": [1]})), ValueError, "c: small has no such argument; there are: lr"),
         (several(a=small, b=(large, None, {"hidden": [1, 2, 3]})) | {"trials": 2}, ValueError, "cannot try all 3 valu"),
         ({"factory": {"a": small, "b": large}}, ValueError, "compared as they are: leave methods, losses and"),
@@ -626,7 +626,7 @@ Smoothed = variant(WithCriterion, criterion=nn.CrossEntropyLoss(label_smoothing=
         ({"factory": lambda lr=0: WithCriterion(lr)}, ValueError, "a learning rate must be positive"),
         ({"methods": ["as_softmx"]}, ValueError, "unknown method 'as_softmx': did you mean as_softmax"),
         ({"methods": ["am_softmax"]}, ValueError, "am_softmax needs a head of its own"),
-        ({"losses": {"softmax": Focal()}}, ValueError, "softmax is the module as it is: give the loss another name"),
+        ({"losses": {"as_softmax": Focal()}}, ValueError, "as_softmax is a method of this comparison: give the loss"),
         ({"losses": {"focal": "focal"}}, TypeError, r"losses\['focal'\] must be called as loss\(logits, target\)"),
         ({"losses": {"rows": ROWS}}, ValueError, r"the loss rows must return a scalar, got \(25,\)"),
         ({"monitor": "val/f1"}, ValueError, r"'val/f1' is never logged.*val/acc"),

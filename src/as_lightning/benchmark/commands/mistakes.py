@@ -62,7 +62,11 @@ def is_mistake(error: BaseException) -> bool:
 
 
 def in_words(error: BaseException) -> str:
-    """What went wrong, by `error`'s own text, or with the nearest name where one was misspelt."""
+    """What went wrong, by `error`'s own text, or with the nearest name where one was misspelt; first its notes."""
+    return ": ".join([*getattr(error, "__notes__", ()), _in_words(error)])
+
+
+def _in_words(error: BaseException) -> str:
     package, message, cause = package_of(error), str(error), error.__cause__
     if package is not None:
         return f"this {how_to_install([package])}"

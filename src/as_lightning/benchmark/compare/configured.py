@@ -27,7 +27,7 @@ from as_lightning.benchmark.compare.engine import Execute, Subject, end_processe
 from as_lightning.benchmark.compare.next_runs import Outcome
 from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses, check_arguments, knobs, plain
 from as_lightning.benchmark.compare.own_module import OwnCandidate, OwnModules
-from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, check_trainer, default_settings
+from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, check_trainer, default_settings, of_candidate
 from as_lightning.benchmark.compare.search import RATE, Choice, Space, learning_rates, setting_range
 from as_lightning.benchmark.data.base import BenchmarkDataModule, collected_messages
 from as_lightning.benchmark.report.page import publish
@@ -53,6 +53,7 @@ from as_lightning.functional.argument_checks import check_count
 OF_COMPARISON = {*default_settings(), "hydra"}  # and of none of its runs
 # what the comparison gives each run
 OF_RUNS = {"trainer.max_epochs", "data.split_seed", "seed", "test", "module.replaces", "module.monitor", "module.mode"}
+FIXED = {"test": "tuning reads no test data, the final runs do", "output_dir": "set hydra.sweep.dir=... instead"}
 OF_MODELS = {"model", "optimizer", "lr_scheduler", "callbacks"}  # of the app, which modules of one's own do not read
 OWN_SETTINGS = ("_target_", "replaces", "monitor", "mode")
 PER_SEED = "per_seed"
@@ -135,16 +136,16 @@ class ConfiguredComparison:
         foreign = []
         for name in self.plan.candidates:
             overrides, search = self.candidates[name]
-            self.configured[name], unread = checked_settings(self._compose(*overrides, *first))
-            foreign.append(set(unread))
-            check_trainer(plain(self.configured[name].trainer))
-            if (score := self.configured[name].data.score) != self.sample.data.score:
-                raise SettingError(f"{name} has the score {score}, not {self.sample.data.score}: set one for all")
-            for group in (key.partition(".")[0] for key in search if "." in key):
-                if group not in self.sample:  # which ++ would add, for nobody to read
-                    raise SettingError(f"candidates.{name}: there is no {group}: {nearest(group, GROUPS)}")
-            if tried := {key: setting_range(described).default for key, described in search.items()}:
-                checked_settings(self._compose(*overrides, *knob_overrides(tried)))
+            with of_candidate(name, self.plan.baseline):
+                for group in (key.partition(".")[0] for key in search if "." in key):
+                    if group not in self.sample:  # which ++ would add, for nobody to read
+                        raise SettingError(f"there is no {group}: {nearest(group, GROUPS)}")
+                self.configured[name], unread = checked_settings(self._compose(*first, *overrides))
+                foreign.append(set(unread))
+                for config in (self.configured[name], *self._searched(name)):
+                    check_trainer(plain(config.trainer))
+                    if (score := config.data.score) != self.sample.data.score:
+                        raise SettingError(f"the score is {score}, not {self.sample.data.score}: set one for all")
         for setting in set.intersection(*foreign):
             raise SettingError(f"no method of the comparison has method.{setting}")
         seen: dict[str, str] = {}
@@ -153,6 +154,15 @@ class ConfiguredComparison:
             if not self.candidates[name][1] and seen.setdefault(text, name) != name:
                 same = f"{seen[text]} and {name} are the same run"
                 raise SettingError(f"{same}: leave one out, or change a setting of it")
+
+    def _searched(self, name: str) -> list[DictConfig]:
+        """A candidate at each value of its own search: of a range at its ends and its default."""
+        (overrides, search), found = self.candidates[name], []
+        for key, described in search.items():
+            tried = setting_range(described)
+            values = tried.values if isinstance(tried, Choice) else (tried.low, tried.default, tried.high)
+            found += [checked_settings(self._compose(*overrides, *knob_overrides({key: v})))[0] for v in values]
+        return found
 
     def _own_modules(
         self, methods: Sequence[str] | None, baseline: str | None, given: Mapping[str, Any]
@@ -175,7 +185,10 @@ class ConfiguredComparison:
         losses = None
         if given:
             described = _described({CANDIDATE_BASELINE: []} | dict(given), own=True)
-            made = {label: self._own_candidate(keys, *of_one) for label, of_one in described.items()}
+            made = {}
+            for label, of_one in described.items():
+                with of_candidate(label, CANDIDATE_BASELINE):
+                    made[label] = self._own_candidate(keys, *of_one)
         else:
             default = [BASELINE, *plain(self.config.default_methods)[BASELINE]]
             fixed = {key: value for key, value in plain(config.method).items() if f"method.{key}" in keys}
@@ -212,6 +225,8 @@ class ConfiguredComparison:
     def _sort(self, override: Override) -> None:
         """An override is a setting of the comparison, a knob to search, or a setting of every run."""
         key = override.get_key_element().lstrip("+~")
+        if instead := FIXED.get(key):
+            raise SettingError(f"{key} is the comparison's own, and would be ignored: {instead}")
         values = None
         if override.is_sweep_override():
             values = [OmegaConf.create(f"value: {text}").value for text in override.sweep_string_iterator()]
@@ -264,20 +279,23 @@ class ConfiguredComparison:
         if self.split_seed is None and data.splits_by_seed:
             self.split_seed = PER_SEED
         for name, config in self.configured.items():
-            own = data if config.data == self.sample.data else read_data(config)
-            if own is not data and scored_examples(own) != scored_examples(data):
-                other = f"{name} has other validation or test examples"
-                raise SettingError(f"{other}: candidates are judged by the same ones")
-            made_module(config, own)
+            with of_candidate(name, self.plan.baseline):
+                for each in (config, *self._searched(name)):
+                    own = data if each.data == self.sample.data else read_data(each)
+                    if own is not data and scored_examples(own) != scored_examples(data):
+                        raise SettingError("other validation or test examples: candidates are judged by the same ones")
+                    made_module(each, own)
+                if not self._in_this_process:  # other machines may have other devices
+                    continue
+                try:
+                    instantiate(config.trainer, logger=False)
+                except InstantiationException as error:
+                    raise SettingError(f"the settings of trainer are refused: {error.__cause__ or error}") from error
         execute: Execute = self._launched
-        if self._in_this_process:  # other machines may have other devices
+        if self._in_this_process:
             execute = self._here
             if self.n_jobs > 1:
                 end_processes()
-            try:
-                instantiate(self.sample.trainer, logger=False)
-            except InstantiationException as error:
-                raise SettingError(f"the settings of trainer are refused: {error.__cause__ or error}") from error
         console.print("\n".join(messages), markup=False, highlight=False)
         splits = {None: "official", PER_SEED: PER_SEED}.get(self.split_seed, "fixed")
         facts: dict[str, Any] = {"name": str(self.sample.name), "score": self.sample.data.score, "splits": splits}
@@ -314,7 +332,8 @@ class ConfiguredComparison:
         contains = contains and self.candidates[base] == ([f"method={base}"], {})  # and not one of that name
         if not contains:
             space = {knob: replace(dimension, neutral=None) for knob, dimension in space.items()}
-        for knob in filter({RATE, *map(str, config.method)}.__contains__, self.swept):  # the search follows the order
+        own = {key.rpartition(".")[2] for key in [*_keys(overrides), *search] if key.startswith(("method.", RATE_KEY))}
+        for knob in filter(({RATE, *map(str, config.method)} - own).__contains__, self.swept):  # in the order given
             neutral = space[knob].neutral if knob in space else None
             values = [value for value in self.swept[knob] if value != neutral] or [neutral]
             space[knob] = Choice(values, values[0], neutral)

@@ -81,8 +81,8 @@ class OwnLosses:
         others = (method for method in methods if method != BASELINE)
         self.names = (BASELINE, *others, *(name for name in self.losses if name not in methods))
         known = {path.stem for path in (config_dir() / "method").glob("*.yaml")}
-        if BASELINE in self.losses:
-            raise ValueError(f"{BASELINE} is the module as it is: give the loss another name")
+        for name in self.losses.keys() & known & {BASELINE, *methods}:
+            raise ValueError(f"{name} is a method of this comparison: give the loss another name, or other methods=")
         self.knobs: dict[str, dict[str, Range | Choice]] = {}
         settings: set[str] = set()
         for name in self.names:

@@ -28,7 +28,7 @@ from torch.utils.data import DistributedSampler
 from as_lightning.benchmark.compare.engine import Subject, end_processes, execution
 from as_lightning.benchmark.compare.next_runs import best_validation
 from as_lightning.benchmark.compare.own_loss import BASELINE, FIRST_LOOK, OwnLosses, TargetFinder, check_arguments
-from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, check_trainer, epochs_of
+from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, check_trainer, epochs_of, of_candidate
 from as_lightning.benchmark.compare.search import RATE, Range, Space, learning_rates
 from as_lightning.benchmark.report.table import checked_mode
 from as_lightning.benchmark.run.fingerprint import Fingerprint, digest, loaders_of, of_split, user_files
@@ -162,14 +162,18 @@ class OwnModules:
         The first learning rates are a factor to each side of the module's, which without one is not tuned. Returns a
         digest of the validation and test examples.
         """
-        examples = {name: self._look_at_parts(name, lr_factor) for name in self.candidates}
-        (first, *others) = self.candidates
-        for name in others:
-            if examples[name] != examples[first]:
-                raise ValueError(f"{name} has other validation or test examples than {first}: compare on the same ones")
+        examples, first = {}, next(iter(self.candidates))
+        for name in self.candidates:
+            with of_candidate(name, first):
+                examples[name] = self._look_at_parts(name, lr_factor)
+                if examples[name] != examples[first]:
+                    raise ValueError(f"other validation or test examples than {first} has: compare on the same ones")
         before = self._states()
         self._first_look(first)
-        looked = {name: self._look_at(name) for name in self.names}
+        looked = {}
+        for name in self.names:
+            with of_candidate(name, self.names[0]):
+                looked[name] = self._look_at(name)
         self._note_rates(looked, lr_factor)
         for place in (place for name, state in self._states().items() for place in state.differing(before[name])):
             place = re.sub(r"\.(state|_modules|_parameters|_buffers)\b", "", place)

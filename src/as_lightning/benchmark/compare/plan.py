@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -165,6 +166,17 @@ class ComparisonPlan:
         most, contained = baseline + others * len(self.candidate_budgets), len(self.containing)
         least = trials + repeated * (tuned - contained) + looks[0] * (baseline + others - contained)
         return least, trials + repeated * tuned + looks[-1] * most
+
+
+@contextmanager
+def of_candidate(name: str, first: str) -> Iterator[None]:
+    """Note on an error which candidate it is of; what the ``first`` one meets is met by all."""
+    try:
+        yield
+    except Exception as error:
+        if name != first:
+            vars(error).setdefault("__notes__", []).append(f"in the candidate {name}")  # as add_note of Python 3.11
+        raise
 
 
 def check_trainer(trainer: Mapping[str, Any]) -> None:

@@ -118,8 +118,10 @@ def findings(record: ComparisonRecord) -> Findings:
     reference = record.reference
     if reference not in runs:
         failures = "".join(f"\n  {failure}" for failure in record.failures[:10])
-        missing = f"no run of the baseline {reference.candidate!r} has finished"
-        raise ValueError(f"{missing}: nothing to compare with{failures}")
+        missing, done = f"the baseline {reference.candidate!r}", "to compare with"
+        if reference.candidate in record.settings and len(record.settings) == 1:  # it was tuned, and all others failed
+            missing, done = ", ".join(record.candidates[1:]), f"is compared with {missing}"
+        raise ValueError(f"no run of {missing} has finished: nothing {done}{failures}")
     by_pair = {(verdict.arm, verdict.against): verdict for verdict in record.verdicts()}
     # a machine is not equally fast at all times: a run is compared with the baseline's that the same command has made
     seconds = {arm: {(r.seed, r.session or r.command): r.train_seconds for r in made} for arm, made in runs.items()}
