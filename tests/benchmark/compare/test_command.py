@@ -135,8 +135,8 @@ def test_swept_settings_are_searched_in_the_order_of_the_command():
     assert list(found) == ["lr", "delta", "scale", "lr_scale", "max_steps"]
     found = configured("methods=as_softmax", "baseline=focal", "method.delta=0.1,1.0").space("as_softmax")
     assert found["delta"].values == [0.1, 1.0]  # of which no trial of the baseline is one
-    found = configured("+candidates.a=['method=as_softmax','method.delta=0.3']", "method.delta=0.1,0.2")
-    assert [*found.space("a")] == ["lr"]
+    found = configured("+candidates.a=['method=as_softmax','method.delta=0.3']", "method.delta=0.1,0.2").space("a")
+    assert [*found] == ["lr"]
     tuned = "+candidates.a={overrides: ['+module.hidden=64'], search: {module.hidden: {low: 4, high: 128}}}"
     assert configured(*OF_OWN, OF_NONE, tuned).own.candidates["a"].search["hidden"].default == 64
     made = configured(*OF_OWN, "+losses.a={_target_: harness.own_modules.WithMixin, search: {hidden: [8, 16]}}").own

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from harness.made_files import write_table
+from harness.own_modules import Points
 from lightning.pytorch.callbacks import EMAWeightAveraging
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -41,10 +42,6 @@ class Holds:
 
     def loss(self, value: float) -> float:
         return scaled(value) * self.held
-
-
-def enclosing(held: Any) -> Callable[[], Any]:
-    return lambda: held
 
 
 def layer(seed: int) -> nn.Module:
@@ -83,9 +80,7 @@ def times(factor: int) -> Callable[..., Any]:
 
 
 def late(value: float) -> torch.Tensor:
-    found = torch.zeros(5000)
-    found[2500] = value
-    return found
+    return torch.zeros(5000).index_fill(0, torch.tensor(2500), value)
 
 
 PAIRS: dict[str, tuple[Callable[[Any], Any], Any, Any]] = {
@@ -112,7 +107,7 @@ PAIRS: dict[str, tuple[Callable[[Any], Any], Any, Any]] = {
     "a factory of a dict": (defaultdict, int, list),
     "a class of classes": (lambda value: type("Meta", (type,), {"scale": value})("C", (), {}), 1, 2),
     "a bound method": (lambda value: Holds(value).loss, 1.0, 2.0),
-    "what a function encloses": (enclosing, 1, 2),
+    "what a function encloses": (lambda held: lambda: held, 1, 2),
     "an argument of a partial": (lambda value: partial(scaled, value), 1.0, 2.0),
     "a generator": (lambda seed: torch.Generator().manual_seed(seed), 0, 1),
     "a random state": (random.Random, 0, 1),
@@ -245,8 +240,10 @@ def test_a_folder_with_an_encoder_or_with_source_code_is_recorded_by_its_content
     assert found[0] != found[1] == found[2]
 
 
-def test_the_code_of_a_class_of_the_users_and_of_what_a_function_imports_counts(composed, monkeypatch):
-    config = composed("experiment=digits", "+callbacks.mine._target_=harness.own_modules.Points")
+@pytest.mark.parametrize("made", [Points, partial(Points)])
+def test_the_code_of_a_class_of_the_users_and_of_what_a_function_imports_counts(composed, monkeypatch, made):
+    monkeypatch.setattr("harness.made", made, raising=False)
+    config = composed("experiment=digits", "+trainer.x=[{_target_: harness.made}]")
     before, holds = run_inputs(config), Fingerprint(Holds(1.0), "x")
     monkeypatch.setattr("harness.own_modules.Points.setup", print)
     assert [*before] == ["code"]

@@ -9,13 +9,13 @@ import inspect
 import json
 import re
 import textwrap
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import get_object
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 
 from as_lightning.benchmark.packages import config_dir
 
@@ -146,12 +146,12 @@ def parts_with_target(config: DictConfig) -> list[tuple[str, DictConfig]]:
 
 
 def _parts_with_target(node: Any, path: str) -> Iterator[tuple[str, DictConfig]]:
-    if isinstance(node, DictConfig):
-        if "_target_" in node:
-            yield path, node
-        for key in map(str, node):
-            if not OmegaConf.is_missing(node, key) and not OmegaConf.is_interpolation(node, key):
-                yield from _parts_with_target(node[key], f"{path}.{key}")
+    if isinstance(node, DictConfig) and "_target_" in node:
+        yield path, node
+    keys: Iterable[Any] = range(len(node)) if isinstance(node, ListConfig) else ()
+    for key in map(str, node) if isinstance(node, DictConfig) else keys:
+        if not OmegaConf.is_missing(node, key) and not OmegaConf.is_interpolation(node, key):
+            yield from _parts_with_target(node[key], f"{path}.{key}")
 
 
 def override_value(value: Any) -> str:

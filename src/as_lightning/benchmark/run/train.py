@@ -22,7 +22,7 @@ from torch.optim.lr_scheduler import OneCycleLR
 from as_lightning.benchmark.data.base import BenchmarkDataModule
 from as_lightning.benchmark.data.files import checksum
 from as_lightning.benchmark.run.feature_cache import cache_features
-from as_lightning.benchmark.run.fingerprint import Fingerprint, digest, of_library
+from as_lightning.benchmark.run.fingerprint import Fingerprint, digest
 from as_lightning.benchmark.run.predictions import PredictionRecorder, example_ids
 from as_lightning.benchmark.run.recorder import RunRecorder
 from as_lightning.benchmark.run.result import Result
@@ -108,7 +108,7 @@ def run_inputs(config: DictConfig) -> dict[str, str]:
     if (tokenizer := config.data.get("tokenizer")) and Path(tokenizer).is_dir():
         inputs["tokenizer"] = checksum([Path(tokenizer)])
     made = {path: located(part._target_) for path, part in parts_with_target(config)}
-    own = {path: part for path, part in made.items() if not of_library(part)}
+    own = {path: part for path, part in made.items() if len(Fingerprint(part, path).parts) > 1}  # a library's has one
     for name, of_method in (("code", False), ("method.code", True)):  # the latter differs between compared methods
         if parts := {path: part for path, part in own.items() if path.startswith("method") == of_method}:
             inputs[name] = digest(str(Fingerprint(parts, "code").parts))  # without what cannot be read
