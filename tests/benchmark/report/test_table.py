@@ -10,7 +10,7 @@ from scipy import stats
 
 import as_lightning
 from as_lightning.benchmark.report.pairing import paired_differences
-from as_lightning.benchmark.report.table import numbers, read_table, table_records, write_runs
+from as_lightning.benchmark.report.table import WRITTEN, numbers, read_table, table_records, write_runs
 from as_lightning.benchmark.report.verdicts import Arm
 
 SGD, ADAMW = (90.1, 90.4, 89.9, 90.2, 90.0), (93.2, 93.3, 93.1, 93.4, 93.0)
@@ -148,7 +148,7 @@ def changed(row: int, column: str, value: object) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("frame", "said", "difference"),
     [
-        (LONG.assign(State=["crashed", *["finished"] * 9], Name="", User="", Runtime=1), "not finished: row 0", 3.075),
+        (LONG.assign(State=["crashed", *["finished"] * 9]), "not finished: row 0", 3.075),
         (WIDE.assign(adamw=[*ADAMW[:4], None]), "the cell is empty: row 4", 3.1),
         (WIDE.assign(lion="91,1"), "no cell is a number: the columns lion", 3.08),
         (WIDE.assign(lion=""), "the cell is empty: rows 0, 1, 2, 3, 4", 3.08),
@@ -167,7 +167,8 @@ BAD = {
     "two scores": (LONG, {"columns": {"score": "accuracy,seed"}}, "score=accuracy,seed are several columns"),
     "a role that is none": (LONG, {"columns": {"sed": "seed"}}, "sed=seed is of no role: did you mean seed"),
     "no column of scores": (LONG.drop(columns="accuracy"), {}, "no column is known as the score: name it"),
-    "no direction": (LONG.assign(loss=LONG.accuracy), {"columns": {"score": "loss"}}, "say whether less of loss"),
+    "no direction": (LONG.assign(LogLoss=LONG.accuracy), {"columns": {"score": "LogLoss"}}, "say whether less of Log"),
+    "two metrics": (LONG.assign(**dict.fromkeys(WRITTEN, "final") | {"metric": [*"ab"] * 5}), {}, "metrics, a and b"),
     "two columns of scores": (LONG.assign(f1=LONG.accuracy - 1), {}, "the score may be accuracy or f1: say it"),
     "text": (changed(3, "accuracy", "n/a"), {}, "row 3: expected a number in the column accuracy, got 'n/a'"),
     "a percent sign": (changed(3, "accuracy", "90.1%"), {}, "got '90.1%': write 90.1"),

@@ -32,7 +32,10 @@ ROLES = {
 }
 JOINED = ("method", "group", "seed")  # roles that several columns may have together
 WIDE = {"method", "score"}  # roles that no column has where each candidate has one
-LESS_IS_BETTER = re.compile(r"(?i)(?<![a-z])(loss|nll|ce|bce|error|err|mse|rmse|mae|perplexity|ppl|wer|cer)(?![a-z])")
+LESS_IS_BETTER = re.compile(
+    r"(?i)(?<![a-z])([a-z]*(loss|errors?|cross.?entropy)|nll|b?ce|err|r?mse|ma?pe|mae|perplexity|ppl|[wcde]er|ece|brier"
+    r"|xent|kl|fid|bpc|bits|regret|time|seconds|latency)(?![a-z])"
+)
 UNITS = {"share": "shares (0 to 1)", "percent": "percents (0 to 100)", "raw": "points of its own unit"}
 WRITTEN = ("candidate", "phase", "metric", "budget", "epochs")  # by `write_runs`
 PREFIX = re.compile(r"^(params|metrics|tags|config|summary)[./]")
@@ -247,13 +250,15 @@ def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, s
     notes, own = [], [column for column in frame if plain[column] and not plain[column].startswith("unnamed_")]
     if len(tracked) > 3:
         own = [column for column in own if column not in tracked]
-        state = next((column for column in tracked if plain[column] in ("state", "status")), None)
-        ended = frame[state].astype(str).str.lower().eq("finished") if state else pd.Series(True, frame.index)
-        if not ended.all():
-            notes.append(f"{LEFT_OUT} they have not finished: {_rows(frame.index[~ended])}.")
+    state = next((column for column in tracked if plain[column] in ("state", "status")), None)
+    ended = frame[state].astype(str).str.lower().eq("finished") if state else pd.Series(True, frame.index)
+    if not ended.all() and (len(tracked) > 3 or ended.any()):
+        notes.append(f"{LEFT_OUT} they have not finished: {_rows(frame.index[~ended])}.")
         frame = frame[ended]
     if written := set(WRITTEN) <= set(frame):
         frame = frame[frame["phase"] == "final"]
+        if len(scores := frame["metric"].unique()) > 1:
+            raise ValueError(f"the runs have several metrics, {' and '.join(map(str, scores))}: make a table of each")
     roles = _roles(frame, {column: plain[column] for column in own}, columns)
     roles |= {name: [name] for name in ("budget", "epochs") if written}
     if wide := not roles.keys() & WIDE:
