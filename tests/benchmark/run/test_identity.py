@@ -110,6 +110,7 @@ PAIRS: dict[str, tuple[Callable[[Any], Any], Any, Any]] = {
     "what a function encloses": (lambda held: lambda: held, 1, 2),
     "an argument of a partial": (lambda value: partial(scaled, value), 1.0, 2.0),
     "a generator": (lambda seed: torch.Generator().manual_seed(seed), 0, 1),
+    "what vars takes": (lambda f: vars(OTHER_FILE).update(f=f) or (lambda: vars(OTHER_FILE)["f"]), layer, tied),
     "a random state": (random.Random, 0, 1),
     "a data set": (lambda value: DataLoader(TensorDataset(late(value))), 0.0, 1.0),
     "what a library encloses": (lambda decay: [EMAWeightAveraging(decay=decay)], 0.9, 0.99),

@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sized
 from contextlib import suppress
 from enum import Enum
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from pathlib import Path, PurePath
 from threading import Lock, RLock
 from typing import Any
@@ -216,6 +216,9 @@ def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
             of_user = isinstance(part, types.ModuleType) and not _installed(part.__name__.partition(".")[0])
             if of_user and all(vars(part) is not known for _, known in scopes):
                 scopes.append((f"{part.__name__}.", vars(part)))
+    for module in dict.fromkeys(module for each in codes for module in _handed_on(each, function.__globals__)):
+        of_code = {name: part for name, part in vars(module).items() if isinstance(part, (type, types.FunctionType))}
+        yield f"all of {module.__name__}", [of_code, _content(getattr(module, "__file__", None) or "")]
 
 
 def _imported(code: types.CodeType, package: str | None) -> Iterator[types.ModuleType]:
@@ -225,6 +228,20 @@ def _imported(code: types.CodeType, package: str | None) -> Iterator[types.Modul
         if level or not _installed(step.argval.partition(".")[0]):
             with suppress(Exception):  # as of one that is not there, which no training needs
                 yield importlib.import_module("." * level + step.argval, package)
+
+
+def _handed_on(code: types.CodeType, scope: Mapping[str, Any]) -> Iterator[types.ModuleType]:
+    """The user's modules of which a function may take anything: by `getattr`, or imported by a text."""
+    steps = pairwise(step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG")
+    whole = [step.argval for step, then in steps if then.opname not in ("LOAD_ATTR", "LOAD_METHOD")]
+    found = [scope.get(name) for name in whole if isinstance(name, str)]
+    if not {"import_module", "__import__"}.isdisjoint(code.co_names):
+        for text in (text for text in code.co_consts if isinstance(text, str)):
+            with suppress(Exception):  # as of a text that names no module
+                found.append(importlib.import_module(text))
+    for module in found:
+        if isinstance(module, types.ModuleType) and not _installed(module.__name__.partition(".")[0]):
+            yield module
 
 
 def of_library(value: Any) -> bool:
