@@ -139,8 +139,10 @@ def test_swept_settings_are_searched_in_the_order_of_the_command():
     assert [*found] == ["lr"]
     tuned = "+candidates.a={overrides: ['+module.hidden=64'], search: {module.hidden: {low: 4, high: 128}}}"
     assert configured(*OF_OWN, OF_NONE, tuned).own.candidates["a"].search["hidden"].default == 64
-    made = configured(*OF_OWN, "+losses.a={_target_: harness.own_modules.WithMixin, search: {hidden: [8, 16]}}").own
-    assert isinstance(made.losses.losses["a"][0].args[0]["_target_"], type)  # whose code is part of its runs' identity
+    loss = "{_target_: harness.own_modules.WithMixin, hidden: [{_target_: pathlib.Path}], search: {lr: [1, 2]}}"
+    made = configured(*OF_OWN, f"+losses.a={loss}").own.losses.losses["a"][0].args[0]
+    assert isinstance(made["_target_"], type)  # whose code is part of its runs' identity
+    assert made["hidden"] == [{"_target_": Path}]
     decayed = "+candidates.softmax={overrides: ['method=softmax'], search: {optimizer.weight_decay: {low: 0, high: 1}}}"
     assert configured(decayed, "methods=as_softmax").space("as_softmax")["delta"].neutral is None
     # methods of several labels are compared with the baseline of theirs
@@ -298,10 +300,7 @@ def test_what_a_candidate_names_as_its_range_is_tuned_and_one_called_softmax_is_
         (["data=text_file", "data.path=none.csv"], "none.csv: give its full path, or set data_dir"),
         (["data=text_file", "data.path=a, b.csv"], "a value that holds a comma needs quotes inside the shell's"),
         (["data.path=x.csv"], "these data have no data.path: add data=audio_folder or data=conll or data="),
-        (
-            [*SPLITS, "data.split_seed=per_seed"],
-            "data=text_file has an official test split, which a comparison keeps: leave",
-        ),
+        ([*SPLITS, "data.split_seed=per_seed"], "data=text_file has an official test split, which a comparison keeps"),
         (["data.split_seed=abc"], "no run has started: split_seed must be an integer of at least 0, got 'abc'"),
         (["data=text_file", "data.path=folder.csv"], "the data cannot be read, so no run has started: [Errno 21] Is a"),
         (["module._target_=harness.own_modules.Nothing"], "harness.own_modules.Nothing"),
@@ -315,7 +314,8 @@ def test_what_a_candidate_names_as_its_range_is_tuned_and_one_called_softmax_is_
         (["candidates={a: {search: {data.split_seed: [1, 2]}}}"], "a cannot set data.split_seed, which is the same"),
         (["candidates={a: {search: {optimizer.eps: [1, 2, 3, 4, 5, 6]}}}"], "a: trials=5 cannot try all 6 val"),
         (["candidates={a: [trainer.max_steps=5]}"], "trainer must not set max_steps=5: budgets are shares of max_epo"),
-        (["candidates={a: {search: {data.imbalance: [null, 20]}}}"], "a: the score is balanced_accuracy, not acc"),
+        (["candidates={a: {search: {data.imbalance: [null, 20]}}}"], "a: data.score is balanced_accuracy, not ac"),
+        (["candidates={a: [debug=overfit]}"], "in the candidate a: trainer.overfit_batches is 3, not None: set one"),
         (["test=false"], "test is the comparison's own, and would be ignored: "),
         (["method=focal"], "a comparison takes methods: write methods=focal, or several"),
         ([*OF_OWN, "candidates={a: [trainer.precision=64]}"], "a cannot set trainer.precision, which is the same for"),

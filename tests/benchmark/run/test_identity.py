@@ -242,9 +242,10 @@ def test_a_folder_with_an_encoder_or_with_source_code_is_recorded_by_its_content
 
 
 @pytest.mark.parametrize("made", [Points, partial(Points)])
-def test_the_code_of_a_class_of_the_users_and_of_what_a_function_imports_counts(composed, monkeypatch, made):
+@pytest.mark.parametrize("named", ["_target_: harness.made", "_target_: hydra.utils.get_object, path: harness.made"])
+def test_the_code_of_a_class_of_the_users_and_of_what_a_function_imports_counts(composed, monkeypatch, made, named):
     monkeypatch.setattr("harness.made", made, raising=False)
-    config = composed("experiment=digits", "+trainer.x=[{_target_: harness.made}]")
+    config = composed("experiment=digits", f"+trainer.x=[{{{named}}}]")
     before, holds = run_inputs(config), Fingerprint(Holds(1.0), "x")
     monkeypatch.setattr("harness.own_modules.Points.setup", print)
     assert [*before] == ["code"]

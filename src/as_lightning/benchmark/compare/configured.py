@@ -54,6 +54,8 @@ OF_COMPARISON = {*default_settings(), "hydra"}  # and of none of its runs
 # what the comparison gives each run
 OF_RUNS = {"trainer.max_epochs", "data.split_seed", "seed", "test", "module.replaces", "module.monitor", "module.mode"}
 FIXED = {"test": "tuning reads no test data, the final runs do", "output_dir": "set hydra.sweep.dir=... instead"}
+# where a candidate starts, and by what it is judged
+OF_SCORES = ("data.score", "ckpt_path", *(f"trainer.{n}_batches" for n in ("limit_val", "limit_test", "overfit")))
 OF_MODELS = {"model", "optimizer", "lr_scheduler", "callbacks"}  # of the app, which modules of one's own do not read
 OWN_SETTINGS = ("_target_", "replaces", "monitor", "mode")
 PER_SEED = "per_seed"
@@ -144,8 +146,10 @@ class ConfiguredComparison:
                 foreign.append(set(unread))
                 for config in (self.configured[name], *self._searched(name)):
                     check_trainer(plain(config.trainer))
-                    if (score := config.data.score) != self.sample.data.score:
-                        raise SettingError(f"the score is {score}, not {self.sample.data.score}: set one for all")
+                    for key in OF_SCORES:
+                        own, shared = OmegaConf.select(config, key), OmegaConf.select(self.sample, key)
+                        if own != shared:
+                            raise SettingError(f"{key} is {own}, not {shared}: set one for all")
         for setting in set.intersection(*foreign):
             raise SettingError(f"no method of the comparison has method.{setting}")
         seen: dict[str, str] = {}
@@ -459,9 +463,16 @@ def _keys(overrides: Sequence[str]) -> list[str]:
 
 def _own_loss(node: Mapping[str, Any]) -> Any:
     """A loss that is configured, or a pair of what makes it and the ranges of its arguments, its ``search``."""
-    arguments = {**node, "_target_": located(str(node.get("_target_")))}  # whose code is what its runs are made of
+    arguments = _with_code({"_target_": None, **node})  # which is what its runs are made of
     ranges = arguments.pop("search", None)
     return (functools.partial(instantiate, arguments), ranges) if ranges else instantiate(arguments)
+
+
+def _with_code(node: Any) -> Any:
+    """A configuration with classes and functions in the place of their names."""
+    if not isinstance(node, dict):
+        return [*map(_with_code, node)] if isinstance(node, list) else node
+    return {key: located(str(part)) if key == "_target_" else _with_code(part) for key, part in node.items()}
 
 
 def data_digest(data: BenchmarkDataModule) -> str:

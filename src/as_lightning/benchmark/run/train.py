@@ -107,7 +107,10 @@ def run_inputs(config: DictConfig) -> dict[str, str]:
         inputs["model"] = checksum([Path(config.model.name)])
     if (tokenizer := config.data.get("tokenizer")) and Path(tokenizer).is_dir():
         inputs["tokenizer"] = checksum([Path(tokenizer)])
-    made = {path: located(part._target_) for path, part in parts_with_target(config)}
+    made = {
+        path: located(part.path if part._target_.startswith("hydra.utils.get_") else part._target_)  # as get_method
+        for path, part in parts_with_target(config)
+    }
     own = {path: part for path, part in made.items() if len(Fingerprint(part, path).parts) > 1}  # a library's has one
     for name, of_method in (("code", False), ("method.code", True)):  # the latter differs between compared methods
         if parts := {path: part for path, part in own.items() if path.startswith("method") == of_method}:
