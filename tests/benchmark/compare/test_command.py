@@ -141,8 +141,7 @@ def test_swept_settings_are_searched_in_the_order_of_the_command():
     assert configured(*OF_OWN, OF_NONE, tuned).own.candidates["a"].search["hidden"].default == 64
     loss = "{_target_: harness.own_modules.WithMixin, hidden: [{_target_: pathlib.Path}], search: {lr: [1, 2]}}"
     made = configured(*OF_OWN, f"+losses.a={loss}").own.losses.losses["a"][0].args[0]
-    assert isinstance(made["_target_"], type)  # whose code is part of its runs' identity
-    assert made["hidden"] == [{"_target_": Path}]
+    assert [isinstance(made["_target_"], type), made["hidden"]] == [True, [{"_target_": Path}]]  # code, of its identity
     decayed = "+candidates.softmax={overrides: ['method=softmax'], search: {optimizer.weight_decay: {low: 0, high: 1}}}"
     assert configured(decayed, "methods=as_softmax").space("as_softmax")["delta"].neutral is None
     # methods of several labels are compared with the baseline of theirs
@@ -316,6 +315,7 @@ def test_what_a_candidate_names_as_its_range_is_tuned_and_one_called_softmax_is_
         (["candidates={a: [trainer.max_steps=5]}"], "trainer must not set max_steps=5: budgets are shares of max_epo"),
         (["candidates={a: {search: {data.imbalance: [null, 20]}}}"], "a: data.score is balanced_accuracy, not ac"),
         (["candidates={a: [debug=overfit]}"], "in the candidate a: trainer.overfit_batches is 3, not None: set one"),
+        (["experiment=digits", "lr_scheduler.max_lr=0.5"], "lr_scheduler hides the learning rate, which is tuned: "),
         (["test=false"], "test is the comparison's own, and would be ignored: "),
         (["method=focal"], "a comparison takes methods: write methods=focal, or several"),
         ([*OF_OWN, "candidates={a: [trainer.precision=64]}"], "a cannot set trainer.precision, which is the same for"),

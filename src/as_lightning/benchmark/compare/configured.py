@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import torch
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -289,6 +290,11 @@ class ConfiguredComparison:
                     if own is not data and scored_examples(own) != scored_examples(data):
                         raise SettingError("other validation or test examples: candidates are judged by the same ones")
                     made_module(each, own)
+                if RATE in self.space(name):
+                    doubled = self._compose(*self.candidates[name][0], f"{RATE_KEY}={2 * config.optimizer.lr}")
+                    if first_rates(doubled) == first_rates(config):
+                        hint = "leave out its own rate (as max_lr), or set search.lr_factor=null"
+                        raise SettingError(f"lr_scheduler hides the learning rate, which is tuned: {hint}")
                 if not self._in_this_process:  # other machines may have other devices
                     continue
                 try:
@@ -473,6 +479,14 @@ def _with_code(node: Any) -> Any:
     if not isinstance(node, dict):
         return [*map(_with_code, node)] if isinstance(node, list) else node
     return {key: located(str(part)) if key == "_target_" else _with_code(part) for key, part in node.items()}
+
+
+def first_rates(config: DictConfig) -> dict[str, Any]:
+    """What an optimizer holds of its rate when its schedule has been made."""
+    optimizer = instantiate(config.optimizer)([torch.nn.Parameter(torch.zeros(1))])
+    if config.lr_scheduler is not None:
+        instantiate(config.lr_scheduler)(optimizer, total_steps=100)
+    return {key: value for key, value in optimizer.param_groups[0].items() if "lr" in key}
 
 
 def data_digest(data: BenchmarkDataModule) -> str:
