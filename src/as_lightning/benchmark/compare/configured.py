@@ -255,7 +255,8 @@ class ConfiguredComparison:
             )
 
     def _compose(self, *more: str) -> DictConfig:
-        return self.loader.load_sweep_config(self.config, [*self.overrides.values(), *more])
+        # each once, of which a run's own have those of all: + cannot add the same twice
+        return self.loader.load_sweep_config(self.config, [*dict.fromkeys([*self.overrides.values(), *more])])
 
     # --- the look
 
