@@ -255,8 +255,7 @@ class ConfiguredComparison:
             )
 
     def _compose(self, *more: str) -> DictConfig:
-        # each once, of which a run's own have those of all: + cannot add the same twice
-        return self.loader.load_sweep_config(self.config, [*dict.fromkeys([*self.overrides.values(), *more])])
+        return self.loader.load_sweep_config(self.config, [*self.overrides.values(), *more])
 
     # --- the look
 
@@ -384,7 +383,8 @@ class ConfiguredComparison:
 
     def _here(self, runs: Sequence[Run]) -> Iterable[tuple[Run, Outcome]]:
         """Make runs in this process, or in several of this machine."""
-        configs = {run: job_config(self._compose(*self.overrides_of(run)), self.directory / run.folder) for run in runs}
+        composed = {run: self.loader.load_sweep_config(self.config, self.overrides_of(run)) for run in runs}
+        configs = {run: job_config(composed[run], self.directory / run.folder) for run in runs}
         return execution(lambda run: run_job(configs[run]), self.n_jobs)(runs)
 
     def _launched(self, runs: Sequence[Run]) -> Iterator[tuple[Run, Outcome]]:
