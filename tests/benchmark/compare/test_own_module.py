@@ -474,8 +474,8 @@ def small(lr: float = 0.01) -> WithCriterion:
     return WithCriterion(lr, 4)
 
 
-def large(lr: float = 0.01, hidden: int = 64) -> WithCriterion:
-    return WithCriterion(lr, hidden)
+def large(learning_rate: float = 0.01, hidden: int = 64) -> WithCriterion:
+    return WithCriterion(learning_rate, hidden)
 
 
 SEVERAL = {key: value for key, value in QUICK.items() if key not in ("methods", "replaces")}
@@ -483,13 +483,14 @@ SEVERAL |= {"trials": 2, "tuning_seeds": 1, "seeds": 1} | trainer(max_epochs=1)
 
 
 def test_modules_are_compared_as_they_are_in_two_processes_as_in_one(tmp_path):
-    factories, found = {"small": small, "large": (large, None, {"hidden": {"low": 32, "high": 64}})}, []
+    ranges = {"hidden": {"low": 32, "high": 64}, "learning_rate": [0.01, 0.02]}
+    factories, found = {"small": small, "large": (large, None, ranges)}, []
     for jobs in (1, 2):
         record = compare(factories, Points, n_jobs=jobs, folder=tmp_path / str(jobs), **SEVERAL).record
         found.append([(run.candidate, run.seed, run.metrics, run.parameters) for run in record.results])
         assert (record.baseline, record.failures) == ("small", [])
         assert record.changes["large"] == {"hidden": ["4", "64"]}
-        assert {trial.settings["hidden"] for trial in record.tuning["large"]} <= {32, 64}
+        assert {v for trial in record.tuning["large"] for v in trial.settings.values()} <= {32, 64, 0.01, 0.02}
     assert found[0] == found[1]
     assert {method: count for method, _, _, count in found[0]}["small"] == 8 * 4 + 4 + 4 * 5 + 5
 

@@ -63,9 +63,7 @@ def with_keywords(*of_hooks: bool) -> nn.Module:
 
 
 def held_back(factor: float, register: str) -> nn.Module:
-    made = layer(0)
-    getattr(made[0].weight, register)(lambda gradient: gradient if factor else None)
-    return made
+    return getattr((made := layer(0))[0].weight, register)(lambda gradient: gradient if factor else None) and made
 
 
 def tied(whether: bool) -> nn.Module:

@@ -141,7 +141,9 @@ class OwnModules:
         spaces: dict[str, Space] = {}
         for name in self.names:
             rates = self.rates.get(self.label(name))
-            own = self.candidate(name).search if self.losses is None else self.losses.knobs[name]
+            given, rate = self.candidate(name).search, rate_name(self.candidate(name).factory)
+            own = {RATE if key == rate else key: found for key, found in given.items()}  # not beside the rate's range
+            own = own if self.losses is None else self.losses.knobs[name]
             if plan.trials > 1 and (self.losses is None or name in self.losses.losses):
                 plan.check_values(name, own)
             spaces[name] = {**({} if rates is None else {RATE: rates}), **own}
