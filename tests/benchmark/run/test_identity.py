@@ -73,8 +73,7 @@ def tied(whether: bool) -> nn.Module:
     return made
 
 
-def times(factor: int) -> Callable[..., Any]:
-    return [wraps(scaled)(lambda x: 2 * scaled(x)), wraps(scaled)(lambda x: 3 * scaled(x))][factor - 2]
+TIMES = [wraps(scaled)(lambda x: 2 * scaled(x)), wraps(scaled)(lambda x: 3 * scaled(x))]
 
 
 def late(value: float) -> torch.Tensor:
@@ -98,7 +97,7 @@ PAIRS: dict[str, tuple[Callable[[Any], Any], Any, Any]] = {
     "a list of one's own": (lambda factor: type("Rows", (list,), {"factor": factor})(), 1, 2),
     "a class of its base's name": (lambda factor: type("Holds", (Holds,), {"loss": factor})(1), 1, 2),
     "keys that are alike": (lambda order: dict(zip((1, "1"), order, strict=True)), "ab", "cb"),
-    "two functions of a line, which wrap another": (times, 2, 3),
+    "two functions of a line, which wrap another": (lambda factor: TIMES[factor - 2], 2, 3),
     "a function": (Holds, torch.relu, torch.sin),
     "an attribute of a function": (lambda value: vars(held := lambda: 0).update(mark=value) or held, 1, 2),
     "an attribute of a weight": (lambda value: vars(held := layer(0)[0].weight).update(mark=value) or held, 1, 2),

@@ -95,6 +95,10 @@ class Replay:
             best = best_of(trials, self._sign) if name in trained else None  # the baseline's trials say nothing of it
             if len(trials) > 1:
                 record.tuning[name] = trials
+            for knob, asked in plan.spaces[name].items():
+                seen, values = [trial.settings.get(knob) for trial in trials], getattr(asked, "values", ())
+                if left := [str(value) for value in values if value not in seen and asked.allows(value)]:
+                    record.notes.append(f"{name} was not tried with {knob}={' or '.join(left)}: ask for more trials.")
             if best is None:
                 record.notes.append(f"{name} is left out: no trial of it has finished.")
                 continue
