@@ -189,7 +189,8 @@ class TemperatureScaling(ValidationCallback):
             trainer.training = True
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.should_stop or trainer.global_step == trainer.max_steps:  # perhaps in mid-epoch
+        stops = trainer.should_stop and trainer.fit_loop._can_stop_early
+        if stops or trainer.global_step == trainer.max_steps:  # perhaps in mid-epoch
             self._validate_once_more(trainer, pl_module)  # before a checkpoint is saved
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
