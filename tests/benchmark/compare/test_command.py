@@ -256,7 +256,8 @@ def test_failed_runs_are_named_and_other_processes_of_a_run_get_its_own_settings
 
 def test_any_settings_are_candidates_of_which_the_report_says_what_each_changes(compare, tmp_path):
     candidates = "candidates={sgd: [optimizer=sgd, optimizer.lr=0.1], wide: ['model.channels=[48,96]']}"
-    command = ["experiment=digits", candidates, *SHORT, "seeds=1", "data.num_workers=1", "n_jobs=2"]
+    command = ["experiment=digits", candidates, *SHORT, "seeds=1", "data.num_workers=1", "+optimizer.maximize=false"]
+    command.append("n_jobs=2")
     done = compare(*command)
     assert done.error == 0, done
     record = ComparisonRecord.read(tmp_path / "comparisons" / "digits")
@@ -316,6 +317,8 @@ def test_what_a_candidate_names_as_its_range_is_tuned_and_one_called_softmax_is_
         (["candidates={a: {search: {data.imbalance: [null, 20]}}}"], "a: data.score is balanced_accuracy, not ac"),
         (["candidates={a: [debug=overfit]}"], "in the candidate a: trainer.overfit_batches is 3, not None: set one"),
         (["experiment=digits", "lr_scheduler.max_lr=0.5"], "lr_scheduler hides the learning rate, which is tuned: "),
+        (["module.monitor=val/f1"], "module.monitor is of a module of your own, which module._target_ names: g"),
+        (["candidates={a: {overides: [optimizer=sgd]}}"], "candidates.a has overides: did you mean overrides?"),
         (["test=false"], "test is the comparison's own, and would be ignored: "),
         (["method=focal"], "a comparison takes methods: write methods=focal, or several"),
         ([*OF_OWN, "candidates={a: [trainer.precision=64]}"], "a cannot set trainer.precision, which is the same for"),

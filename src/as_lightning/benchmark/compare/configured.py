@@ -97,6 +97,10 @@ class ConfiguredComparison:
         if self.sample.module._target_:
             names, baseline = self._own_modules(methods, baseline, given)
         else:
+            for key in (key for key in self.overrides if key.partition(".")[0] in ("module", "losses")):
+                raise SettingError(
+                    f"{key} is of a module of your own, which module._target_ names: give both or neither"
+                )
             names, baseline = self._candidates(methods, baseline, given)
         self.plan = ComparisonPlan(names, baseline, self.sample.trainer.max_epochs, **self.settings)
         self.configured: dict[str, DictConfig] = {}  # each candidate as a run of it would be
@@ -451,6 +455,8 @@ def _described(candidates: Mapping[str, Any], own: bool = False) -> dict[str, tu
     found = {}
     for name, described in candidates.items():
         whole = described if isinstance(described, Mapping) else {"overrides": described}
+        for key in whole.keys() - {"overrides", "search"}:
+            raise SettingError(f"candidates.{name} has {key}: {nearest(key, ['overrides', 'search'])}")
         overrides = whole.get("overrides", [])
         if isinstance(overrides, str) or not isinstance(overrides, Sequence):
             expected = "a list of overrides, as [model.width=256]"
