@@ -226,7 +226,7 @@ class OwnModules:
             states[name].parts = {
                 place: text
                 for place, text in states[name].parts.items()
-                if again.parts.get(place) == text and ".class." not in place
+                if again.parts.get(place) == text and not re.search(r"\.(class|all of .*)\.", place)
             }
         for name, (loss, _) in ({} if self.losses is None else self.losses.losses).items():
             states[name] = Fingerprint(loss, f"losses[{name!r}]")
