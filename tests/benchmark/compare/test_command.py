@@ -135,8 +135,7 @@ def test_swept_settings_are_searched_in_the_order_of_the_command():
     assert list(found) == ["lr", "delta", "scale", "lr_scale", "max_steps"]
     found = configured("methods=as_softmax", "baseline=focal", "method.delta=0.1,1.0").space("as_softmax")
     assert found["delta"].values == [0.1, 1.0]  # of which no trial of the baseline is one
-    found = configured("+candidates.a=['method=as_softmax','method.delta=0.3']", "method.delta=0.1,0.2").space("a")
-    assert [*found] == ["lr"]
+    assert [*configured("+candidates.a=['method=focal','method.gamma=3']", "method.gamma=1,2").space("a")] == ["lr"]
     tuned = "+candidates.a={overrides: ['+module.hidden=64'], search: {module.hidden: {low: 4, high: 128}}}"
     assert configured(*OF_OWN, OF_NONE, tuned).own.candidates["a"].search["hidden"].default == 64
     loss = "{_target_: harness.own_modules.WithMixin, hidden: [{_target_: pathlib.Path}], search: {lr: [1, 2]}}"
@@ -256,8 +255,7 @@ def test_failed_runs_are_named_and_other_processes_of_a_run_get_its_own_settings
 
 def test_any_settings_are_candidates_of_which_the_report_says_what_each_changes(compare, tmp_path):
     candidates = "candidates={sgd: [optimizer=sgd, optimizer.lr=0.1], wide: ['model.channels=[48,96]']}"
-    command = ["experiment=digits", candidates, *SHORT, "seeds=1", "data.num_workers=1", "+optimizer.maximize=false"]
-    command.append("n_jobs=2")
+    command = ["experiment=digits", candidates, *SHORT, "seeds=1", "data.num_workers=1", "n_jobs=2"]
     done = compare(*command)
     assert done.error == 0, done
     record = ComparisonRecord.read(tmp_path / "comparisons" / "digits")

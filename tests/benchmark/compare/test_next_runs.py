@@ -147,8 +147,7 @@ def test_a_trial_of_its_own_at_the_neutral_value_makes_a_method_the_baseline_too
     record = made(lambda run: 0.8 + 0.1 * (run.settings.get("k") == "all"), "sparse").record
     assert record.same_as == {"sparse": "softmax"}
     assert record.settings["sparse"] == {**record.settings["softmax"], "k": "all"}
-    notes = made(lambda run: 0.8, "sparse", trials=2).record.notes
-    assert "sparse was not tried with k=3: ask for more trials." in notes
+    assert "not tried with k=3: ask for more trials" in str(made(lambda run: 0.8, "sparse", trials=2).record.notes)
 
 
 def test_the_trials_of_the_baseline_are_among_those_of_each_method_that_contains_it(made):
