@@ -182,18 +182,24 @@ def class_rows(logits: Tensor, target: Tensor, ignore_index: int, classes: int |
     return ClassRows(logits, *safe_targets(target, classes, ignore_index), classes)
 
 
-def reduce_rows(loss: Tensor, ignored: Tensor | None, row_weight: Tensor | None, reduction: str) -> Tensor:
-    """Drop, weigh and reduce the losses of rows as ``F.cross_entropy`` does: the mean of none is NaN."""
-    loss = loss if ignored is None else loss.masked_fill(ignored, 0.0)
-    return _reduced(loss, ignored, row_weight, reduction)
-
-
-def _reduced(
-    loss: Tensor, ignored: Tensor | None, row_weight: Tensor | None, reduction: str, samples: Tensor | None = None
+def reduce_rows(
+    loss: Tensor,
+    ignored: Tensor | None,
+    row_weight: Tensor | None,
+    reduction: str,
+    *,
+    zeroed: bool = False,
+    samples: Tensor | None = None,
 ) -> Tensor:
-    if row_weight is not None:
-        if ignored is not None:  # the weight of a class without samples may be infinite or NaN
+    """Drop, weigh and reduce the losses of rows as ``F.cross_entropy`` does: the mean of none is NaN.
+
+    ``zeroed``: loss and gradient of ignored rows are 0 already. ``samples``: how many are not ignored, if it is known.
+    """
+    if ignored is not None:
+        loss = loss if zeroed else loss.masked_fill(ignored, 0.0)
+        if row_weight is not None:  # of a class without samples it may be infinite or NaN
             row_weight = row_weight.masked_fill(ignored, 0.0)
+    if row_weight is not None:
         loss = loss * row_weight
     if reduction == "none":
         return loss
@@ -206,20 +212,10 @@ def _reduced(
     return loss.sum() / ((~ignored).sum() if samples is None else samples)
 
 
-def reduce_batch(loss: Tensor, batch: ClassRows, weight: Tensor | None, reduction: str) -> Tensor:
+def reduce_batch(loss: Tensor, batch: ClassRows, weight: Tensor | None, reduction: str, **known: Any) -> Tensor:
     """`reduce_rows` with a weight per class."""
-    return reduce_rows(loss, batch.ignored, _row_weight(loss, batch, weight), reduction)
-
-
-def reduce_zeroed(
-    loss: Tensor, batch: ClassRows, weight: Tensor | None, reduction: str, samples: Tensor | None = None
-) -> Tensor:
-    """`reduce_batch` of losses that are 0 in ignored rows, and so is their gradient; ``samples`` are not ignored."""
-    return _reduced(loss, batch.ignored, _row_weight(loss, batch, weight), reduction, samples)
-
-
-def _row_weight(loss: Tensor, batch: ClassRows, weight: Tensor | None) -> Tensor | None:
-    return None if weight is None else weight.to(loss.dtype).index_select(0, batch.target)
+    row_weight = None if weight is None else weight.to(loss.dtype).index_select(0, batch.target)
+    return reduce_rows(loss, batch.ignored, row_weight, reduction, **known)
 
 
 def over_rows(transform: Callable[[Tensor], Tensor], logits: Tensor, dim: int) -> Tensor:

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from as_lightning.functional.calling_convention import ClassRows, accumulation_dtype, reduce_zeroed
+from as_lightning.functional.calling_convention import ClassRows, accumulation_dtype, reduce_batch
 from as_lightning.functional.counts import MaskingCounts, counts_of_rows, live_rows
 from as_lightning.functional.masking import all_masked_above, masked_by_delta
 from as_lightning.functional.tracing import batched
@@ -293,8 +293,10 @@ def loss_by_rows(
     differentiated = torch.is_grad_enabled() and batch.logits.requires_grad
     function = compiled_row_loss if torch.compiler.is_compiling() else RowLoss.apply
     loss, masked, _ = function(batch.logits, batch.target, batch.ignored, delta, differentiated)
+    samples, counts = None, None
     if masked.dim() == 2:
-        counts = MaskingCounts(*masked.sum(0).unbind())
-        return reduce_zeroed(loss, batch, weight, reduction, counts.samples), counts if counting else None
-    counts_asked = counts_of_rows(masked, batch.ignored, batch.classes) if counting else None
-    return reduce_zeroed(loss, batch, weight, reduction), counts_asked
+        samples = (counts := MaskingCounts(*masked.sum(0).unbind())).samples
+    elif counting:
+        counts = counts_of_rows(masked, batch.ignored, batch.classes)
+    reduced = reduce_batch(loss, batch, weight, reduction, zeroed=True, samples=samples)
+    return reduced, counts if counting else None
