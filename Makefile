@@ -25,7 +25,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
 	@touch $@
 
-demo: $(STAMP) ## three minutes: masking, exact accumulation, the memory of a wide layer, a comparison that decides
+demo: $(STAMP) ## a minute: masking, exact accumulation, the memory of a wide layer, a comparison that decides
 	$(BIN)/python docs/demo.py
 
 shell: $(STAMP) ## open a shell in which the commands as-lightning... are found (exit leaves it)
