@@ -56,7 +56,13 @@ OF_COMPARISON = {*default_settings(), "hydra"}  # and of none of its runs
 OF_RUNS = {"trainer.max_epochs", "data.split_seed", "seed", "test", "module.replaces", "module.monitor", "module.mode"}
 FIXED = {"test": "tuning reads no test data, the final runs do", "output_dir": "set hydra.sweep.dir=... instead"}
 # where a candidate starts, and by what it is judged
-OF_SCORES = ("data.score", "ckpt_path", *(f"trainer.{n}_batches" for n in ("limit_val", "limit_test", "overfit")))
+OF_SCORES = (
+    "data.score",
+    "ckpt_path",
+    "trainer.limit_val_batches",
+    "trainer.limit_test_batches",
+    "trainer.overfit_batches",
+)
 OF_MODELS = {"model", "optimizer", "lr_scheduler", "callbacks"}  # of the app, which modules of one's own do not read
 OWN_SETTINGS = ("_target_", "replaces", "monitor", "mode")
 PER_SEED = "per_seed"
