@@ -85,6 +85,7 @@ def compared(folder: str, what: str, scores: Sequence[str | None] = (None,)) -> 
                 words[name] = NOT
     each = [word if len(set(words.values())) == 1 else f"{name} {word}" for name, word in words.items()]
     how = "MiniLM, its last two layers" if "/fine_tuned" in folder else "from scratch"
+    how = "MiniLM, all layers, on a GPU" if folder.endswith("_whole") else how
     test = f"[{what}](../results/{folder}/report/report.md), {how}, each method tuned"
     return test, "; ".join(cells), "; ".join(dict.fromkeys(each))
 
@@ -122,7 +123,11 @@ def correlations(folder: str, phase: str, what: str) -> Test:
 def times() -> Test:
     """Training time of AS-Speed relative to softmax in all comparisons in which it was not tuned to be softmax."""
     found: dict[str, TimeRatio] = {}
-    for folder, how in (("comparison", ""), ("fine_tuned", " (fine-tuned)")):
+    for folder, how in (
+        ("comparison", ""),
+        ("fine_tuned", " (fine-tuned)"),
+        ("fine_tuned_whole", " (all layers, on a GPU)"),
+    ):
         rows = {name: full_budget(f"{name}/{folder}")["as_speed"] for name in data_sets(folder)}
         found |= {f"{name}{how}": row.time for name, row in rows.items() if not is_softmax(row)}
     cells = "; ".join(f"{name} {time.ratio:.2f} [{time.low:.2f}, {time.high:.2f}]" for name, time in found.items())
@@ -187,7 +192,10 @@ def ledger() -> list[tuple[str, str, str, Sequence[Test]]]:
             "SST-5, BERT",
             "51.90 → 53.12 / 52.53",
             FINE_TUNED,
-            [paper_data, compared("sst5/fine_tuned", "SST-5"), compared("sst5/comparison", "SST-5")],
+            [
+                paper_data,
+                *(compared(f"sst5/{kind}", "SST-5") for kind in ("fine_tuned_whole", "fine_tuned", "comparison")),
+            ],
         ),
         ("SST-5, RoBERTa", "55.57 → 57.29 / 57.87", FINE_TUNED, [untested(ROBERTA.format("paper=sst5"))]),
         (
