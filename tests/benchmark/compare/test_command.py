@@ -317,7 +317,8 @@ def test_what_a_candidate_names_as_its_range_is_tuned_and_one_called_softmax_is_
         (["experiment=digits", "lr_scheduler.max_lr=0.5"], "lr_scheduler hides the learning rate, which is tuned: "),
         (["module.monitor=val/f1"], "module.monitor is of a module of your own, which module._target_ names: g"),
         (["candidates={a: {overides: [optimizer=sgd]}}"], "candidates.a has overides: did you mean overrides?"),
-        (["test=false"], "test is the comparison's own, and would be ignored: "),
+        (["hydra.run.dir=x"], "hydra.run.dir is the comparison's own, and would be ignored: set hydra.sweep.dir="),
+        (["seeds=[3]", "seed=5"], "seed and seeds are both given: write seeds=[0, 1, 2], or how many"),
         (["method=focal"], "a comparison takes methods: write methods=focal, or several"),
         ([*OF_OWN, "candidates={a: [trainer.precision=64]}"], "a cannot set trainer.precision, which is the same for"),
         ([*OF_OWN, OF_NONE, "candidates={less: [+data.rows=150]}"], "in the candidate less: other validation or test"),
@@ -341,6 +342,5 @@ def test_what_a_candidate_names_as_its_range_is_tuned_and_one_called_softmax_is_
 def test_bad_input_is_refused_before_the_first_run(compare, arguments, message, tmp_path):
     (tmp_path / "folder.csv").mkdir()
     (tmp_path / "x.csv").write_text("text,label\n" + "\n".join(f"word {n},{n % 2}" for n in range(40)))
-    done = compare("experiment=digits", *arguments)
-    assert message in str(done.error)
+    assert message in str(compare("experiment=digits", *arguments).error)
     assert not written(tmp_path)

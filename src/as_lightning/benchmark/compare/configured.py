@@ -54,7 +54,10 @@ from as_lightning.functional.argument_checks import check_count
 OF_COMPARISON = {*default_settings(), "hydra"}  # and of none of its runs
 # what the comparison gives each run
 OF_RUNS = {"trainer.max_epochs", "data.split_seed", "seed", "test", "module.replaces", "module.monitor", "module.mode"}
-FIXED = {"test": "tuning reads no test data, the final runs do", "output_dir": "set hydra.sweep.dir=... instead"}
+FIXED = {
+    "test": "tuning reads no test data, the final runs do",
+    **dict.fromkeys(("output_dir", "hydra.run.dir", "hydra.sweep.subdir"), "set hydra.sweep.dir=... instead"),
+}
 # where a candidate starts, and by what it is judged
 OF_SCORES = (
     "data.score",
@@ -82,6 +85,11 @@ class ConfiguredComparison:
         self.split_seed: Any = None
         self.swept: dict[str, list[Any]] = {}  # knobs of methods, given as a sweep
         self.overrides: dict[str, str] = {}  # of every run, by their keys
+        given_keys = {*_keys([*arguments, *config.hydra.overrides.hydra])}
+        for key in given_keys & FIXED.keys():
+            raise SettingError(f"{key} is the comparison's own, and would be ignored: {FIXED[key]}")
+        if {"seed", "seeds"} <= given_keys:
+            raise SettingError("seed and seeds are both given: write seeds=[0, 1, 2], or how many")
         for override in OverridesParser.create().parse_overrides(list(arguments)):
             self._sort(override)
         self.sample = self._compose()
@@ -240,8 +248,6 @@ class ConfiguredComparison:
     def _sort(self, override: Override) -> None:
         """An override is a setting of the comparison, a knob to search, or a setting of every run."""
         key = override.get_key_element().lstrip("+~")
-        if instead := FIXED.get(key):
-            raise SettingError(f"{key} is the comparison's own, and would be ignored: {instead}")
         values = None
         if override.is_sweep_override():
             values = [OmegaConf.create(f"value: {text}").value for text in override.sweep_string_iterator()]
