@@ -133,6 +133,13 @@ def test_a_comparison_whose_runs_go_side_by_side_has_the_scores_of_one_whose_run
     assert scores["turns"] == scores["sides"]
 
 
+def test_the_weights_that_two_processes_test_are_those_of_the_best_mean_score(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
+    plan = ("trials=1", "seeds=3", "budgets=1", "trainer.max_epochs=3", "candidates={b: []}")
+    in_an_interpreter("compare", tmp_path, "module._target_=harness.own_modules.ByRank", OWN[-1], *DDP, *plan)
+    assert {round(10 * run.metrics["val/acc"]) for run in results(tmp_path)} == {1}
+
+
 def one_run_of_a_process_group(folder: Path) -> None:
     os.chdir(folder)
     sys.argv = ["as-lightning", *DIGITS[1:], *DDP, "trainer.devices=1", QUIET]

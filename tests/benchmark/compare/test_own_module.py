@@ -334,13 +334,18 @@ def test_validation_may_be_at_another_interval_than_an_epoch_or_the_budget(train
     assert [evaluation["epoch"] for evaluation in result.evaluations] == epochs
 
 
-@pytest.mark.parametrize("score", [float("nan"), float("inf")])
-def test_a_run_without_a_finite_validation_score_counts_as_diverged(score, tmp_path):
-    def validation_step(self, batch, _):
-        self.log("val/acc", self.accuracy(batch) * score)
+def test_a_run_without_a_finite_validation_score_or_with_logits_of_nan_counts_as_diverged():
+    def scored(score: float) -> Any:
+        return lambda self, batch, _: self.log("val/acc", self.accuracy(batch) * score)
 
-    result = own_module(variant(WithCriterion, validation_step=validation_step)).make(FINAL, tmp_path)
-    assert math.isnan(result.metrics["val/acc"])
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.net(inputs) * (1.0 if self.training else math.nan)
+
+    attributes = {"inf": scored(math.inf), "nan": scored(math.nan)}
+    broken = {name: variant(WithCriterion, validation_step=step) for name, step in attributes.items()}
+    broken |= {"logits": variant(WithCriterion, forward=forward), "fine": WithCriterion}
+    record = compare(broken, Points(), baseline="fine", **(SEVERAL | {"trials": 1})).record
+    assert "3 final runs diverged and count as the worst score." in record.notes
 
 
 def test_hyperparameters_that_torch_loads_from_no_file_but_its_own_do_not_end_a_run_at_its_test(tmp_path):
@@ -418,8 +423,20 @@ def test_bars_and_monitors_without_a_logger_are_left_out_with_a_note(tmp_path):
     assert len(stopped.make(FINAL, tmp_path / "stopped").evaluations) == 1
 
 
-def test_runs_of_another_width_loss_fixed_margin_or_training_set_are_not_taken_for_these():
-    def facts(width: int = 8, gamma: float = 0.0, fixed: float = 0.1, rows: int = 300) -> list[Any]:
+def test_runs_of_another_width_loss_fixed_margin_or_training_set_are_not_taken_for_these(tmp_path):
+    def facts(width: int = 8, gamma: float = 0.0, fixed: float = 0.1, rows: int = 300, file: str = "1") -> list[Any]:
+        (tmp_path / "file").write_text(file)
+
+        class ByFile(torch.utils.data.Dataset):  # which it names by its folder
+            def __init__(self, rows: Any):
+                self.rows, self.folder = rows, tmp_path
+
+            def __len__(self) -> int:
+                return len(self.rows)
+
+            def __getitem__(self, row: int) -> tuple[Tensor, Tensor]:
+                return float((self.folder / "file").read_text()) * self.rows[row][0], self.rows[row][1]
+
         class Net(WithCriterion):
             def __init__(self):
                 super().__init__(0.01)
@@ -427,7 +444,7 @@ def test_runs_of_another_width_loss_fixed_margin_or_training_set_are_not_taken_f
 
         class Fewer(Points):
             def train_dataloader(self) -> DataLoader:
-                return DataLoader(Subset(super().train_dataloader().dataset, range(rows // 10)), batch_size=10)
+                return DataLoader(ByFile(Subset(super().train_dataloader().dataset, range(rows // 10))), batch_size=10)
 
         losses = OwnLosses(["softmax", "as_softmax"], {"focal": Focal(gamma)}, {"delta": fixed})
         candidate = OwnCandidate(lambda: Net(), Fewer())
@@ -437,7 +454,8 @@ def test_runs_of_another_width_loss_fixed_margin_or_training_set_are_not_taken_f
 
     base = facts()
     assert facts() == base
-    for changed, place in (({"width": 9}, 0), ({"rows": 290}, 1), ({"fixed": 0.2}, 3), ({"gamma": 1.0}, 4)):
+    changes = ({"width": 9}, 0), ({"rows": 290}, 1), ({"file": "2"}, 1), ({"fixed": 0.2}, 3), ({"gamma": 1.0}, 4)
+    for changed, place in changes:
         assert [i for i, (one, two) in enumerate(zip(base, facts(**changed), strict=True)) if one != two] == [place]
 
 
@@ -543,7 +561,10 @@ def test_what_goes_on_from_run_to_run_is_refused_by_its_name():
             self.calls += 1
             return F.cross_entropy(logits, target) / self.calls
 
-    first: dict[str, Any] = {}
+    def shuffled(self) -> DataLoader:
+        return DataLoader(self.parts[0], batch_size=25, shuffle=True, generator=order)
+
+    first, order = dict[str, Any](), torch.Generator()
 
     class KeepsOptimizer(WithCriterion):
         def configure_optimizers(self) -> Any:
@@ -551,6 +572,8 @@ def test_what_goes_on_from_run_to_run_is_refused_by_its_name():
 
     with pytest.raises(ValueError, match=r"net.* goes on from run to run"):
         compare(OnShared, Points(), **QUICK)
+    with pytest.raises(ValueError, match=r"the data of .*order goes on from run to run"):
+        compare(WithCriterion, variant(Points, train_dataloader=shuffled)(), **QUICK)
     with pytest.raises(ValueError, match="Adam that configure_optimizers returned trains no parameter of this"):
         compare(KeepsOptimizer, Points(), **QUICK)
     with pytest.raises(ValueError, match=r"losses\['counts'\].*calls goes on from run to run"):

@@ -9,7 +9,9 @@ import pytest
 from scipy import stats
 
 import as_lightning
+from as_lightning.benchmark.report.example_spread import ExampleSpread
 from as_lightning.benchmark.report.pairing import paired_differences
+from as_lightning.benchmark.report.record import ComparisonRecord
 from as_lightning.benchmark.report.table import WRITTEN, numbers, read_table, table_records, write_runs
 from as_lightning.benchmark.report.verdicts import Arm
 
@@ -40,6 +42,8 @@ def test_tables_of_any_shape_unit_type_and_names_are_judged_alike():
         judged(LONG.set_axis(roles.values(), axis=1), columns=roles),
     ):
         pd.testing.assert_frame_equal(found, expected)
+    tiny = judged(LONG.assign(accuracy=LONG["accuracy"] / 1e9), unit="raw", equal_within=5e-10)
+    assert (tiny["low"] * 1e9).tolist() == pytest.approx(expected["low"].tolist())
     timed = table_records(LONG.assign(seconds=[60, None] * 5), "", "sgd")[0]
     assert numbers(timed)["seconds"].tolist() == [60.0, 60.0]  # of the runs that have a time
 
@@ -79,10 +83,12 @@ def test_repeated_splits_widen_the_interval_by_the_share_that_is_tested():
 
 def test_each_group_has_its_verdict_and_three_or_more_one_of_their_means():
     groups = [LONG.assign(dataset=name, accuracy=LONG["accuracy"] - lower) for lower, name in enumerate("abc")]
+    groups[0].loc[0, "accuracy"] -= 30  # of a seed that the other lacks
+    groups[0] = groups[0].drop(index=5)
     found = judged(pd.concat(groups, ignore_index=True))
     assert found["group"].tolist() == ["a", "b", "c", "Mean of 3 groups"]
-    assert found["difference"].tolist() == pytest.approx([3.08] * 4)
-    one_each = pd.concat([frame.iloc[[0, 5]] for frame in groups], ignore_index=True)
+    assert found["difference"].tolist() == pytest.approx([3.075, 3.08, 3.08, (3.075 + 3.08 * 2) / 3])
+    one_each = pd.concat([frame[frame["seed"] == 1] for frame in groups], ignore_index=True)
     assert judged(one_each)["pairs"].tolist() == [1, 1, 1, 3]
 
 
@@ -129,14 +135,21 @@ def test_json_lines_with_nested_settings_and_other_delimiters_are_read(tmp_path)
 
 
 def test_a_written_table_gives_the_verdicts_of_its_runs_without_those_of_tuning(result, tmp_path):
+    arms = (("sgd", 1.0, SGD + SGD), ("sgd", 0.5, ADAMW), ("None", 1.0, [score - 2 for score in ADAMW + SGD[:3]]))
     runs = [
         result(method, seed, score / 100, phase="final", budget=budget, epochs=4)
-        for method, budget, scores in (("sgd", 1.0, SGD), ("sgd", 0.5, ADAMW), ("None", 1.0, ADAMW))
+        for method, budget, scores in arms
         for seed, score in enumerate(scores)
     ]
+    record = ComparisonRecord.of_runs(runs, "sgd", looks=range(5, 21))  # each stops where it is decided
+    record.spreads = {(Arm("None"), Arm("sgd")): ExampleSpread(floor=1.5)}
     runs.append(result("sgd", 1000, 0.1, metrics={}, phase="tuning", settings={"lr": 0.1}))
-    found = judged(read_table(write_runs(runs, tmp_path / "runs.csv")))
-    assert found[["candidate", "budget", "word"]].values.tolist() == [["sgd", 0.5, "better"], ["None", 1, "better"]]
+    record.results = runs
+    (read,), _ = table_records(read_table(write_runs([record], tmp_path / "runs.csv")), "", "sgd")
+    found = [(verdict.arm, verdict.seeds, verdict.word) for verdict in read.verdicts()]
+    record.results = runs[:-1]
+    assert read.verdicts() == record.verdicts()
+    assert found == [(Arm("None"), 8, "undecided"), (Arm("sgd", 0.5), 5, "better")]
 
 
 def changed(row: int, column: str, value: object) -> pd.DataFrame:
@@ -148,7 +161,7 @@ def changed(row: int, column: str, value: object) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("frame", "said", "difference"),
     [
-        (LONG.assign(State=["crashed", *["finished"] * 9]), "not finished: row 0", 3.075),
+        (LONG.assign(State=["crashed", *["completed"] * 9]), "not finished: row 0", 3.075),
         (WIDE.assign(adamw=[*ADAMW[:4], None]), "the cell is empty: row 4", 3.1),
         (WIDE.assign(lion="91,1"), "no cell is a number: the columns lion", 3.08),
         (WIDE.assign(lion=""), "the cell is empty: rows 0, 1, 2, 3, 4", 3.08),
@@ -177,7 +190,8 @@ BAD = {
     "a bool": (changed(3, "accuracy", True), {}, "row 3: expected a number in the column accuracy, got 'True'"),
     "a clock": (LONG.assign(seconds="1:02"), {}, "expected a number in the column seconds, got '1:02'"),
     "a clock set back": (LONG.assign(seconds=-60), {}, "expected seconds of 0 or more in the column seconds, got -60"),
-    "a row of means": (changed(3, "seed", "Mean"), {}, "row 3: Mean of others is no seed: leave it out"),
+    "a row of means": (changed(3, "seed", "AVG. (5)"), {}, r"row 3: AVG. \(5\) of others is no seed: leave it out"),
+    "margins": (WIDE.assign(**{"": [*"0123", "All"]}), {}, "row 4: All of others is no index: leave it out"),
     "a missing score": (changed(7, "accuracy", None), {}, "row 7: expected a number in the column accuracy"),
     "a missing method": (changed(2, "method", " "), {}, "row 2: nothing is in the column method"),
     "a seed twice": (changed(6, "seed", 0), {}, r"rows 5, 6 are of one run \(adamw, seed 0\), and differ in accuracy"),

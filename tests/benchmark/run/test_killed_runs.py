@@ -16,8 +16,8 @@ from harness.prepared_processes import context, exit_status
 from harness.run_findings import found
 
 from as_lightning.benchmark.commands.mistakes import is_mistake
+from as_lightning.benchmark.run.checkpoint_io import WholeFileCheckpointIO
 from as_lightning.benchmark.run.result import Result
-from as_lightning.benchmark.run.resume import WholeFileCheckpointIO
 from as_lightning.benchmark.run.runner import LOCK_FILE, run_lock
 from as_lightning.benchmark.run.settings import SettingError
 from as_lightning.benchmark.run.train import train

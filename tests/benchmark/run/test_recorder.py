@@ -11,8 +11,8 @@ from lightning.pytorch.callbacks import LambdaCallback, ModelCheckpoint
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
+from as_lightning.benchmark.run.checkpoint_io import WholeFileCheckpointIO
 from as_lightning.benchmark.run.recorder import RunRecorder
-from as_lightning.benchmark.run.resume import WholeFileCheckpointIO
 
 EPOCHS, BATCHES, VALIDATION_BATCHES = 3, 4, 2
 BATCH, LOADER, REFRESH, PLAN, VALIDATION, SAVE = 1.0, 0.1, 0.01, 0.001, 100.0, 10_000.0

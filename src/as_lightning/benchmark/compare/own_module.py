@@ -12,6 +12,7 @@ import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -31,12 +32,13 @@ from as_lightning.benchmark.compare.own_loss import BASELINE, FIRST_LOOK, OwnLos
 from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, check_trainer, epochs_of, of_candidate
 from as_lightning.benchmark.compare.search import RATE, Range, Space, learning_rates
 from as_lightning.benchmark.report.table import checked_mode
+from as_lightning.benchmark.run.checkpoint_io import WholeFileCheckpointIO
 from as_lightning.benchmark.run.fingerprint import Fingerprint, digest, loaders_of, of_split, user_files
 from as_lightning.benchmark.run.identity import RunIdentity
 from as_lightning.benchmark.run.predictions import PredictionRecorder
 from as_lightning.benchmark.run.recorder import RunRecorder
 from as_lightning.benchmark.run.result import Result
-from as_lightning.benchmark.run.resume import BestWeights, WholeFileCheckpointIO
+from as_lightning.benchmark.run.resume import BestWeights
 from as_lightning.benchmark.run.runner import Made, finished_or_made, metrics_of_test, trained
 from as_lightning.benchmark.run.settings import nearest
 from as_lightning.callbacks import MaskingMonitor, TemperatureScaling
@@ -44,6 +46,8 @@ from as_lightning.functional.variants.class_counts import class_counts_of
 
 RATES = ("lr", "learning_rate")
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
+OF_CLASSES = re.compile(r"\.(class|all of .*)\.")  # places of a fingerprint
+GENERATORS = ("Generator", "Random", "RandomState")
 ONE_PROCESS = {"devices": 1, "num_nodes": 1, "strategy": "auto"}
 LOOK = {
     **dict.fromkeys(("limit_train_batches", "limit_val_batches", "limit_test_batches", "check_val_every_n_epoch"), 1),
@@ -197,9 +201,9 @@ class OwnModules:
         rates = None if lr_factor is None else self._rates(name, module, lr_factor)
         if rates is not None:
             self.rates[name] = rates
-        data, examples = self._same_splits(name)
+        data, examples, trained = self._same_splits(name)
         read = Fingerprint(data, type(data).__name__)
-        self.inputs[name] = {"module": made.digest, "data": read.digest}
+        self.inputs[name] = {"module": made.digest, "data": digest(read.digest, trained)}
         if unknown := [*made.unread, *made.differing(unlike), *read.unread]:
             self.inputs[name]["module"] = secrets.token_hex(8)  # like no other
             said = f"so runs of {name} that are in the folder are made anew"
@@ -218,16 +222,23 @@ class OwnModules:
         return checked(self.candidates[name].factory(), pl.LightningModule, "the factory must return a module")
 
     def _states(self) -> dict[str, Fingerprint]:
-        """What must be the same before each run: losses, and modules under one seed, without what differs at each call
-        or belongs to their class, where users collect what they look at."""
+        """What must be the same before each run: losses, what makes data, and modules under one seed.
+
+        Without what differs at each call, or belongs to their class, where users collect what they look at. A random
+        generator is no such thing, wherever it is.
+        """
         states = {}
-        for name in self.candidates:
-            states[name], again = Fingerprint(self._fresh(name), name), Fingerprint(self._fresh(name), name)
-            states[name].parts = {
-                place: text
-                for place, text in states[name].parts.items()
-                if again.parts.get(place) == text and not re.search(r"\.(class|all of .*)\.", place)
-            }
+        for name, (_, data, _) in self.candidates.items():
+            first, again = Fingerprint(self._fresh(name), name), Fingerprint(self._fresh(name), name)
+            of_data = Fingerprint(data, f"the data of {name}")
+            for label, state, other in ((name, first, again), (f"the data of {name}", of_data, of_data)):
+                states[label] = state
+                state.parts = {
+                    place: text
+                    for place, text in state.parts.items()
+                    if other.parts.get(place) == text
+                    and (not OF_CLASSES.search(place) or state.parts.get(place.rpartition(".")[0]) in GENERATORS)
+                }
         for name, (loss, _) in ({} if self.losses is None else self.losses.losses).items():
             states[name] = Fingerprint(loss, f"losses[{name!r}]")
         return states
@@ -241,20 +252,21 @@ class OwnModules:
             rate = lightning_getattr(module, attribute)
         return learning_rates(float(rate), factor) if isinstance(rate, (int, float)) else None
 
-    def _same_splits(self, name: str) -> tuple[pl.LightningDataModule, str]:
-        """The data, set up, and a digest of validation and test, which must not depend on when they are set up."""
+    def _same_splits(self, name: str) -> tuple[pl.LightningDataModule, str, str]:
+        """The data, set up, and digests of validation and test, which must not depend on when, and of training."""
         made = []
         for seed in (1, 0):
             data = self._set_up(name, seed, "fit", "test")
             made.append(digest(of_split(data, "val_dataloader"), of_split(data, "test_dataloader")))
-            data.trainer = None
+        trained, again = (of_split(data, "train_dataloader") for _ in range(2))
+        data.trainer = None
         if made[0] != made[1]:
             raise ValueError(
                 f"{type(data).__name__} makes other validation or test splits each time it is set up, so that runs "
                 "would be tested on examples that others were trained on: split by a generator with a seed of its own, "
                 "as in random_split(dataset, lengths, torch.Generator().manual_seed(0))"
             )
-        return data, made[0]
+        return data, made[0], trained if trained == again else ""  # of one that draws as it likes its parts tell
 
     def _first_look(self, name: str) -> None:
         """Find the target in the batch and the test metric, and note what is missing."""
@@ -298,7 +310,9 @@ class OwnModules:
             if isinstance(sampler, DistributedSampler):  # by default it asks the process group, which may be there
                 whole = len(sampler.dataset)  # type: ignore[arg-type]
                 vars(sampler).update(num_replicas=1, rank=0, num_samples=whole, total_size=whole)
-        targets = (batch[target] for loader in loaders for batch in loader)
+        most = data.trainer.limit_train_batches if data.trainer else None  # a stream may have no end
+        most = most if isinstance(most, int) else None
+        targets = (batch[target] for loader in loaders for batch in islice(loader, most))
         return class_counts_of(targets, classes, ignore_index=self.ignore_index)
 
     def _set_up(self, name: str, seed: int, *stages: str) -> pl.LightningDataModule:
@@ -306,7 +320,8 @@ class OwnModules:
         pl.seed_everything(seed, workers=True, verbose=False)
         data = self.data(name)
         # of one process, to which a sampler of the user's own gives the whole data
-        data.trainer = pl.Trainer(**{**QUIET, **self.trainer, **ONE_PROCESS, "callbacks": [], "max_epochs": 1})
+        given: dict[str, Any] = {**QUIET, **self._of_trainer(), **ONE_PROCESS, "callbacks": [], "max_epochs": 1}
+        data.trainer = pl.Trainer(**given)
         data.prepare_data()
         for stage in stages:
             data.setup(stage)
@@ -421,6 +436,10 @@ class OwnModules:
             result.metrics.setdefault("calibration_error", result.metrics["calibration_error_unscaled"])
         return result, predictions
 
+    def _of_trainer(self) -> dict[str, Any]:
+        """The trainer's arguments for one run, of which nothing but a logger goes on to the next one."""
+        return copy.deepcopy(dict(self.trainer), {id(logger := self.trainer.get("logger")): logger})
+
     def _parts(
         self, run: Run, folder: str, limits: Mapping[str, Any], *more: pl.Callback
     ) -> tuple[pl.Trainer, pl.LightningModule, pl.LightningDataModule]:
@@ -432,12 +451,13 @@ class OwnModules:
         data = self.data(run.candidate)
         best = BestWeights(folder, filename="best", monitor=self.monitor, mode=self.mode, save_on_train_epoch_end=False)
         of_loss = [] if self.losses is None else self.losses.callbacks(run.candidate)
-        callbacks = [*copy.deepcopy(self.trainer["callbacks"]), *of_loss, RunRecorder(self.monitor), *more]
+        given = self._of_trainer()
+        callbacks = [*given["callbacks"], *of_loss, RunRecorder(self.monitor), *more]
         kinds = () if self.target is None else (TemperatureScaling, PredictionRecorder)
         for measuring in (kind(ignore_index=self.ignore_index) for kind in kinds):
             measuring.source.target = self.target
             callbacks.append(measuring)
-        settings = {**QUIET, **self.trainer, **limits, "callbacks": [*callbacks, best], "default_root_dir": folder}
+        settings = {**QUIET, **given, **limits, "callbacks": [*callbacks, best], "default_root_dir": folder}
         if str(settings.get("strategy", "auto")).startswith(("auto", "ddp")) and not settings.get("plugins"):
             settings["plugins"] = [WholeFileCheckpointIO()]  # whose time is no training's
         return pl.Trainer(**settings), module, data

@@ -123,7 +123,7 @@ def write_report(
     for place, text in texts.items():
         with whole_file(place) as partial:
             partial.write_text(text, encoding="utf-8")
-    write_runs([run for record in records for run in record.results], directory / RUNS_TABLE)
+    write_runs(records, directory / RUNS_TABLE)
     return paths
 
 

@@ -89,9 +89,15 @@ class ComparisonRecord:
 
     @classmethod
     def of_runs(
-        cls, runs: Sequence[Result], baseline: str, *, equal_within: float = Design.equal_within, **facts: Any
+        cls,
+        runs: Sequence[Result],
+        baseline: str,
+        *,
+        equal_within: float = Design.equal_within,
+        looks: Sequence[int] = (),
+        **facts: Any,
     ) -> ComparisonRecord:
-        """The comparison, by a fixed design, of runs that differ in nothing but candidate, budget and seed."""
+        """The comparison of runs that differ in nothing but candidate, budget and seed; fixed without ``looks``."""
         made = Counter((arm_of(run), run.seed) for run in runs)
         (arm, seed), most = made.most_common(1)[0]
         if most > 1:
@@ -102,11 +108,12 @@ class ComparisonRecord:
         candidates = sorted(dict.fromkeys(run.candidate for run in runs), key=lambda candidate: candidate != baseline)
         seeds = sorted({run.seed for run in runs})
         full = max(arm.budget for arm, _ in made if arm.candidate == baseline)
-        design = Design(equal_within=equal_within, looks=(len(seeds),))
+        design = Design(equal_within=equal_within, looks=tuple(looks) or (len(seeds),))
         record = cls(runs[0].name, runs[0].score, baseline, candidates, design, full_budget=full, **facts)
         record.results = list(runs)
-        arms = dict.fromkeys(arm for arm, _ in made)
-        record.missing = [(*arm, seed) for arm in arms for seed in seeds if (arm, seed) not in made]
+        last = dict(sorted(made))  # seeds of the arms
+        ends = last if looks else dict.fromkeys(last, seeds[-1])  # with looks an arm may stop before others
+        record.missing = [(*a, seed) for a in last for seed in seeds if (a, seed) not in made and seed <= ends[a]]
         record.commands = list(dict.fromkeys(" ".join(run.command.split()) for run in runs if run.command))
         if independent := ", ".join(sorted({arm.candidate for arm in record.unpaired})):
             said = f"Without a seed in common with {baseline}, and compared as independent samples (Welch's t-test)"

@@ -7,15 +7,18 @@ import json
 import math
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
 
+from as_lightning.benchmark.report.example_spread import ExampleSpread
 from as_lightning.benchmark.report.findings import findings
 from as_lightning.benchmark.report.pairing import TEST_SHARE
-from as_lightning.benchmark.report.record import BASELINES, ComparisonRecord
+from as_lightning.benchmark.report.record import BASELINES, ComparisonRecord, arm_of
+from as_lightning.benchmark.report.verdicts import Arm
 from as_lightning.benchmark.run.result import Result, whole_file
 from as_lightning.benchmark.run.settings import nearest
 from as_lightning.functional.argument_checks import check_choice, check_number
@@ -44,7 +47,9 @@ TRACKED = re.compile(
     "name|agent|state|notes|user|tags|created|runtime|sweep|group|job_type|id|start_time|end_time|duration|run_id"
     "|source_type|source_name|status|experiment_id|artifact_uri"
 )
-SUMMARY = "mean|avg|average|median|std|stdev|sd|sem|min|max|sum|total|overall"  # rows that a sheet has below its runs
+ENDED = ("finished", "completed", "complete", "success", "succeeded", "successful", "done")  # of a run's state
+# rows that a sheet has below its runs
+SUMMARY = r"(mean|avg|average|median|std|stdev|sd|sem|min|max|sum|total|overall|all|best|worst|ø)(\W*|\W*\(.*|\W*±.*)"
 LEFT_OUT = "Left out, since"  # how a sentence on rows begins that are in no verdict
 GIVEN = "Read from a table, which does not say whether the candidates were tuned alike: no advice."
 
@@ -53,13 +58,19 @@ SHOWN = ["group", "candidate", "budget", "difference", "low", "high", "word", "p
 MIN_GROUPS = 3  # data sets whose means allow a verdict
 
 
-def write_runs(results: Sequence[Result], path: str | Path) -> Path:
-    """Write a table of runs: what each is of, its score and training time, its settings (JSON) and all its metrics."""
+def write_runs(records: Sequence[ComparisonRecord], path: str | Path) -> Path:
+    """Write a table of runs: what each is of, its score and training time, its settings (JSON) and all its metrics.
+
+    Its intervals depend on ``looks``, the numbers of seeds at which it might have stopped, and on ``floor``, the least
+    that the test examples let a difference to the baseline scatter, in points.
+    """
     rows = []
-    for run in results:
+    for of, run in ((record, run) for record in records for run in record.results):
+        looks, spread = of.design.looks, of.spreads.get((arm_of(run), of.reference))
         row = {"group": run.name, "candidate": run.candidate, "seed": run.seed, "budget": run.budget}
         row |= {"epochs": run.epochs or len(run.epoch_seconds) or None, "phase": run.phase or "final"}
         row |= {"metric": run.score, "score": run.metrics.get(run.score), "seconds": run.train_seconds}
+        row |= {"looks": " ".join(map(str, looks)) if len(looks) > 1 else "", "floor": spread and spread.floor}
         row |= {"parameters": run.parameters, "settings": json.dumps(dict(run.settings), default=str)}
         rows.append(row | {name: value for name, value in run.metrics.items() if name not in row})
     with whole_file(Path(path)) as partial:
@@ -132,7 +143,7 @@ def verdicts(
     Returns:
         A row for each candidate but the baseline: ``candidate``, ``difference`` with ``low`` and ``high`` (points, more
         is better), ``word``, ``pairs`` (0: independent samples), ``reason`` (why there is no word). Several groups have
-        a column ``group``; the last rows are of the means over the groups.
+        a column ``group``; the last rows are of the means over the groups' differences.
 
     Raises:
         ValueError: for what cannot be read or would mislead; it names the row.
@@ -217,16 +228,29 @@ def table_records(
     records = []
     for group in groups:
         own = runs[runs["group"] == group]
-        record = ComparisonRecord.of_runs(_results(own, str(group) or name, score), base, **facts)
+        looks = [int(number) for number in own["looks"].iloc[0].split()]
+        record = ComparisonRecord.of_runs(_results(own, str(group) or name, score), base, looks=looks, **facts)
+        floors = own.dropna(subset="floor").groupby(["method", "budget"])["floor"].first()
+        record.spreads = {(Arm(*arm), record.reference): ExampleSpread(floor, 0.0) for arm, floor in floors.items()}
         if facts["splits"] == "repeated" and record.unpaired:
             raise ValueError(f"repeated splits are compared in pairs, and not all candidates have a seed of {base}'s")
         records.append(record)
     if len(groups) >= MIN_GROUPS:
-        means = runs[runs["group"].isin(groups)].groupby(["method", "budget", "group"], sort=False, as_index=False)
-        own = means[["score", "epochs"]].mean().assign(seed=lambda mean: mean["group"].factorize()[0], seconds=math.nan)
-        facts |= {"splits": "", "pairs": "data set"}
-        records.append(ComparisonRecord.of_runs(_results(own, f"Mean of {len(groups)} groups", score), base, **facts))
+        name, facts = f"Mean of {len(groups)} groups", {**facts, "splits": "", "pairs": "data set"}
+        means = [mean for place, record in enumerate(records) for mean in _means(record, name, place)]
+        records.append(ComparisonRecord.of_runs(means, base, **facts))
     return records, notes
+
+
+def _means(record: ComparisonRecord, name: str, place: int) -> Iterator[Result]:
+    """A result of each arm: the baseline's mean score, and the arm's difference to it in the seeds that both have."""
+    scores = {arm: pd.Series(by_seed, dtype=float) / record.points for arm, by_seed in record.scores().items()}
+    base = scores[record.reference]
+    runs = {arm_of(run): run for run in record.results}
+    for arm, own in scores.items():
+        paired = (own - base).dropna()
+        mean = base.mean() + paired.mean() if len(paired) else own.mean()
+        yield replace(runs[arm], name=name, seed=place, metrics={record.score: mean}, train_seconds=math.nan)
 
 
 def _results(runs: pd.DataFrame, name: str, score: str) -> list[Result]:
@@ -248,10 +272,12 @@ def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, s
     plain = {column: re.sub(r"\W+", "_", PREFIX.sub("", str(column).lower())) for column in frame}
     tracked = [column for column in frame if TRACKED.fullmatch(plain[column])]
     notes, own = [], [column for column in frame if plain[column] and not plain[column].startswith("unnamed_")]
+    for column in (column for column in frame if column not in own):
+        _texts(frame.dropna(subset=column), "index", [column], empty=True)
     if len(tracked) > 3:
         own = [column for column in own if column not in tracked]
     state = next((column for column in tracked if plain[column] in ("state", "status")), None)
-    ended = frame[state].astype(str).str.lower().eq("finished") if state else pd.Series(True, frame.index)
+    ended = frame[state].astype(str).str.lower().isin(ENDED) if state else pd.Series(True, frame.index)
     if not ended.all() and (len(tracked) > 3 or ended.any()):
         notes.append(f"{LEFT_OUT} they have not finished: {_rows(frame.index[~ended])}.")
         frame = frame[ended]
@@ -276,6 +302,8 @@ def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, s
     texts = {role: _texts(frame, role, roles[role]) for role in JOINED if role in roles}
     runs = pd.DataFrame({"group": "", **texts})
     runs["score"] = _numbers(frame, roles["score"][0])
+    runs["looks"] = _stripped(frame["looks"]) if written and "looks" in frame else ""
+    runs["floor"] = pd.to_numeric(frame["floor"], errors="coerce") if written and "floor" in frame else math.nan
     for role, default in {"epochs": math.nan, "budget": 1.0}.items():
         runs[role] = pd.to_numeric(frame[roles[role][0]], errors="coerce") if role in roles else default
     timed = ~_stripped(frame[roles["seconds"][0]]).eq("") if "seconds" in roles else pd.Series(False, frame.index)
@@ -353,12 +381,12 @@ def _stripped(cells: pd.Series) -> pd.Series:
     return text.str.normalize("NFC")  # as of folders of classes: two forms of one character look the same
 
 
-def _texts(frame: pd.DataFrame, role: str, columns: Sequence[Any]) -> pd.Series:
-    """What the columns of a role say together."""
+def _texts(frame: pd.DataFrame, role: str, columns: Sequence[Any], empty: bool = False) -> pd.Series:
+    """What the columns of a role say together; refuses rows of means, and unless they may be ``empty`` such cells."""
     texts = {column: _stripped(frame[column]) for column in columns}
     for column, text in texts.items():
-        if (empty := text.eq("")).any():
-            raise ValueError(f"{_rows(frame.index[empty])}: nothing is in the column {column}")
+        if not empty and (lacks := text.eq("")).any():
+            raise ValueError(f"{_rows(frame.index[lacks])}: nothing is in the column {column}")
         if role != "method" and (sums := text.str.fullmatch(SUMMARY, case=False)).any():
             raise ValueError(f"{_rows(frame.index[sums])}: {text[sums].iloc[0]} of others is no {role}: leave it out")
     first, *more = columns

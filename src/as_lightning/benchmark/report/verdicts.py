@@ -24,7 +24,7 @@ LOW, HIGH = (0.3, 5.0), (0.65, 1.4)
 ADVICE_ALPHA = 0.01  # a family's error of the "not worse" that advice asks for
 LUCK = 0.9  # standard errors by which an estimate may still move when it is asked what more seeds can show
 POWER = 0.80
-IDENTICAL = 1e-7  # points: scores are means of float32 numbers
+IDENTICAL = 1e-9  # of a score: rounding, and no difference
 
 
 class Arm(NamedTuple):
@@ -294,7 +294,7 @@ def _twins(scores: Scores, against: Arm, arms: Sequence[Arm], floors: Points) ->
         own, others = table = _table(scores, [arm, other], sorted(scores[arm].keys() & scores[other].keys()))
         alike = floors.get((arm, against), 0.0) == floors.get((other, against), 0.0)  # right on as many other examples
         several = np.isfinite(table).all(0).sum() >= MIN_PAIRS
-        return alike and several and np.allclose(own, others, rtol=0, atol=IDENTICAL, equal_nan=True)
+        return alike and several and np.allclose(own, others, rtol=IDENTICAL, atol=0, equal_nan=True)
 
     twins: dict[Arm, Arm] = {}
     for arm in arms:
@@ -309,7 +309,8 @@ def _judged(
     arm, against = pair
     seeds = sorted(scores[against])
     looks = [count for count in design.looks if len(seeds) >= count and scores[arm].keys() >= set(seeds[:count])]
-    differences = np.diff(_table(scores, [against, arm], seeds[: looks[-1]] if looks else seeds), axis=0)[0]
+    table = _table(scores, [against, arm], seeds[: looks[-1]] if looks else seeds)
+    differences = np.diff(table, axis=0)[0]
     differences = differences[np.isfinite(differences)]
     pairs = len(differences)
     mean = float(differences.mean()) if pairs else math.nan
@@ -321,7 +322,7 @@ def _judged(
         return found
     at = estimate(differences, design, family, len(looks) - 1, floor)
     error = float(at.error)
-    if error < IDENTICAL:
+    if error <= IDENTICAL * np.nanmax(np.abs(table)):
         return replace(found, reason="the difference is the same for every seed")
     low, high = float(at.low), float(at.high)
     if example_error:

@@ -34,7 +34,7 @@ from torch.utils.hooks import RemovableHandle
 
 LIBRARIES = ("as_lightning", "torch", "lightning", "torchmetrics", "numpy")  # wherever they are
 INSTALLED = re.compile(r"[\\/](site|dist)-packages[\\/]")
-EXAMPLES = 64  # of a split that is compared with another one
+EXAMPLES, OF_STREAM = 256, 64  # of a split that is compared with another one
 # what holds nothing that a training could depend on
 WITHOUT_STATE = (type(Lock()), type(RLock()), types.ModuleType, RemovableHandle)
 OF_CLASSES = ("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__", "__annotations__")
@@ -276,7 +276,7 @@ def _content(path: str) -> str:
 def of_split(data: pl.LightningDataModule, loader: str) -> str:
     """Some of the examples that the loaders of a split give, read under the same random state; empty without the split.
 
-    Of a stream nothing is read.
+    They are drawn at random; of a stream they are the first ones.
     """
     loaders = getattr(data, loader)() if is_overridden(loader, data) else ()
     return " ".join(filter(None, map(_of_loader, loaders_of(loaders))))
@@ -288,16 +288,19 @@ def loaders_of(loaders: Any) -> list[Any]:
 
 
 def _of_loader(loader: Any) -> str:
-    dataset = getattr(loader, "dataset", None)
-    if isinstance(dataset, IterableDataset) or not isinstance(dataset, Sized) or not hasattr(dataset, "__getitem__"):
+    dataset: Any = getattr(loader, "dataset", None)
+    stream = isinstance(dataset, IterableDataset)
+    if not stream and not (isinstance(dataset, Sized) and hasattr(dataset, "__getitem__")):
         return ""
     with isolate_rng(include_cuda=False):
         for seed in (random.seed, np.random.seed, torch.manual_seed):
             seed(0)
+        if stream:
+            return digest(Fingerprint([*islice(dataset, OF_STREAM)], "examples").digest)
         batches = getattr(loader, "batch_sampler", None)
         batches = [getattr(loader, "sampler", range(len(dataset)))] if batches is None else batches
         # a sampler may leave examples out, or have no end
         numbers = [*islice(chain.from_iterable(batches), len(dataset))]
         numbers.sort(key=lambda number: (len(str(number)), str(number)))  # as numbers, whatever they are
-        chosen = [dataset[number] for number in numbers[:: max(1, len(numbers) // EXAMPLES)]]
+        chosen = [dataset[n] for n in random.Random(0).sample(numbers, min(EXAMPLES, len(numbers)))]
     return digest(str(len(numbers)), Fingerprint(chosen, "examples").digest)

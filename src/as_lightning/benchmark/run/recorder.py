@@ -10,9 +10,12 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+from torch.utils.hooks import RemovableHandle
 
+from as_lightning.benchmark.run.checkpoint_io import WholeFileCheckpointIO
 from as_lightning.benchmark.run.identity import RunIdentity
-from as_lightning.benchmark.run.resume import WholeFileCheckpointIO
 from as_lightning.callbacks import AccumulationWindow, AdaptiveGradientAccumulation, TemperatureScaling
 
 
@@ -22,6 +25,9 @@ class RunRecorder(pl.Callback):
     The clock stands still in validation, and while `WholeFileCheckpointIO` writes. It counts the loading of data, what
     happens between two epochs, and what callbacks do that stand before this one. `monitor` is the name under which the
     score is logged, of which several processes have the mean; `config` and `inputs` are the run's, for its checkpoints.
+
+    An evaluation has diverged if the module, or a part of it, gives NaN for every sample of a batch: its score is NaN,
+    whatever a metric says of the class that NaN is taken for.
     """
 
     RESTORED = ("train_seconds", "epoch_seconds", "epoch_start", "evaluations")
@@ -40,7 +46,10 @@ class RunRecorder(pl.Callback):
         # epoch, step, train_seconds, score; loss if it is logged, cross_entropy at the best temperature if it is fitted
         self.evaluations: list[dict[str, float]] = []
         self.accumulation: list[AccumulationWindow] = []  # also those before the run was resumed
+        self.diverged = False  # whether the latest evaluation has
         self._before: Mapping[str, Any] = {}  # what was logged before this validation
+        self._hooks: list[RemovableHandle] = []
+        self._only_nan: list[Tensor] = []  # of each output, whether all its samples have one
         self._clock = clock
         self._mark = 0.0
         self._saving = 0.0  # seconds of writing checkpoints, up to the mark
@@ -72,12 +81,31 @@ class RunRecorder(pl.Callback):
                     self.accumulation.append(latest)
         self._count(trainer)
 
+    def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._only_nan = []
+        self._hooks = [part.register_forward_hook(self._look_at) for part in (pl_module, *pl_module.children())]
+
+    def _look_at(self, part: nn.Module, inputs: Any, output: Any) -> None:
+        outputs = [each for each in tree_leaves(output) if isinstance(each, Tensor) and each.dim() > 1 and len(each)]
+        self._only_nan += [each.isnan().flatten(1).any(1).all() for each in outputs]
+
+    def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        while self._hooks:
+            self._hooks.pop().remove()
+        self.diverged = not trainer.strategy.reduce_boolean_decision(not any(map(bool, self._only_nan)))
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        while self._hooks:
+            self._hooks.pop().remove()
+
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.on_test_start(trainer, pl_module)
         self._before = dict(trainer.callback_metrics)
         if not trainer.sanity_checking:
             self._count(trainer)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.on_test_end(trainer, pl_module)
         self._set_mark(trainer)
         if trainer.sanity_checking:
             return
@@ -95,7 +123,8 @@ class RunRecorder(pl.Callback):
             scaled = [callback.validation_nll for callback in callbacks if isinstance(callback, TemperatureScaling)]
             if scaled and math.isfinite(scaled[0]):
                 loss["cross_entropy"] = scaled[0]
-            self.evaluations.append({**about, "score": over_ranks(trainer, logged[self.monitor]), **loss})
+            score = math.nan if self.diverged else over_ranks(trainer, logged[self.monitor])
+            self.evaluations.append({**about, "score": score, **loss})
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._count(trainer)

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import random
-import time
 from ast import literal_eval
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,13 @@ from typing import Any
 import lightning.pytorch as pl
 import numpy as np
 import torch
-from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 
 from as_lightning.benchmark.data.loaders import ResumableLoader
 from as_lightning.benchmark.run.identity import RunIdentity
-from as_lightning.benchmark.run.result import RESULT_FILE, Result, whole_file
+from as_lightning.benchmark.run.recorder import RunRecorder, over_ranks
+from as_lightning.benchmark.run.result import RESULT_FILE, Result
 from as_lightning.benchmark.run.settings import SettingError
 from as_lightning.callbacks import AdaptiveGradientAccumulation
 from as_lightning.callbacks.adaptive_gradient_accumulation import gradient_scale, mean_gradients
@@ -29,37 +28,23 @@ from as_lightning.callbacks.window import can_save_open_window
 log = logging.getLogger(__name__)
 
 
-class WholeFileCheckpointIO(TorchCheckpointIO):
-    """Write a checkpoint beside its place and move it there: Lightning's copy leaves half a file on a full disk.
-
-    ``seconds`` is the time that writing has taken, which is no part of the training's.
-    """
-
-    seconds = 0.0
-
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:
-        place, start = Path(path), time.perf_counter()
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(place) as partial, partial.open("wb") as file:
-            try:
-                torch.save(checkpoint, file)
-            except RuntimeError as error:  # of PyTorch's writer, which an error of the disk has stopped
-                raise error.__context__ if isinstance(error.__context__, OSError) else error from None
-        self.seconds += time.perf_counter() - start
-
-
 class BestWeights(ModelCheckpoint):
-    """Keeps the weights of the best validation; those that log no score are passed over.
+    """Keeps the weights of the best validation, by the score that `RunRecorder` notes; those without are passed over.
 
     With ``save_last`` each validation leaves its checkpoint, and in Lightning 2.6 those alone that are the best so far.
     As a class of its own it may stand beside a ``ModelCheckpoint`` of the user.
     """
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self.monitor in trainer.callback_metrics:
+        callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        diverged = any(callback.diverged for callback in callbacks if isinstance(callback, RunRecorder))
+        if self.monitor in trainer.callback_metrics and not diverged:
             super().on_validation_end(trainer, pl_module)
 
     def _save_topk_checkpoint(self, trainer: pl.Trainer, monitor_candidates: dict[str, torch.Tensor]) -> None:
+        if (name := str(self.monitor)) in monitor_candidates:
+            score = torch.tensor(over_ranks(trainer, monitor_candidates[name]))
+            monitor_candidates = {**monitor_candidates, name: score}
         super()._save_topk_checkpoint(trainer, monitor_candidates)
         self._last_global_step_saved = trainer.global_step  # of which Lightning saves the last one then
 

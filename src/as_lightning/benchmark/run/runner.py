@@ -113,6 +113,7 @@ def trained(
         scores = [evaluation["score"] for evaluation in recorder.evaluations]
         finite = all(bool(parameter.isfinite().all()) for parameter in module.parameters())
         finite = finite and (not scores or any(map(math.isfinite, scores)))  # without any, no weights are the best
+        finite = finite and not recorder.diverged
         for callback in callbacks:
             if isinstance(callback, TemperatureScaling):
                 result.reliability = {name: bins.points() for name, bins in callback.diagrams.items()}

@@ -21,12 +21,13 @@ from torch.optim.lr_scheduler import OneCycleLR
 
 from as_lightning.benchmark.data.base import BenchmarkDataModule
 from as_lightning.benchmark.data.files import checksum
+from as_lightning.benchmark.run.checkpoint_io import WholeFileCheckpointIO
 from as_lightning.benchmark.run.feature_cache import cache_features
 from as_lightning.benchmark.run.fingerprint import Fingerprint, digest
 from as_lightning.benchmark.run.predictions import PredictionRecorder, example_ids
 from as_lightning.benchmark.run.recorder import RunRecorder
 from as_lightning.benchmark.run.result import Result
-from as_lightning.benchmark.run.resume import ResumedState, WholeFileCheckpointIO, checked_start, checkpoint_to_resume
+from as_lightning.benchmark.run.resume import ResumedState, checked_start, checkpoint_to_resume
 from as_lightning.benchmark.run.runner import Made, finished_or_made, trained
 from as_lightning.benchmark.run.settings import (
     SettingError,
