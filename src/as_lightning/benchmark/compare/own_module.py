@@ -33,7 +33,7 @@ from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, check_train
 from as_lightning.benchmark.compare.search import RATE, Range, Space, learning_rates
 from as_lightning.benchmark.report.table import checked_mode
 from as_lightning.benchmark.run.checkpoint_io import WholeFileCheckpointIO
-from as_lightning.benchmark.run.fingerprint import Fingerprint, digest, loaders_of, of_split, user_files
+from as_lightning.benchmark.run.fingerprint import CLASS, Fingerprint, digest, loaders_of, of_split, user_files
 from as_lightning.benchmark.run.identity import RunIdentity
 from as_lightning.benchmark.run.predictions import PredictionRecorder
 from as_lightning.benchmark.run.recorder import RunRecorder
@@ -46,7 +46,6 @@ from as_lightning.functional.variants.class_counts import class_counts_of
 
 RATES = ("lr", "learning_rate")
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
-OF_CLASSES = re.compile(r"\.(class|all of .*)\.")  # places of a fingerprint
 GENERATORS = ("Generator", "Random", "RandomState")
 ONE_PROCESS = {"devices": 1, "num_nodes": 1, "strategy": "auto"}
 LOOK = {
@@ -236,8 +235,7 @@ class OwnModules:
                 state.parts = {
                     place: text
                     for place, text in state.parts.items()
-                    if other.parts.get(place) == text
-                    and (not OF_CLASSES.search(place) or state.parts.get(place.rpartition(".")[0]) in GENERATORS)
+                    if other.parts.get(place) == text and not _collected(place, other.parts)
                 }
         for name, (loss, _) in ({} if self.losses is None else self.losses.losses).items():
             states[name] = Fingerprint(loss, f"losses[{name!r}]")
@@ -487,6 +485,13 @@ class OwnModules:
                     f"{type(module).__name__}: make it anew at each call, from self.parameters() or a part of them"
                 )
         return made
+
+
+def _collected(place: str, parts: Mapping[str, str]) -> bool:
+    """Whether a place of a fingerprint belongs to a class or a module, and to no random generator."""
+    above = [place[: dot.start()] for dot in re.finditer(r"\.", place)]
+    in_class = any(parts.get(each) == CLASS or ".all of " in each for each in above)
+    return in_class and parts.get(above[-1]) not in GENERATORS
 
 
 _files_of_this_process = functools.cache(user_files)  # as its first run has read them

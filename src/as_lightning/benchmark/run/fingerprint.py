@@ -34,7 +34,8 @@ from torch.utils.hooks import RemovableHandle
 
 LIBRARIES = ("as_lightning", "torch", "lightning", "torchmetrics", "numpy")  # wherever they are
 INSTALLED = re.compile(r"[\\/](site|dist)-packages[\\/]")
-EXAMPLES, OF_STREAM = 256, 64  # of a split that is compared with another one
+EXAMPLES, BATCHES = 256, 8  # of a split that is compared with another one, and of one that is a stream
+CLASS = "class"
 # what holds nothing that a training could depend on
 WITHOUT_STATE = (type(Lock()), type(RLock()), types.ModuleType, RemovableHandle)
 OF_CLASSES = ("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__", "__annotations__")
@@ -78,7 +79,8 @@ class Fingerprint:
             self.parts[place] = f"as {self._seen[id(value)][0]}"
             return
         text = _text(value)
-        self.parts[place] = type(value).__qualname__ if text is None else text
+        kind = CLASS if isinstance(value, type) else type(value).__qualname__
+        self.parts[place] = kind if text is None else text
         if text is None or isinstance(value, torch.nn.Parameter):  # which may be tied
             self._seen[id(value)] = place, value
         if text is not None:
@@ -276,7 +278,7 @@ def _content(path: str) -> str:
 def of_split(data: pl.LightningDataModule, loader: str) -> str:
     """Some of the examples that the loaders of a split give, read under the same random state; empty without the split.
 
-    They are drawn at random; of a stream they are the first ones.
+    They are drawn at random; of a stream they are those of the first batches.
     """
     loaders = getattr(data, loader)() if is_overridden(loader, data) else ()
     return " ".join(filter(None, map(_of_loader, loaders_of(loaders))))
@@ -296,7 +298,7 @@ def _of_loader(loader: Any) -> str:
         for seed in (random.seed, np.random.seed, torch.manual_seed):
             seed(0)
         if stream:
-            return digest(Fingerprint([*islice(dataset, OF_STREAM)], "examples").digest)
+            return Fingerprint([*islice(loader, BATCHES)], "examples").digest
         batches = getattr(loader, "batch_sampler", None)
         batches = [getattr(loader, "sampler", range(len(dataset)))] if batches is None else batches
         # a sampler may leave examples out, or have no end

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
+from torchmetrics import Metric, MetricCollection
 
 from as_lightning.benchmark.run.checkpoint_io import WholeFileCheckpointIO
 from as_lightning.benchmark.run.identity import RunIdentity
@@ -83,7 +84,10 @@ class RunRecorder(pl.Callback):
 
     def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._only_nan = []
-        self._hooks = [part.register_forward_hook(self._look_at) for part in (pl_module, *pl_module.children())]
+        parts = [
+            part for part in (pl_module, *pl_module.children()) if not isinstance(part, (Metric, MetricCollection))
+        ]
+        self._hooks = [part.register_forward_hook(self._look_at) for part in parts]
 
     def _look_at(self, part: nn.Module, inputs: Any, output: Any) -> None:
         outputs = [each for each in tree_leaves(output) if isinstance(each, Tensor) and each.dim() > 1 and len(each)]
