@@ -256,7 +256,7 @@ class OwnModules:
         for seed in (1, 0):
             data = self._set_up(name, seed, "fit", "test")
             made.append(digest(of_split(data, "val_dataloader"), of_split(data, "test_dataloader")))
-        trained, again = (of_split(data, "train_dataloader") for _ in range(2))
+        trained = of_split(data, "train_dataloader", alike=True)  # of one that draws as it likes its parts tell
         data.trainer = None
         if made[0] != made[1]:
             raise ValueError(
@@ -264,7 +264,7 @@ class OwnModules:
                 "would be tested on examples that others were trained on: split by a generator with a seed of its own, "
                 "as in random_split(dataset, lengths, torch.Generator().manual_seed(0))"
             )
-        return data, made[0], trained if trained == again else ""  # of one that draws as it likes its parts tell
+        return data, made[0], trained
 
     def _first_look(self, name: str) -> None:
         """Find the target in the batch and the test metric, and note what is missing."""

@@ -275,13 +275,15 @@ def _content(path: str) -> str:
         return ""
 
 
-def of_split(data: pl.LightningDataModule, loader: str) -> str:
+def of_split(data: pl.LightningDataModule, loader: str, *, alike: bool = False) -> str:
     """Some of the examples that the loaders of a split give, read under the same random state; empty without the split.
 
-    They are drawn at random; of a stream they are those of the first batches.
+    They are drawn at random; of a stream they are those of the first batches. Empty too if they must be ``alike`` in a
+    second reading, and are not.
     """
-    loaders = getattr(data, loader)() if is_overridden(loader, data) else ()
-    return " ".join(filter(None, map(_of_loader, loaders_of(loaders))))
+    loaders = loaders_of(getattr(data, loader)() if is_overridden(loader, data) else ())
+    read, *again = (" ".join(filter(None, map(_of_loader, loaders))) for _ in range(1 + alike))
+    return read if again in ([], [read]) else ""
 
 
 def loaders_of(loaders: Any) -> list[Any]:
