@@ -643,6 +643,7 @@ Smoothed = variant(WithCriterion, criterion=nn.CrossEntropyLoss(label_smoothing=
         ({"factory": {"a": small, "b": large}}, ValueError, "compared as they are: leave methods, losses and"),
         (several(a=small, b=large) | {"baseline": "c"}, ValueError, "no candidate is called 'c'"),
         ({"n_jobs": 2, "factory": lambda: LOCK and small()}, TypeError, "n_jobs or a .* can be pickled"),
+        ({"n_jobs": 2} | trainer(devices=2, strategy="ddp"), ValueError, "n_jobs=2 is for runs of one process, and th"),
         (trainer(strategy="ddp_spawn"), ValueError, "must not set strategy='ddp_spawn': what its"),
         ({"factory": lambda: nn.Linear(2, 2)}, TypeError, "expected a LightningModule, got Linear: the factory"),
         ({"factory": Foreign}, TypeError, "got Variant: it is of the package pytorch_lightning: import"),

@@ -44,6 +44,7 @@ def test_tables_of_any_shape_unit_type_and_names_are_judged_alike():
         pd.testing.assert_frame_equal(found, expected)
     tiny = judged(LONG.assign(accuracy=LONG["accuracy"] / 1e9), unit="raw", equal_within=5e-10)
     assert (tiny["low"] * 1e9).tolist() == pytest.approx(expected["low"].tolist())
+    assert judged(LONG.assign(method=[1] * 5 + [2] * 5), baseline=1)["word"].tolist() == ["better"]
     timed = table_records(LONG.assign(seconds=[60, None] * 5), "", "sgd")[0]
     assert numbers(timed)["seconds"].tolist() == [60.0, 60.0]  # of the runs that have a time
 

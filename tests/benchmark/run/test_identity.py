@@ -2,7 +2,8 @@
 
 import platform
 import random
-from collections import defaultdict
+import re
+from collections import defaultdict, deque
 from collections.abc import Callable
 from functools import partial, wraps
 from pathlib import Path
@@ -10,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from harness.made_files import write_table
@@ -96,6 +98,12 @@ PAIRS: dict[str, tuple[Callable[[Any], Any], Any, Any]] = {
     "whether weights are tied": (tied, True, False),
     "a list of one's own": (lambda factor: type("Rows", (list,), {"factor": factor})(), 1, 2),
     "a class of its base's name": (lambda factor: type("Holds", (Holds,), {"loss": factor})(1), 1, 2),
+    "a table": (lambda value: pd.DataFrame({"label": [0, value]}), 1, 2),
+    "a queue of one's own": (lambda value: type("Queue", (deque,), {})([value]), 1, 2),
+    "a mask": (lambda hidden: np.ma.array([1, 2], mask=[False, hidden]), False, True),
+    "a time": (np.datetime64, "2000-01-01", "2000-01-02"),
+    "a pattern": (re.compile, "a", "b"),
+    "a key that is a number": (lambda key: {key: 0}, 1, "1"),
     "keys that are alike": (lambda order: dict(zip((1, "1"), order, strict=True)), "ab", "cb"),
     "two functions of a line, which wrap another": (lambda factor: TIMES[factor - 2], 2, 3),
     "a function": (Holds, torch.relu, torch.sin),
@@ -137,10 +145,11 @@ def test_a_constant_of_the_file_or_of_another_and_a_file_that_is_named_count(mon
 
 
 def test_what_cannot_be_read_is_named_and_is_like_nothing():
-    held = Holds(number for number in range(3))
-    first, again = Fingerprint(held, "x"), Fingerprint(held, "x")
-    assert first.unread == ["x.state.held"]
-    assert first.digest != again.digest
+    with open(__file__) as file:
+        for held in (Holds(number for number in range(3)), Holds(file)):
+            first, again = Fingerprint(held, "x"), Fingerprint(held, "x")
+            assert first.unread == ["x.state.held"]
+            assert first.digest != again.digest
 
 
 BRIEF = ("trainer.max_epochs=1", "trainer.limit_train_batches=2", "method=softmax", "logger=none", "callbacks=plain")

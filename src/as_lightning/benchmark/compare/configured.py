@@ -28,7 +28,14 @@ from as_lightning.benchmark.compare.engine import Execute, Subject, end_processe
 from as_lightning.benchmark.compare.next_runs import Outcome
 from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses, check_arguments, knobs, plain
 from as_lightning.benchmark.compare.own_module import OwnCandidate, OwnModules
-from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, check_trainer, default_settings, of_candidate
+from as_lightning.benchmark.compare.plan import (
+    ComparisonPlan,
+    Run,
+    check_processes,
+    check_trainer,
+    default_settings,
+    of_candidate,
+)
 from as_lightning.benchmark.compare.search import RATE, Choice, Space, learning_rates, setting_range
 from as_lightning.benchmark.data.base import BenchmarkDataModule, collected_messages
 from as_lightning.benchmark.report.page import publish
@@ -314,7 +321,7 @@ class ConfiguredComparison:
                 if not self._in_this_process:  # other machines may have other devices
                     continue
                 try:
-                    instantiate(config.trainer, logger=False)
+                    check_processes(self.n_jobs, instantiate(config.trainer, logger=False).world_size)
                 except InstantiationException as error:
                     raise SettingError(f"the settings of trainer are refused: {error.__cause__ or error}") from error
         execute: Execute = self._launched

@@ -29,7 +29,14 @@ from torch.utils.data import DistributedSampler
 from as_lightning.benchmark.compare.engine import Subject, end_processes, execution
 from as_lightning.benchmark.compare.next_runs import best_validation
 from as_lightning.benchmark.compare.own_loss import BASELINE, FIRST_LOOK, OwnLosses, TargetFinder, check_arguments
-from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, check_trainer, epochs_of, of_candidate
+from as_lightning.benchmark.compare.plan import (
+    ComparisonPlan,
+    Run,
+    check_processes,
+    check_trainer,
+    epochs_of,
+    of_candidate,
+)
 from as_lightning.benchmark.compare.search import RATE, Range, Space, learning_rates
 from as_lightning.benchmark.report.table import checked_mode
 from as_lightning.benchmark.run.checkpoint_io import WholeFileCheckpointIO
@@ -137,6 +144,7 @@ class OwnModules:
 
     def subject(self, plan: ComparisonPlan, lr_factor: float | None, directory: Path, n_jobs: int = 1) -> Subject:
         """The subject of a comparison whose runs will lie below ``directory``, after a `look`."""
+        check_processes(n_jobs, pl.Trainer(**{**QUIET, **self._of_trainer()}).world_size)
         data, self.files = self.look(lr_factor), user_files()
         if n_jobs > 1:
             self.pickled()

@@ -189,6 +189,12 @@ def check_trainer(trainer: Mapping[str, Any]) -> None:
         )
 
 
+def check_processes(n_jobs: int, processes: int) -> None:
+    """Refuse runs of several processes where several are made at once: they would meet at one port."""
+    if n_jobs > 1 and processes > 1:
+        raise ValueError(f"n_jobs={n_jobs} is for runs of one process, and these have {processes}: choose one")
+
+
 def epochs_of(budget: float, full_epochs: int) -> int:
     """The whole epochs of a budget, at least 1."""
     return max(1, round(budget * full_epochs))

@@ -20,6 +20,7 @@ from as_lightning.benchmark.run.result import Result, read_runs, renamed, whole_
 COMPARISON_FILE = "comparison.json"
 FORMAT = 2
 BASELINES = ("softmax", "multilabel_softmax")  # the default one
+FEW_PERCENT = 2.0  # scores above 1 that are rather of another unit
 ROUNDING = 1e-5  # of a score that is computed in float32
 EXAMPLES, SHOWN = 20, 300  # how many examples a page lists, and how many characters of them
 
@@ -129,18 +130,21 @@ class ComparisonRecord:
 
     @property
     def mixed_units(self) -> str:
-        """What is to be said where candidates may log scores of different units; else empty."""
+        """What is to be said where candidates may log scores of different units, or scores of none; else empty."""
         highest: dict[str, float] = {}
         for run in self.results:
             if 0 < (score := run.metrics[self.score]) < math.inf:
                 highest[run.candidate] = max(score, highest.get(run.candidate, 0.0))
         small, large = (choose(highest, key=highest.__getitem__, default="") for choose in (min, max))
-        if self.mode == "min" or self.unit != "auto" or not highest or not highest[small] <= 1 < highest[large]:
+        if self.mode == "min" or self.unit != "auto" or not highest.get(large, 0.0) > 1:
             return ""
-        return (
-            f"{small} has scores up to {highest[small]:g}, {large} up to {highest[large]:g}: shares and percents are "
-            f"not compared; let all candidates log {self.score} in one unit."
-        )
+        if highest[small] <= 1:
+            found = f"{small} has scores up to {highest[small]:g}, {large} up to {highest[large]:g}"
+            return f"{found}: shares and percents are not compared; let all candidates log {self.score} in one unit."
+        if highest[large] <= FEW_PERCENT:
+            read = f"{self.score} is at most {highest[large]:g}, and was read in percent"
+            return f"{read}: if it is no percentage, log it so that it lies between 0 and 1."
+        return ""
 
     @property
     def points(self) -> float:

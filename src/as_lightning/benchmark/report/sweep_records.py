@@ -19,7 +19,7 @@ UNTUNED = "One setting for all, not tuned: no advice. For advice: {}"
 PAIRED = ("seed", "name")  # by which a table pairs and names its runs
 # what is tuned for each method apart: in one table as long as no method has several of them
 TUNED = re.compile(r"optimizer\.lr|lr_scheduler\.max_lr")
-OF_SWEEP = re.compile(r"[+~]*(method|seed|hydra|hparams_search)\b|.*=.*,")  # words that no comparison shares
+OF_SWEEP = re.compile(r"[+~]*(method|seed|test|hydra|hparams_search)\b|.*=.*,")  # words that no comparison shares
 
 
 def sweep_records(

@@ -207,6 +207,7 @@ def table_records(
     For the arguments see `verdicts`; ``name`` is that of a table without groups.
     """
     runs, score, notes = _runs(frame, dict(columns or {}))
+    baseline = None if baseline is None else str(baseline)  # as names of columns may be numbers
     methods = list(runs["method"].unique())
     if baseline is not None and baseline not in methods:
         raise ValueError(f"no run is of the candidate {baseline}: {nearest(baseline, methods)}")

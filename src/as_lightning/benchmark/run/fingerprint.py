@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import copyreg
 import dis
 import functools
 import hashlib
 import importlib.util
 import os
-import pickle
 import random
 import re
 import secrets
@@ -114,8 +114,8 @@ def _text(value: Any) -> str | None:
         value = value.detach().cpu().resolve_conj().resolve_neg()
         raw = value.contiguous().reshape(-1).view(torch.uint8).numpy()
         return f"{value.dtype} {tuple(value.shape)} {hashlib.sha256(raw).hexdigest()}{trained}"
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        return f"{value.dtype} {value.shape} {hashlib.sha256(np.ascontiguousarray(value).data).hexdigest()}"
+    if type(value) in (np.ndarray, np.memmap) and value.dtype != object:  # others may have a mask
+        return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
     if isinstance(value, WITHOUT_STATE):
         return type(value).__name__ + getattr(value, "__name__", "")
     builtin = isinstance(value, types.BuiltinFunctionType)
@@ -131,10 +131,10 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
         yield from [("class", type(value)), ("name", value.name)]
     elif isinstance(value, Mapping):
         yield "factory", getattr(value, "default_factory", None)
-        yield from ((str(key) if isinstance(key, (str, int)) else f"key {n}", part) for n, (key, part) in _items(value))
+        yield from ((key if isinstance(key, str) else f"key {n}", part) for n, (key, part) in _items(value))
     elif isinstance(value, (list, tuple)):
         yield from ((str(number), part) for number, part in enumerate(value))
-    elif isinstance(value, np.ndarray):
+    elif type(value) is np.ndarray:
         yield "values", value.tolist()
     elif isinstance(value, Tensor):
         yield "dense", value.detach().to_dense()
@@ -161,12 +161,17 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
         yield "state", value.getstate()
     elif isinstance(value, np.random.Generator):
         yield "state", value.bit_generator.state
-    elif hasattr(value, "__dict__") or hasattr(type(value), "__slots__"):
+    elif isinstance(value, torch.nn.Module):
         # first: it names what is shared
-        yield "state", _state(value)
-        yield "class", type(value)
-    else:
-        yield "pickled", pickle.dumps(value)
+        yield from [("state", _state(value)), ("class", type(value))]
+    else:  # what pickle would make it of; what that is told of can be an object of C
+        reduce = copyreg.dispatch_table.get(type(value))
+        reduced: Any = value.__reduce_ex__(4) if reduce is None else reduce(value)
+        made, arguments, state, *items = (*reduced, None, None) if isinstance(reduced, tuple) else (reduced, None, None)
+        yield "state", state
+        plain = getattr(made, "__name__", None) == "__newobj__" and len(arguments) == 1
+        yield from [("class", type(value))] if plain else [("made", [made, arguments])]
+        yield "items", [[*each] for each in items[:2] if each is not None]
 
 
 def _hooks_of(value: Tensor) -> list[Any]:
@@ -175,17 +180,16 @@ def _hooks_of(value: Tensor) -> list[Any]:
     return [hook for kind in kinds for hook in (kind or {}).values()]
 
 
-def _state(value: Any) -> Any:
-    if isinstance(value, torch.nn.Module):  # its hooks are numbered in the order of the process
-        hooks = {name: part for name, part in vars(value).items() if "_hooks" in name and type(part) is OrderedDict}
-        places = {key: place for place, key in enumerate(sorted({key for part in hooks.values() for key in part}))}
-        return vars(value) | {n: {places[key]: hook for key, hook in part.items()} for n, part in hooks.items()}
-    return value.__getstate__() if hasattr(value, "__getstate__") else vars(value)
+def _state(value: torch.nn.Module) -> dict[str, Any]:
+    """The attributes; hooks are numbered in the order of the process."""
+    hooks = {name: part for name, part in vars(value).items() if "_hooks" in name and type(part) is OrderedDict}
+    places = {key: place for place, key in enumerate(sorted({key for part in hooks.values() for key in part}))}
+    return vars(value) | {n: {places[key]: hook for key, hook in part.items()} for n, part in hooks.items()}
 
 
 def _items(value: Mapping[Any, Any]) -> Iterator[tuple[int, tuple[Any, Any]]]:
     yield from enumerate(value.items())
-    yield from enumerate((f"key {n}", key) for n, key in enumerate(value) if not isinstance(key, (str, int)))
+    yield from enumerate((f"the key {n}", key) for n, key in enumerate(value) if not isinstance(key, str))
 
 
 def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:

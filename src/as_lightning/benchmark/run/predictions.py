@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,7 +41,7 @@ class Predictions(NamedTuple):
         try:
             with np.load(path) as content:
                 return cls(*(content[name] for name in cls._fields))
-        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
             raise ValueError(f"{path} holds no predictions of as-lightning: {error}") from error
 
     def write(self, folder: str | Path) -> None:
