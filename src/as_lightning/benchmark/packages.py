@@ -14,7 +14,7 @@ OF_ANOTHER_NAME = {"hydra": "hydra-core", "sklearn": "scikit-learn"}
 CORE = OF_ANOTHER_NAME | dict(zip(OF_THEIR_NAME, OF_THEIR_NAME, strict=True))
 MODALITIES = ("torchvision", "torchaudio", "tensorboard", "pooch", "soundfile", "tokenizers", "seqeval")
 
-COMMAND = 'pip install "as-lightning[benchmark]" (in a checkout: pip install -c constraints.txt ".[benchmark]")'
+COMMAND = 'in a checkout pip install -c constraints.txt ".[benchmark]", of a wheel pip install "FILE.whl[benchmark]"'
 
 
 def missing_packages() -> list[str]:

@@ -12,7 +12,7 @@ from as_lightning.benchmark.packages import CORE, MODALITIES, TOGETHER, package_
 
 ROOT = Path(__file__).parents[3]
 
-INSTALL = 'pip install "as-lightning[benchmark]" (in a checkout: pip install -c constraints.txt ".[benchmark]")'
+INSTALL = 'in a checkout pip install -c constraints.txt ".[benchmark]", of a wheel pip install "FILE.whl[benchmark]"'
 
 
 def python(program: str) -> subprocess.CompletedProcess[str]:

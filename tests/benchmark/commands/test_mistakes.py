@@ -42,7 +42,7 @@ AMBIGUOUS = ConfigCompositionException("Ambiguous value for argument 'method=a,b
     ("error", "words"),
     [
         (SettingError("seed must be an integer"), "seed must be an integer"),
-        (NO_POOCH, 'this needs the package pooch: pip install "as-'),
+        (NO_POOCH, "this needs the package pooch: in a checkout pip"),
         (NO_GROUP, "chosen by the name of"),
         (OverrideParseException("digits", "no viable alternative"), "got 'digits': did you mean experiment=digits?"),
         (AMBIGUOUS, "add -m to make a run with each"),

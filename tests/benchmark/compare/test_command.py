@@ -324,7 +324,7 @@ def test_what_a_candidate_names_as_its_range_is_tuned_and_one_called_softmax_is_
         ([*OF_OWN, OF_NONE, "candidates={less: [+data.rows=150]}"], "in the candidate less: other validation or test"),
         ([*OF_OWN, "candidates={a: {overrides: [], search: {module.hiden: [1, 2]}}}"], "module.hiden: With"),
         (["candidates={a: {overrides: [], search: {optimiser.lr: [1, 2]}}}"], "no optimiser: did you mean optimizer"),
-        (["candidates={wide: [model.width=256"], "in quotes, got candidates={wide: [model.width=256"),
+        (["candidates={wide: [model.width=256"], "in quotes, or a YAML file of these, got candidates={wide"),
         (["n_jobs=0"], "n_jobs must be an integer of at least 1, got 0"),
         (["n_jobs=2", "hydra/launcher=joblib"], "a launcher has its own, as hydra.launcher.n_jobs=2"),
         ([*OF_OWN, "data._target_=harness.own_modules.Pints"], "data._target_=harness.own_modules.Pints: "),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import yaml
 from omegaconf import DictConfig
@@ -22,18 +23,23 @@ def run_job(config: DictConfig) -> None:
 
 def as_hydra_reads(word: str) -> str:
     """A word of the command. A knob may be one of the compared methods alone: each method takes what it has. Hydra's
-    grammar has no ``=`` inside a list, as candidates need it.
+    grammar has no ``=`` inside a list, as candidates need it; they may also be those of a YAML file.
 
     >>> as_hydra_reads("candidates={wide: [model.width=256]}"), as_hydra_reads("method.delta=0.5")
     ('++candidates={wide:["model.width=256"]}', '++method.delta=0.5')
     """
     key, _, value = word.partition("=")
-    if key.lstrip("+").partition(".")[0] == "candidates" and value[:1] in "{[" and value:
+    key = key.lstrip("+")
+    if key.partition(".")[0] == "candidates":
         try:
-            return f"++{key.lstrip('+')}={override_value(yaml.safe_load(value))}"
-        except yaml.YAMLError:
-            expected = "'candidates={name: [setting=value, \"setting=[a, b]\", ...]}', in quotes"
-            raise SettingError(f"expected {expected}, got candidates={value}") from None
+            file = value.endswith((".yaml", ".yml"))
+            found = yaml.safe_load(Path(value).read_text(encoding="utf-8") if file else value)
+        except (yaml.YAMLError, OSError):
+            found = None
+        if found if isinstance(found, dict) else "." in key:
+            return f"++{key}={override_value(found)}"
+        expected = "'candidates={name: [setting=value, \"setting=[a, b]\", ...]}', in quotes, or a YAML file of these"
+        raise SettingError(f"expected {expected}, got {word}")
     return f"++{word}" if word.startswith("method.") else word
 
 

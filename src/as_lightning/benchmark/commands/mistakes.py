@@ -111,6 +111,7 @@ def _misspelt(group: DictConfig, key: str, setting: str) -> str:
     files = {name: config_dir() / "data" / f"{name}.yaml" for name in names("data")} if path == "data" else {}
     if having := [f"data={name}" for name, file in files.items() if f"\n{key}:" in file.read_text("utf-8")]:
         return f"these data have no {setting}: add {' or '.join(having)}"
+    known = known if path else known | {folder.name for folder in config_dir().iterdir() if folder.is_dir()}
     return f"there is no {setting}: {nearest(key, known, method_settings() if path == 'method' else ())}"
 
 

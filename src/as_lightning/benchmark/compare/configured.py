@@ -344,7 +344,11 @@ class ConfiguredComparison:
             f"candidates.{name}": str(made) for name, made in self.candidates.items() if made[0] != [f"method={name}"]
         }
         identity = RunIdentity.of(settings, {"data": data_digest(data)})
-        return Subject(self.plan.of(spaces, named_examples(data), **facts), execute, identity)
+        whole = data
+        if data.splits_by_seed and (data.shots or data.imbalance):  # whose other rows other seeds test
+            with collected_messages():
+                whole = read_data(self._compose("data.shots=null", "data.imbalance=null"))
+        return Subject(self.plan.of(spaces, named_examples(whole), **facts), execute, identity)
 
     def space(self, name: str) -> Space:
         """What is tuned of a candidate: the learning rate, the ``search`` of its method, and its own."""
