@@ -74,7 +74,7 @@ def as_cross_entropy(
     Args:
         logits: shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``; float16 and bfloat16 are computed in float32.
         target: class indices, shape ``()``, ``(N)`` or ``(N, d1, ...)``.
-        delta: the margin, in [0, 1]; the default is 0.1.
+        delta: the margin, in [0, 1]; the default, 0.1, is the paper's, and tuning mostly chose 0.4 to 1.
         weight: a weight per class, shape ``(C)``.
         ignore_index: target value of rows that count neither in the loss nor in the counts.
         reduction: ``"none"``, ``"mean"`` (weighted, over the rows not ignored) or ``"sum"``.
@@ -98,7 +98,7 @@ def as_cross_entropy(
     Examples:
         >>> import torch
         >>> logits = torch.tensor([[4.0, 0.0, 0.0], [1.0, 0.9, -2.0]])
-        >>> loss, counts = as_cross_entropy(logits, torch.tensor([0, 0]), reduction="none", return_counts=True)
+        >>> loss, counts = as_cross_entropy(logits, torch.tensor([0, 0]), 0.1, reduction="none", return_counts=True)
         >>> loss, int(counts.masked_samples), int(counts.samples), int(counts.masked_classes), int(counts.classes)
         (tensor([0.0000, 0.6444]), 1, 2, 3, 4)
     """

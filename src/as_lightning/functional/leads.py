@@ -40,7 +40,7 @@ def live_samples(logits: Tensor, target: Tensor, delta: float = DEFAULT_DELTA, i
         logits: shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``.
         target: class indices, shape ``()``, ``(N)`` or ``(N, d1, ...)``; or 0 and 1 for several labels, of the logits'
             shape.
-        delta: the margin, in [0, 1]; the default is 0.1. It need not be the margin of the loss.
+        delta: the margin, in [0, 1]; the default, 0.1, is the paper's. It need not be the margin of the loss.
         ignore_index: target value of rows, or of labels, that take no part: they are not live.
 
     Returns:

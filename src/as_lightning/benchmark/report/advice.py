@@ -14,7 +14,7 @@ from as_lightning.benchmark.report.verdicts import Verdict
 UNKNOWN = TimeRatio()
 WORSE_CALIBRATED = 0.02  # a difference of calibration errors that is worth a sentence
 SPLITS = {
-    "per_seed": "Each seed has a split of its own: the verdicts are about other splits of these examples.",
+    "per_seed": "Each seed draws its own split: the verdicts hold for other random splits of these examples.",
     "official": "The verdicts are about the official test split, which all seeds share.",
     "fixed": "All seeds share one split: the verdicts are about its examples.",
     "repeated": "Each seed is another random split of the same examples, which the intervals allow for.",

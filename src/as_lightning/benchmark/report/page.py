@@ -27,9 +27,9 @@ from as_lightning.benchmark.run.result import whole_file
 POINTS = {"share": "a point is 0.01", "percent": "in percent", "raw": "a point is 1"}
 LEGEND = (
     "{} in points ({}; {} is better): mean ± standard deviation of each candidate's own runs. Differences are to {}, "
-    "paired by {}, positive where the candidate is better. In 95 of 100 comparisons all intervals at the full budget "
-    "hold the true differences, whenever a candidate stops; so do all at smaller budgets. The verdicts are read off "
-    "the intervals. An interval within ±{:g} points is equal.{}"
+    "paired by {}, positive where the candidate is better. Of 100 comparisons like this one about 95 have no interval "
+    "that misses the true difference, wherever a candidate stopped; smaller budgets are counted apart. The verdicts "
+    "are read off the intervals. An interval within ±{:g} points is equal.{}"
 )
 NEW_DATA = (
     " The verdicts are about these test examples; the interval for new data is about others like them, one at a time."
@@ -40,6 +40,10 @@ DIFFER = "{} and {} differ on {:.1f}% of {} test examples, mean over the seeds."
 CORRELATION = (
     "The correlation of loss and score is Pearson's, over the evaluations of a run: -1 where the score rises as the "
     "validation loss falls, 0 where they have nothing to do with one another."
+)
+MEANS = (
+    "Means of each candidate's own runs. The figure of times places a candidate by its difference and its ratio to the "
+    "baseline, in the seeds that both have."
 )
 HOW = (
     "Scores are at the weights of the best validation score. Training time leaves out validation; a ratio is the "
@@ -148,7 +152,7 @@ def cells(found: Findings, row: Row) -> dict[str, Cell]:
     difference = "–" if verdict is None or math.isnan(verdict.difference) else f"{verdict.difference:+.2f}"
     interval = _interval(verdict.low, verdict.high) if verdict else ""
     for_new = _interval(verdict.new_low, verdict.new_high) if verdict else ""
-    ratio = "–" if math.isnan(time.ratio) else f"{time.ratio:.2f}"
+    ratio = "–" if math.isnan(time.low) else f"{time.ratio:.2f}"  # of one or two seeds it says nothing
     independent = row.arm in found.record.unpaired
     sizes = {each.parameters for each in found.rows}
     pairs = "not paired" if independent else f"{verdict.seeds} paired" if verdict and verdict.seeds < row.seeds else ""
@@ -253,7 +257,9 @@ def _section(found: Findings, number: int) -> dict[str, Any]:
             Fold("Where predictions differ", texts=list(shares.values()), rows=examples),
             Fold("Trials", rows=trials),
             Fold(
-                "Settings and metrics", [CORRELATION] * ("correlation of loss and score" in texts.index), rows=measured
+                "Settings and metrics",
+                [MEANS] * bool(own) + [CORRELATION] * ("correlation of loss and score" in texts.index),
+                rows=measured,
             ),
         ],
     }

@@ -91,7 +91,7 @@ def checked_settings(config: DictConfig) -> tuple[DictConfig, list[str]]:
     if "delta" in config.method and "delta" not in foreign:  # before the data are read
         delta = config.method.delta
         if isinstance(delta, bool) or not isinstance(delta, (int, float)) or not 0 <= delta <= 1:
-            got = f"got {override_value(delta)}: leave it out for the default"
+            got = f"got {override_value(delta)}: leave it out for the default, or try 0.4"
             raise SettingError(f"method.delta must be a number in [0, 1], {got}")
     with open_dict(config.method):
         for key in foreign:
