@@ -43,8 +43,7 @@ def full_disk() -> Callable[[], AbstractContextManager[None]]:
 
 @pytest.fixture(scope="session")
 def result() -> Callable[..., Result]:
-    """Make a result of given accuracy (or other score); for the report's arithmetic, where training would only blur
-    the numbers."""
+    """Make a result of given accuracy (or other score), for the report's arithmetic."""
 
     def make(
         candidate: str,

@@ -112,12 +112,14 @@ class TwoLoaders(Plain):
 
 
 @pytest.mark.parametrize("shape", [(-1,), (-1, 1)])
-def test_logits_of_one_class_are_refused(shape):
+def test_logits_of_one_class_and_no_bins_are_refused(shape):
     def one_class(module, batch):
         return module(batch[0])[:, 0].reshape(shape), (batch[1] > 2).float().reshape(shape)
 
     with pytest.raises(MisconfigurationException, match=r"C of at least 2, got \(8,"):
         fit(Plain(), MarginHistogram(logits=one_class))
+    with pytest.raises(ValueError, match="bins must be an integer of at least 1, got 0"):
+        MarginHistogram(bins=0)
 
 
 def test_a_second_training_starts_without_the_counts_of_the_first():
@@ -125,11 +127,6 @@ def test_a_second_training_starts_without_the_counts_of_the_first():
     assert int(histogram.counts.sum()) == 50
     fit(Plain(), histogram, validation=None)
     assert histogram.counts is None
-
-
-def test_bins_below_one_are_refused():
-    with pytest.raises(ValueError, match="bins must be an integer of at least 1, got 0"):
-        MarginHistogram(bins=0)
 
 
 def test_two_histograms_of_two_loaders_log_under_two_names(tmp_path):

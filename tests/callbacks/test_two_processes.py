@@ -1,7 +1,4 @@
-"""Two processes (gloo on the CPU): one decision, one small collective a window, the weights of the joint batch.
-
-The other callbacks see the data of both.
-"""
+"""Two processes (gloo on the CPU): one decision, one small collective a window, the weights of the joint batch."""
 
 import math
 from collections.abc import Callable

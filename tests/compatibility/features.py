@@ -1,7 +1,4 @@
-"""Features of Lightning with the mixin, the monitor and adaptive accumulation: a small training with each of them.
-
-``python features.py FOLDER NAME...`` runs some of them as one of two processes, as :mod:`harness.two_ranks` does.
-"""
+"""Features of Lightning with the mixin, the monitor and adaptive accumulation: a small training with each of them."""
 
 import math
 import sys
@@ -71,11 +68,7 @@ def batches(count: int = BATCHES, dtype: torch.dtype = torch.float32) -> list[tu
 
 
 class Run:
-    """A training and its callbacks; ``arguments`` go to the trainer.
-
-    Attributes:
-        processes: how many train together. Several take the same batches: then their weights are those of one.
-    """
+    """A training and its callbacks; ``arguments`` go to the trainer, and all ``processes`` take the same batches."""
 
     processes: ClassVar[int] = 1
 

@@ -1,7 +1,4 @@
-"""What every callback of windows holds: resumed after any batch, failed at any place, with clipping and a scaler.
-
-Two processes have the same rows in `tests/callbacks/test_two_processes.py`.
-"""
+"""What every callback of windows holds: resumed after any batch, failed at any place, with clipping and a scaler."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

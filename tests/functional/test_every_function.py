@@ -1,9 +1,6 @@
 """The table of the public functions: every loss and transform, by every way to call it, dtype and kind of rows.
-
 A cell holds if value and gradients are those of the eager call in float64 on the rows that count. Losses with a class
-for each sample come from ``harness.variant_methods``, all others from the public names: a new one is in the table.
-Below it are the properties that each function has for itself: derivatives, half types, large logits, refusals.
-"""
+for each sample come from ``harness.variant_methods``, all others from the public names: a new one is in the table."""
 
 import inspect
 import math

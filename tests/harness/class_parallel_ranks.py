@@ -1,8 +1,5 @@
 """Processes that share the classes of a head: ``python class_parallel_ranks.py FOLDER`` runs two, three, then four.
-
-Each process runs the scenarios of :data:`PLAN`; what it has seen in one goes to
-``FOLDER/<processes>/<scenario>-<rank>.pt``. The test computes its references from the same cases.
-"""
+What one has seen in a scenario of :data:`PLAN` goes to ``FOLDER/<processes>/<scenario>-<rank>.pt``."""
 
 import multiprocessing
 import os

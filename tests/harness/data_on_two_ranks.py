@@ -1,8 +1,4 @@
-"""One of two processes that share their data: ``python data_on_two_ranks.py FOLDER SCENARIO...``, with LOCAL_RANK,
-MASTER_ADDR and MASTER_PORT set.
-
-What this rank has seen in a scenario goes to ``FOLDER/<scenario>-<rank>.pt``, as in :mod:`harness.two_ranks`.
-"""
+"""One of two processes that share their data: ``python data_on_two_ranks.py FOLDER SCENARIO...``, as two_ranks."""
 
 import sys
 from pathlib import Path

@@ -28,10 +28,7 @@ class _Handler(SimpleHTTPRequestHandler):
 
 
 class FileServer(ThreadingHTTPServer):
-    """Serves the folder ``home``; ``requests`` are the paths that were asked for.
-
-    ``url/name`` is a file of the folder, ``url/cut/name`` the same with its second half missing.
-    """
+    """Serves the folder ``home`` by ``url/name``, and half of a file by ``url/cut/name``; ``requests`` are paths."""
 
     def __init__(self, home: Path) -> None:
         super().__init__(("127.0.0.1", 0), partial(_Handler, directory=str(home)))

@@ -1,8 +1,4 @@
-"""Processes that have loaded the library already.
-
-An interpreter that starts and loads torch and Lightning takes longer than most of what tests have to see in a process
-of its own. So each test process has one server that has loaded both, and the others are forked from it.
-"""
+"""Processes that have loaded torch and Lightning, which takes longer than most of their tests: forked from a server."""
 
 import gc
 import multiprocessing
@@ -66,16 +62,7 @@ def start(
     folder: Path | None = None,
     **environment: str,
 ) -> ForkServerProcess:
-    """Start ``main`` in a process of its own.
-
-    Args:
-        main: what it calls, found by its module and name.
-        argv: its ``sys.argv``.
-        stdout: the file for what it prints.
-        stderr: the file for its errors; may be the same.
-        folder: its working directory; default: that of this process.
-        environment: its variables, on top of those of this process.
-    """
+    """Start ``main``, found by its module and name, in a process of its own; ``environment`` adds to this one's."""
     streams, variables = {1: str(stdout), 2: str(stderr)}, dict(os.environ | environment)
     process = context().Process(target=_call, args=(main, list(argv), streams, str(folder or Path.cwd()), variables))
     process.start()

@@ -7,10 +7,7 @@ import torch
 
 
 class StatefulLoader:
-    """Yields ready-made batches in another order each epoch, and goes on where its state was saved.
-
-    Which epoch it is Lightning tells the ``sampler``; how far it has come is the state.
-    """
+    """Yields ready-made batches in another order each epoch, and goes on where its state was saved."""
 
     def __init__(self, batches: Sequence[Any]) -> None:
         self.batches = batches

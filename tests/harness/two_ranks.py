@@ -1,8 +1,5 @@
 """One of two processes that train together: ``python two_ranks.py FOLDER SCENARIO...``, with LOCAL_RANK, MASTER_ADDR
-and MASTER_PORT set.
-
-The scenarios are listed below; what this rank has seen in it goes to ``FOLDER/<scenario>-<rank>.pt``.
-"""
+and MASTER_PORT set; what it has seen goes to ``FOLDER/<scenario>-<rank>.pt``."""
 
 import os
 import signal

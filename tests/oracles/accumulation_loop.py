@@ -21,12 +21,8 @@ def train_by_hand(
     after_step: Callable[[int], None] | None = None,
 ) -> None:
     """Take one optimizer step per window ``(epoch, first_batch, length, divisor)``.
-
-    The step's gradient is the sum of the window's gradients, each of a loss divided by ``divisor``. The divisor is the
-    length, but for a window that the end of the data has cut short: its sum is scaled up to the mean of what came.
-    Each step takes ``rate_scale(length)`` times the rates. ``after_step(length)`` is where a learning-rate schedule
-    advances.
-    """
+    Its gradient is the sum of the window's, each of a loss divided by ``divisor``: the length, but for one that the end
+    of the data cuts short. It takes ``rate_scale(length)`` times the rates, then calls ``after_step(length)``."""
     for epoch, first, length, divisor in windows:
         optimizer.zero_grad()
         for batch in epochs[epoch][first : first + length]:

@@ -1,7 +1,4 @@
-"""AS-Softmax written plainly from its formulas in float64: the oracle of the tests.
-
-Nothing here is shared with the library, and no speed or memory is considered.
-"""
+"""AS-Softmax written plainly from its formulas in float64: the oracle, which shares nothing with the library."""
 
 from collections.abc import Sequence
 from typing import Any

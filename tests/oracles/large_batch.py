@@ -20,10 +20,7 @@ def train_on_large_batches(
     clip_norm: float | None = None,
 ) -> None:
     """Take one optimizer step per window ``(first_batch, length)`` of the batches of all epochs in their order.
-
-    ``loss_of_items(window)`` gives the losses of all the window's items, shape ``(items,)``; their mean is the step's
-    loss, and 0 where there are none.
-    """
+    Its loss is the mean of ``loss_of_items(window)``, shape ``(items,)``, and 0 where there are none."""
     for first, length in windows:
         optimizer.zero_grad()
         with autocast():

@@ -1,7 +1,4 @@
-"""Every variant of softmax written plainly from its formula, float64, one row at a time: the oracle of the tests.
-
-Nothing here is shared with the library: NumPy and SciPy only, roots by ``brentq``, integrals by ``quad``.
-"""
+"""Every variant of softmax from its formula, float64, row by row, by NumPy and SciPy only: the oracle of the tests."""
 
 import itertools
 import math

@@ -33,10 +33,7 @@ def run_here(command: str, folder: Path, *arguments: str) -> str:
 
 
 def in_an_interpreter(command: str, folder: Path, *arguments: str) -> str:
-    """The same in a process of its own: ``train`` by ``python -m``, and ``compare`` by its console script.
-
-    Lightning repeats it for the other processes of a run, and joblib's processes end with an interpreter alone.
-    """
+    """The same in a process of its own, which Lightning repeats, and with which joblib's processes end."""
     script = Path(sys.executable).with_name(f"as-lightning-{command}")
     module = [sys.executable, "-m", "as_lightning.benchmark.commands.train"]
     finished = subprocess.run(
@@ -135,8 +132,8 @@ def test_a_comparison_whose_runs_go_side_by_side_has_the_scores_of_one_whose_run
 
 def test_the_weights_that_two_processes_test_are_those_of_the_best_mean_score(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
-    plan = ("trials=1", "seeds=3", "budgets=1", "trainer.max_epochs=3", "candidates={b: []}")
-    in_an_interpreter("compare", tmp_path, "module._target_=harness.own_modules.ByRank", OWN[-1], *DDP, *plan)
+    asked = ("module._target_=harness.own_modules.ByRank", OWN[-1], *DDP, "trials=1", "seeds=3", "budgets=1")
+    in_an_interpreter("compare", tmp_path, *asked, "trainer.max_epochs=3", "candidates={b: []}")
     assert {round(10 * run.metrics["val/acc"]) for run in results(tmp_path)} == {1}
 
 

@@ -341,8 +341,7 @@ def test_a_run_without_a_finite_validation_score_or_with_logits_of_nan_counts_as
     def forward(self, inputs: Tensor) -> Tensor:
         return self.net(inputs) * (1.0 if self.training else math.nan)
 
-    attributes = {"inf": scored(math.inf), "nan": scored(math.nan)}
-    broken = {name: variant(WithCriterion, validation_step=step) for name, step in attributes.items()}
+    broken = {str(x): variant(WithCriterion, validation_step=scored(x)) for x in (math.inf, math.nan)}
     broken |= {"logits": variant(WithCriterion, forward=forward), "fine": WithCriterion}
     record = compare(broken, Points(), baseline="fine", **(SEVERAL | {"trials": 1})).record
     assert "3 final runs diverged and count as the worst score." in record.notes

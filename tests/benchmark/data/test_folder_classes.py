@@ -14,10 +14,7 @@ FLAT_COUNTS = {"cat": 20, "dog": 10, "emu": 30}
 
 
 def written(root: Path, counts: dict[str, int], packed: str = "") -> Path:
-    """Write so many empty files into each folder, 0 an empty one, and files by their names.
-
-    ``packed`` is as ``"tar"`` or ``"zip around"``: an archive of the folder, or of the one around it.
-    """
+    """Write so many empty files into each folder, and files by their names; ``packed`` as "tar" or "zip around"."""
     for name, count in counts.items():
         folder = root / name if count >= 0 else (root / name).parent
         folder.mkdir(parents=True, exist_ok=True)
