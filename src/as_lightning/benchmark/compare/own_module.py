@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 import lightning.pytorch as pl
+from lightning.fabric.utilities.data import sized_len
 from lightning.pytorch.callbacks import DeviceStatsMonitor, LearningRateMonitor, ProgressBar
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from lightning.pytorch.utilities.parsing import lightning_getattr, lightning_hasattr, lightning_setattr
@@ -40,7 +41,7 @@ from as_lightning.benchmark.compare.plan import (
 from as_lightning.benchmark.compare.search import RATE, Range, Space, learning_rates
 from as_lightning.benchmark.report.table import checked_mode
 from as_lightning.benchmark.run.checkpoint_io import WholeFileCheckpointIO
-from as_lightning.benchmark.run.fingerprint import CLASS, Fingerprint, digest, loaders_of, of_split, user_files
+from as_lightning.benchmark.run.fingerprint import CLASS, STREAM, Fingerprint, digest, loaders_of, of_split, user_files
 from as_lightning.benchmark.run.identity import RunIdentity
 from as_lightning.benchmark.run.predictions import PredictionRecorder
 from as_lightning.benchmark.run.recorder import RunRecorder
@@ -232,7 +233,7 @@ class OwnModules:
         """What must be the same before each run: losses, what makes data, and modules under one seed.
 
         Without what differs at each call, or belongs to their class, where users collect what they look at. A random
-        generator is no such thing, wherever it is.
+        generator is no such thing, wherever it is; of what makes data it and streams alone count, for others are read.
         """
         states = {}
         for name, (_, data, _) in self.candidates.items():
@@ -243,7 +244,7 @@ class OwnModules:
                 state.parts = {
                     place: text
                     for place, text in state.parts.items()
-                    if other.parts.get(place) == text and not _collected(place, other.parts)
+                    if other.parts.get(place) == text and _goes_on(place, other.parts, of_data=state is of_data)
                 }
         for name, (loss, _) in ({} if self.losses is None else self.losses.losses).items():
             states[name] = Fingerprint(loss, f"losses[{name!r}]")
@@ -316,9 +317,10 @@ class OwnModules:
             if isinstance(sampler, DistributedSampler):  # by default it asks the process group, which may be there
                 whole = len(sampler.dataset)  # type: ignore[arg-type]
                 vars(sampler).update(num_replicas=1, rank=0, num_samples=whole, total_size=whole)
-        most = data.trainer.limit_train_batches if data.trainer else None  # a stream may have no end
-        most = most if isinstance(most, int) else None
-        targets = (batch[target] for loader in loaders for batch in islice(loader, most))
+        limit = data.trainer and data.trainer.limit_train_batches
+        most = limit if isinstance(limit, int) else None  # of a stream, which may have no end
+        batches = (islice(loader, most if sized_len(loader) is None else None) for loader in loaders)
+        targets = (batch[target] for of_loader in batches for batch in of_loader)
         return class_counts_of(targets, classes, ignore_index=self.ignore_index)
 
     def _set_up(self, name: str, seed: int, *stages: str) -> pl.LightningDataModule:
@@ -495,11 +497,14 @@ class OwnModules:
         return made
 
 
-def _collected(place: str, parts: Mapping[str, str]) -> bool:
-    """Whether a place of a fingerprint belongs to a class or a module, and to no random generator."""
+def _goes_on(place: str, parts: Mapping[str, str], *, of_data: bool) -> bool:
+    """Whether a place of a fingerprint is of what a training may depend on if it changes."""
     above = [place[: dot.start()] for dot in re.finditer(r"\.", place)]
-    in_class = any(parts.get(each) == CLASS or ".all of " in each for each in above)
-    return in_class and parts.get(above[-1]) not in GENERATORS
+    if above and parts.get(above[-1]) in GENERATORS:
+        return True
+    if of_data:
+        return any(parts.get(each) == STREAM for each in above)
+    return not any(parts.get(each) == CLASS or ".all of " in each for each in above)
 
 
 _files_of_this_process = functools.cache(user_files)  # as its first run has read them

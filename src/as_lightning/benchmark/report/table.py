@@ -229,7 +229,10 @@ def table_records(
     records = []
     for group in groups:
         own = runs[runs["group"] == group]
-        looks = [int(number) for number in own["looks"].iloc[0].split()]
+        designs = list(own["looks"].unique())
+        if len(designs) > 1:
+            raise ValueError(f"the runs of {group or 'the table'} are of comparisons with other looks: a table of each")
+        looks = [int(number) for number in designs[0].split()]
         record = ComparisonRecord.of_runs(_results(own, str(group) or name, score), base, looks=looks, **facts)
         floors = own.dropna(subset="floor").groupby(["method", "budget"])["floor"].first()
         record.spreads = {(Arm(*arm), record.reference): ExampleSpread(floor, 0.0) for arm, floor in floors.items()}

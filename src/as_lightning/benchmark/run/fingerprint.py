@@ -34,8 +34,8 @@ from torch.utils.hooks import RemovableHandle
 
 LIBRARIES = ("as_lightning", "torch", "lightning", "torchmetrics", "numpy")  # wherever they are
 INSTALLED = re.compile(r"[\\/](site|dist)-packages[\\/]")
-EXAMPLES, BATCHES = 256, 8  # of a split that is compared with another one, and of one that is a stream
-CLASS = "class"
+EXAMPLES, BATCHES = 128, 8  # of a split that is compared with another one, and of one that is a stream
+CLASS, STREAM = "class", "stream"  # how a fingerprint names any of them
 # what holds nothing that a training could depend on
 WITHOUT_STATE = (type(Lock()), type(RLock()), types.ModuleType, RemovableHandle)
 OF_CLASSES = ("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__", "__annotations__")
@@ -79,7 +79,8 @@ class Fingerprint:
             self.parts[place] = f"as {self._seen[id(value)][0]}"
             return
         text = _text(value)
-        kind = CLASS if isinstance(value, type) else type(value).__qualname__
+        stream = STREAM if isinstance(value, IterableDataset) else type(value).__qualname__
+        kind = CLASS if isinstance(value, type) else stream
         self.parts[place] = kind if text is None else text
         if text is None or isinstance(value, torch.nn.Parameter):  # which may be tied
             self._seen[id(value)] = place, value
@@ -115,7 +116,8 @@ def _text(value: Any) -> str | None:
         raw = value.contiguous().reshape(-1).view(torch.uint8).numpy()
         return f"{value.dtype} {tuple(value.shape)} {hashlib.sha256(raw).hexdigest()}{trained}"
     if type(value) in (np.ndarray, np.memmap) and value.dtype != object:  # others may have a mask
-        return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
+        raw = np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
+        return f"{value.dtype} {value.shape} {hashlib.sha256(raw).hexdigest()}"
     if isinstance(value, WITHOUT_STATE):
         return type(value).__name__ + getattr(value, "__name__", "")
     builtin = isinstance(value, types.BuiltinFunctionType)
@@ -167,7 +169,9 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
     else:  # what pickle would make it of; what that is told of can be an object of C
         reduce = copyreg.dispatch_table.get(type(value))
         reduced: Any = value.__reduce_ex__(4) if reduce is None else reduce(value)
-        made, arguments, state, *items = (*reduced, None, None) if isinstance(reduced, tuple) else (reduced, None, None)
+        if isinstance(reduced, str):  # a name, as of what `functools.lru_cache` makes of a function
+            reduced = reduced, (), getattr(value, "__dict__", None)
+        made, arguments, state, *items = (*reduced, None, None)[:5]
         yield "state", state
         plain = getattr(made, "__name__", None) == "__newobj__" and len(arguments) == 1
         yield from [("class", type(value))] if plain else [("made", [made, arguments])]
@@ -304,11 +308,11 @@ def _of_loader(loader: Any) -> str:
         for seed in (random.seed, np.random.seed, torch.manual_seed):
             seed(0)
         if stream:
-            return Fingerprint([*islice(loader, BATCHES)], "examples").digest
+            return digest(*(Fingerprint(batch, "batch").digest for batch in islice(loader, BATCHES)))
         batches = getattr(loader, "batch_sampler", None)
         batches = [getattr(loader, "sampler", range(len(dataset)))] if batches is None else batches
         # a sampler may leave examples out, or have no end
         numbers = [*islice(chain.from_iterable(batches), len(dataset))]
         numbers.sort(key=lambda number: (len(str(number)), str(number)))  # as numbers, whatever they are
-        chosen = [dataset[n] for n in random.Random(0).sample(numbers, min(EXAMPLES, len(numbers)))]
-    return digest(str(len(numbers)), Fingerprint(chosen, "examples").digest)
+        chosen = random.Random(0).sample(numbers, min(EXAMPLES, len(numbers)))
+        return digest(str(len(numbers)), *(Fingerprint(dataset[number], "example").digest for number in chosen))

@@ -19,6 +19,9 @@ from as_lightning.benchmark.run.checkpoint_io import WholeFileCheckpointIO
 from as_lightning.benchmark.run.identity import RunIdentity
 from as_lightning.callbacks import AccumulationWindow, AdaptiveGradientAccumulation, TemperatureScaling
 
+UNWATCHED = (Metric, MetricCollection, torch.jit.ScriptModule)  # the last takes no hooks
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+
 
 class RunRecorder(pl.Callback):
     """Record the time spent training, and every evaluation with the time at which it came.
@@ -27,7 +30,7 @@ class RunRecorder(pl.Callback):
     happens between two epochs, and what callbacks do that stand before this one. `monitor` is the name under which the
     score is logged, of which several processes have the mean; `config` and `inputs` are the run's, for its checkpoints.
 
-    An evaluation has diverged if the module, or a part of it, gives NaN for every sample of a batch: its score is NaN,
+    An evaluation has diverged if the module, or a part of it, gives nothing but NaN for a batch: its score is NaN,
     whatever a metric says of the class that NaN is taken for.
     """
 
@@ -50,7 +53,7 @@ class RunRecorder(pl.Callback):
         self.diverged = False  # whether the latest evaluation has
         self._before: Mapping[str, Any] = {}  # what was logged before this validation
         self._hooks: list[RemovableHandle] = []
-        self._only_nan: list[Tensor] = []  # of each output, whether all its samples have one
+        self._only_nan: list[Tensor] = []  # of each output, whether it is that
         self._clock = clock
         self._mark = 0.0
         self._saving = 0.0  # seconds of writing checkpoints, up to the mark
@@ -84,14 +87,14 @@ class RunRecorder(pl.Callback):
 
     def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._only_nan = []
-        parts = [
-            part for part in (pl_module, *pl_module.children()) if not isinstance(part, (Metric, MetricCollection))
-        ]
+        parts = [part for part in (pl_module, *pl_module.children()) if not isinstance(part, UNWATCHED)]
         self._hooks = [part.register_forward_hook(self._look_at) for part in parts]
 
     def _look_at(self, part: nn.Module, inputs: Any, output: Any) -> None:
-        outputs = [each for each in tree_leaves(output) if isinstance(each, Tensor) and each.dim() > 1 and len(each)]
-        self._only_nan += [each.isnan().flatten(1).any(1).all() for each in outputs]
+        for each in tree_leaves(output):
+            dense = isinstance(each, Tensor) and each.layout is torch.strided and not each.is_nested
+            if dense and each.dtype in FLOATS and each.dim() > 1 and each.numel():
+                self._only_nan.append(each.isnan().all())
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         while self._hooks:
