@@ -29,6 +29,9 @@ MARKED = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', 
 DOLLARS = re.compile(r"(?P<dollars>\$\$?)(?P<formula>[^\s$<](?:[^$<]*[^\s$<])?)(?P=dollars)")
 AS_IT_IS = re.compile(r"<(?P<tag>pre|code|script|style|svg|math)\b.*?</(?P=tag)>|<[^>]*>", re.DOTALL)
 IN_NOTEBOOK = re.compile(rf"{AS_IT_IS.pattern}|{DOLLARS.pattern}", re.DOTALL)
+TABLE = re.compile(r"<table\b.*?</table>", re.DOTALL)
+LONG_CODE = re.compile(r"<code>[^<]{17,}</code>")
+JOINT = re.compile(r"(?<=\w)[_./:=]+(?=\w)")  # a place where a long name may be broken
 LEAKS = {
     "a role or directive of reStructuredText": re.compile(r":(?:class|func|meth|attr|mod|exc|data|math):|\.\. \w+::"),
     "a doctest as quotes in quotes, outside a section Examples": re.compile(r"(?:<blockquote>\s*){3}|(?:&gt;){3} "),
@@ -95,7 +98,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def on_page_content(content: str, page: Any, config: Any, files: Files) -> str:
-    """Render the formulas, and make links of a notebook links inside the site: its page is a folder deeper.
+    """Render the formulas, let long names in tables break, and make links of a notebook, a folder deeper, right.
 
     Formulas are those that ``pymdownx.arithmatex`` has marked, and those between dollar signs in notebooks.
 
@@ -103,6 +106,7 @@ def on_page_content(content: str, page: Any, config: Any, files: Files) -> str:
         PluginError: if the page shows markup that no part of the site's generator has read.
     """
     content = MARKED.sub(lambda match: _mathml(match[2], match[1] == "div"), content)
+    content = TABLE.sub(lambda table: LONG_CODE.sub(lambda code: JOINT.sub(r"\g<0><wbr>", code[0]), table[0]), content)
     if page.file.src_uri.endswith(".ipynb"):
         content = IN_NOTEBOOK.sub(
             lambda m: _mathml(m["formula"], m["dollars"] == "$$") if m["formula"] else m[0], content
