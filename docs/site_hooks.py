@@ -50,6 +50,15 @@ QUERIES = {
     "imbalanced": "faq",
     "early stopping": "faq",
     "plot": "faq",
+    "huggingface": "hugging_face",
+    "my own data": "data",
+    "token budget": "accumulation",
+    "verdict": "compare",
+    "noisy labels": "which_loss",
+    "wrong labels": "which_loss",
+    "large vocabulary": "wide_output_layers",
+    "multi gpu": "running",
+    "sweep": "running",
 }
 
 
@@ -90,6 +99,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     """Links out of ``docs/`` (and from those pages into it) become links inside the site."""
     if page.file.src_uri.startswith("results/") or page.file.src_uri == "CHANGELOG.md":
         page.meta["search"] = {"exclude": True}  # tables of numbers, and of what was
+    if page.file.src_uri == "compare.md":
+        page.meta["search"] = {"boost": 2}  # it explains the words that all other pages use
     depth = page.file.src_uri.count("/")
     if (ROOT / page.file.src_uri).exists():  # a page from outside: docs/ is the site's root
         return re.sub(r"(\]\((?:\.\./)*)docs/", r"\1", markdown)
