@@ -1,4 +1,4 @@
-"""What always holds, shown in three minutes: `make demo`. Every number is measured while you watch."""
+"""What always holds, shown in a minute: `make demo`. Every number is measured while you watch."""
 
 from __future__ import annotations
 
