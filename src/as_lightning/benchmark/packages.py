@@ -10,9 +10,10 @@ from pathlib import Path
 
 # what no run, comparison or report goes without; packages of one modality are loaded where they are used
 OF_THEIR_NAME = ("scipy", "pandas", "matplotlib", "rich", "filelock", "jinja2", "joblib", "cloudpickle")
+OF_THEIR_NAME += ("pooch", "seqeval")
 OF_ANOTHER_NAME = {"hydra": "hydra-core", "sklearn": "scikit-learn"}
 CORE = OF_ANOTHER_NAME | dict(zip(OF_THEIR_NAME, OF_THEIR_NAME, strict=True))
-MODALITIES = ("torchvision", "torchaudio", "tensorboard", "pooch", "soundfile", "tokenizers", "seqeval")
+MODALITIES = ("torchvision", "torchaudio", "tensorboard", "soundfile", "tokenizers")
 
 COMMAND = 'in a checkout pip install -c constraints.txt ".[benchmark]", of a wheel pip install "FILE.whl[benchmark]"'
 
