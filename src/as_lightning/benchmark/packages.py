@@ -9,10 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 # what no run, comparison or report goes without; packages of one modality are loaded where they are used
-OF_THEIR_NAME = ("scipy", "pandas", "matplotlib", "rich", "filelock", "jinja2", "joblib", "cloudpickle")
-OF_THEIR_NAME += ("pooch", "seqeval")
 OF_ANOTHER_NAME = {"hydra": "hydra-core", "sklearn": "scikit-learn"}
-CORE = OF_ANOTHER_NAME | dict(zip(OF_THEIR_NAME, OF_THEIR_NAME, strict=True))
+OF_THEIR_NAME = ("scipy", "pandas", "matplotlib", "rich", "filelock", "jinja2", "joblib", "cloudpickle", "pooch")
+CORE = OF_ANOTHER_NAME | {name: name for name in (*OF_THEIR_NAME, "seqeval")}
 MODALITIES = ("torchvision", "torchaudio", "tensorboard", "soundfile", "tokenizers")
 
 COMMAND = 'in a checkout pip install -c constraints.txt ".[benchmark]", of a wheel pip install "FILE.whl[benchmark]"'
