@@ -209,8 +209,7 @@ class OwnModules:
         rates = None if lr_factor is None else self._rates(name, module, lr_factor)
         if rates is not None:
             self.rates[name] = rates
-        data, examples, trained = self._same_splits(name)
-        read = Fingerprint(data, type(data).__name__)
+        read, examples, trained = self._same_splits(name)
         self.inputs[name] = {"module": made.digest, "data": digest(read.digest, trained)}
         if unknown := [*made.unread, *made.differing(unlike), *read.unread]:
             self.inputs[name]["module"] = secrets.token_hex(8)  # like no other
@@ -238,14 +237,11 @@ class OwnModules:
         states = {}
         for name, (_, data, _) in self.candidates.items():
             first, again = Fingerprint(self._fresh(name), name), Fingerprint(self._fresh(name), name)
-            of_data = Fingerprint(data, f"the data of {name}")
-            for label, state, other in ((name, first, again), (f"the data of {name}", of_data, of_data)):
-                states[label] = state
-                state.parts = {
-                    place: text
-                    for place, text in state.parts.items()
-                    if other.parts.get(place) == text and _goes_on(place, other.parts, of_data=state is of_data)
-                }
+            states[name] = first
+            first.parts = {p: text for p, text in _lasting(first.parts).items() if again.parts.get(p) == text}
+            made_by = data if callable(data) else type(data)  # of a data module each run gets a copy
+            states[f"data of {name}"] = of_data = Fingerprint(made_by, f"the data of {name}")
+            of_data.parts = _lasting(of_data.parts, of_data=True)
         for name, (loss, _) in ({} if self.losses is None else self.losses.losses).items():
             states[name] = Fingerprint(loss, f"losses[{name!r}]")
         return states
@@ -259,21 +255,23 @@ class OwnModules:
             rate = lightning_getattr(module, attribute)
         return learning_rates(float(rate), factor) if isinstance(rate, (int, float)) else None
 
-    def _same_splits(self, name: str) -> tuple[pl.LightningDataModule, str, str]:
-        """The data, set up, and digests of validation and test, which must not depend on when, and of training."""
+    def _same_splits(self, name: str) -> tuple[Fingerprint, str, str]:
+        """What the data are when set up, and digests of validation and test, the same each time, and of training."""
         made = []
         for seed in (1, 0):
             data = self._set_up(name, seed, "fit", "test")
+            if seed == 0:  # before they are read, which may open files
+                trainer, data.trainer = data.trainer, None
+                parts, data.trainer = Fingerprint(data, type(data).__name__), trainer
             made.append(digest(of_split(data, "val_dataloader"), of_split(data, "test_dataloader")))
         trained = of_split(data, "train_dataloader", alike=True)  # of one that draws as it likes its parts tell
-        data.trainer = None
         if made[0] != made[1]:
             raise ValueError(
                 f"{type(data).__name__} makes other validation or test splits each time it is set up, so that runs "
                 "would be tested on examples that others were trained on: split by a generator with a seed of its own, "
                 "as in random_split(dataset, lengths, torch.Generator().manual_seed(0))"
             )
-        return data, made[0], trained
+        return parts, made[0], trained
 
     def _first_look(self, name: str) -> None:
         """Find the target in the batch and the test metric, and note what is missing."""
@@ -445,8 +443,9 @@ class OwnModules:
         return result, predictions
 
     def _of_trainer(self) -> dict[str, Any]:
-        """The trainer's arguments for one run, of which nothing but a logger goes on to the next one."""
-        return copy.deepcopy(dict(self.trainer), {id(logger := self.trainer.get("logger")): logger})
+        """The trainer's arguments for one run, of which nothing but logger and profiler goes on to the next one."""
+        shared = [self.trainer.get(name) for name in ("logger", "profiler")]
+        return copy.deepcopy(dict(self.trainer), {id(each): each for each in shared})
 
     def _parts(
         self, run: Run, folder: str, limits: Mapping[str, Any], *more: pl.Callback
@@ -497,14 +496,12 @@ class OwnModules:
         return made
 
 
-def _goes_on(place: str, parts: Mapping[str, str], *, of_data: bool) -> bool:
-    """Whether a place of a fingerprint is of what a training may depend on if it changes."""
-    above = [place[: dot.start()] for dot in re.finditer(r"\.", place)]
-    if above and parts.get(above[-1]) in GENERATORS:
-        return True
-    if of_data:
-        return any(parts.get(each) == STREAM for each in above)
-    return not any(parts.get(each) == CLASS or ".all of " in each for each in above)
+def _lasting(parts: Mapping[str, str], *, of_data: bool = False) -> dict[str, str]:
+    """The places of a fingerprint on which a training may depend if they change."""
+    kept = tuple(f"{p}." for p, text in parts.items() if text in GENERATORS or (of_data and text == STREAM))
+    classes = tuple(f"{p}." for p, text in parts.items() if text == CLASS)
+    rest = {} if of_data else {p: t for p, t in parts.items() if not p.startswith(classes) and ".all of " not in p}
+    return rest | {p: text for p, text in parts.items() if kept and p.startswith(kept)}
 
 
 _files_of_this_process = functools.cache(user_files)  # as its first run has read them

@@ -48,8 +48,9 @@ TRACKED = re.compile(
     "|source_type|source_name|status|experiment_id|artifact_uri"
 )
 ENDED = ("finished", "completed", "complete", "success", "succeeded", "successful", "done")  # of a run's state
-# rows that a sheet has below its runs
-SUMMARY = r"(mean|avg|average|median|std|stdev|sd|sem|min|max|sum|total|overall|all|best|worst|ø)(\W*|\W*\(.*|\W*±.*)"
+SUMMARY = "mean|avg|average|median|std|stdev|sd|sem|min|max|sum|total|overall"  # rows that a sheet has below its runs
+NO_RUN = {"group": SUMMARY, "index": f"{SUMMARY}|(?-i:All)"}  # the last by pandas
+NO_RUN["seed"] = rf"({SUMMARY}|all|best|worst|ø)(\W*|\W*\(.*|\W*±.*)"
 LEFT_OUT = "Left out, since"  # how a sentence on rows begins that are in no verdict
 GIVEN = "Read from a table, which does not say whether the candidates were tuned alike: no advice."
 
@@ -232,7 +233,9 @@ def table_records(
         designs = list(own["looks"].unique())
         if len(designs) > 1:
             raise ValueError(f"the runs of {group or 'the table'} are of comparisons with other looks: a table of each")
-        looks = [int(number) for number in designs[0].split()]
+        looks = [int(number) for number in designs[0].split() if number.isdecimal()]
+        if designs[0] != " ".join(map(str, sorted({*looks}))) or looks[:1] > [own["seed"].nunique()]:
+            raise ValueError(f"looks are numbers of seeds, from 3 to those of the table, as 5 6 7, got {designs[0]!r}")
         record = ComparisonRecord.of_runs(_results(own, str(group) or name, score), base, looks=looks, **facts)
         floors = own.dropna(subset="floor").groupby(["method", "budget"])["floor"].first()
         record.spreads = {(Arm(*arm), record.reference): ExampleSpread(floor, 0.0) for arm, floor in floors.items()}
@@ -391,7 +394,7 @@ def _texts(frame: pd.DataFrame, role: str, columns: Sequence[Any], empty: bool =
     for column, text in texts.items():
         if not empty and (lacks := text.eq("")).any():
             raise ValueError(f"{_rows(frame.index[lacks])}: nothing is in the column {column}")
-        if role != "method" and (sums := text.str.fullmatch(SUMMARY, case=False)).any():
+        if role != "method" and (sums := text.str.fullmatch(NO_RUN[role], case=False)).any():
             raise ValueError(f"{_rows(frame.index[sums])}: {text[sums].iloc[0]} of others is no {role}: leave it out")
     first, *more = columns
     return sum((f", {column}=" + texts[column] for column in more), texts[first])

@@ -19,7 +19,7 @@ from contextlib import suppress
 from enum import Enum
 from itertools import chain, islice, pairwise
 from pathlib import Path, PurePath
-from threading import Lock, RLock
+from threading import Lock, RLock, local
 from typing import Any
 
 import lightning.pytorch as pl
@@ -37,7 +37,7 @@ INSTALLED = re.compile(r"[\\/](site|dist)-packages[\\/]")
 EXAMPLES, BATCHES = 128, 8  # of a split that is compared with another one, and of one that is a stream
 CLASS, STREAM = "class", "stream"  # how a fingerprint names any of them
 # what holds nothing that a training could depend on
-WITHOUT_STATE = (type(Lock()), type(RLock()), types.ModuleType, RemovableHandle)
+WITHOUT_STATE = (type(Lock()), type(RLock()), local, types.ModuleType, RemovableHandle)
 OF_CLASSES = ("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__", "__annotations__")
 PLAIN = (bool, int, float, complex, bytes, type(None), type(...), range, slice, torch.dtype, torch.device, np.dtype)
 
@@ -308,7 +308,8 @@ def _of_loader(loader: Any) -> str:
         for seed in (random.seed, np.random.seed, torch.manual_seed):
             seed(0)
         if stream:
-            return digest(*(Fingerprint(batch, "batch").digest for batch in islice(loader, BATCHES)))
+            read, again = ([Fingerprint(each, "x").digest for each in islice(loader, BATCHES)] for _ in range(2))
+            return digest(*read) if read == again else ""
         batches = getattr(loader, "batch_sampler", None)
         batches = [getattr(loader, "sampler", range(len(dataset)))] if batches is None else batches
         # a sampler may leave examples out, or have no end
