@@ -27,7 +27,7 @@ def test_package_installation_citation_and_changelog_have_one_version():
 
 
 def test_what_make_setup_installs_is_for_the_oldest_python_that_the_readme_names():
-    (oldest,) = re.findall(r"from the checkout: Python (\d+\.\d+) or newer", README)
+    (oldest,) = re.findall(r"of this repository .*: Python (\d+\.\d+) or newer", README)
     pins = re.findall(r"^([\w.-]+)==", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
     needed = {}
     for name in pins:
