@@ -34,7 +34,7 @@ def as_hydra_reads(word: str) -> str:
         try:
             file = value.endswith((".yaml", ".yml"))
             found = yaml.safe_load(Path(value).read_text(encoding="utf-8") if file else value)
-        except (yaml.YAMLError, OSError):
+        except (yaml.YAMLError, OSError, UnicodeError):
             found = None
         if found if isinstance(found, dict) else "." in key:
             return f"++{key}={override_value(found)}"

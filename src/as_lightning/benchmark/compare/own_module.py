@@ -11,6 +11,7 @@ import inspect
 import re
 import secrets
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -41,7 +42,7 @@ from as_lightning.benchmark.compare.plan import (
 from as_lightning.benchmark.compare.search import RATE, Range, Space, learning_rates
 from as_lightning.benchmark.report.table import checked_mode
 from as_lightning.benchmark.run.checkpoint_io import WholeFileCheckpointIO
-from as_lightning.benchmark.run.fingerprint import CLASS, STREAM, Fingerprint, digest, loaders_of, of_split, user_files
+from as_lightning.benchmark.run.fingerprint import Fingerprint, digest, loaders_of, of_split, user_files
 from as_lightning.benchmark.run.identity import RunIdentity
 from as_lightning.benchmark.run.predictions import PredictionRecorder
 from as_lightning.benchmark.run.recorder import RunRecorder
@@ -54,7 +55,6 @@ from as_lightning.functional.variants.class_counts import class_counts_of
 
 RATES = ("lr", "learning_rate")
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
-GENERATORS = ("Generator", "Random", "RandomState")
 ONE_PROCESS = {"devices": 1, "num_nodes": 1, "strategy": "auto"}
 LOOK = {
     **dict.fromkeys(("limit_train_batches", "limit_val_batches", "limit_test_batches", "check_val_every_n_epoch"), 1),
@@ -231,17 +231,17 @@ class OwnModules:
     def _states(self) -> dict[str, Fingerprint]:
         """What must be the same before each run: losses, what makes data, and modules under one seed.
 
-        Without what differs at each call, or belongs to their class, where users collect what they look at. A random
-        generator is no such thing, wherever it is; of what makes data it and streams alone count, for others are read.
+        Without what differs at each call. Of what makes data random generators and streams alone count, for others are
+        read.
         """
         states = {}
         for name, (_, data, _) in self.candidates.items():
             first, again = Fingerprint(self._fresh(name), name), Fingerprint(self._fresh(name), name)
             states[name] = first
-            first.parts = {p: text for p, text in _lasting(first.parts).items() if again.parts.get(p) == text}
+            first.parts = {p: text for p, text in first.lasting().items() if again.parts.get(p) == text}
             made_by = data if callable(data) else type(data)  # of a data module each run gets a copy
             states[f"data of {name}"] = of_data = Fingerprint(made_by, f"the data of {name}")
-            of_data.parts = _lasting(of_data.parts, of_data=True)
+            of_data.parts = of_data.lasting(of_data=True)
         for name, (loss, _) in ({} if self.losses is None else self.losses.losses).items():
             states[name] = Fingerprint(loss, f"losses[{name!r}]")
         return states
@@ -264,7 +264,9 @@ class OwnModules:
                 trainer, data.trainer = data.trainer, None
                 parts, data.trainer = Fingerprint(data, type(data).__name__), trainer
             made.append(digest(of_split(data, "val_dataloader"), of_split(data, "test_dataloader")))
-        trained = of_split(data, "train_dataloader", alike=True)  # of one that draws as it likes its parts tell
+        trained = ""  # of one that draws as it likes, or asks for a process group, its parts tell
+        with suppress(Exception):
+            trained = of_split(data, "train_dataloader", alike=True)
         if made[0] != made[1]:
             raise ValueError(
                 f"{type(data).__name__} makes other validation or test splits each time it is set up, so that runs "
@@ -494,14 +496,6 @@ class OwnModules:
                     f"{type(module).__name__}: make it anew at each call, from self.parameters() or a part of them"
                 )
         return made
-
-
-def _lasting(parts: Mapping[str, str], *, of_data: bool = False) -> dict[str, str]:
-    """The places of a fingerprint on which a training may depend if they change."""
-    kept = tuple(f"{p}." for p, text in parts.items() if text in GENERATORS or (of_data and text == STREAM))
-    classes = tuple(f"{p}." for p, text in parts.items() if text == CLASS)
-    rest = {} if of_data else {p: t for p, t in parts.items() if not p.startswith(classes) and ".all of " not in p}
-    return rest | {p: text for p, text in parts.items() if kept and p.startswith(kept)}
 
 
 _files_of_this_process = functools.cache(user_files)  # as its first run has read them

@@ -48,8 +48,8 @@ class Range:
         [0.1, 0.4, 0.7]
         >>> Range(0.25, 2.0, default=0.5, log=True).spread(3)
         [0.5, 0.25, 2.0]
-        >>> Range(0.999, 0.99999, default=0.999).spread(3)
-        [0.999, 0.999495, 0.99999]
+        >>> Range(0.9, 0.99999, default=0.9, limits=(0, 1)).spread(3)
+        [0.9, 0.95, 0.99999]
         """
         first, number = int(self.neutral == self.low), max(count + (self.neutral in (self.low, self.high)), 2)
         grid = np.linspace(self.place(self.low), self.place(self.high), number)[first : first + count]
@@ -88,7 +88,13 @@ class Range:
     def value(self, place: float) -> float:
         exact, near = math.exp(place) if self.log else place, 0.005 * (self.place(self.high) - self.place(self.low))
         rounded = (float(f"{exact:.{digits}g}") for digits in range(4, 17))
-        value = next((number for number in rounded if abs(self.place(number) - place) <= near), exact)
+
+        def stays(number: float) -> bool:  # near, and beyond no end; at one of the range it may be
+            inside = all(np.sign(number - end) in (0, np.sign(exact - end)) for end in (self.low, self.high))
+            inside = inside and all(np.sign(number - end) == np.sign(exact - end) for end in self.limits)
+            return inside and abs(self.place(number) - place) <= near
+
+        value = next(filter(stays, rounded), exact)
         whole = self.low >= 1 and all(type(given) is int for given in (self.low, self.high, self.default))
         return max(1, round(value)) if whole else value
 

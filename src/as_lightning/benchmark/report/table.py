@@ -238,6 +238,7 @@ def table_records(
             raise ValueError(f"looks are numbers of seeds, from 3 to those of the table, as 5 6 7, got {designs[0]!r}")
         record = ComparisonRecord.of_runs(_results(own, str(group) or name, score), base, looks=looks, **facts)
         floors = own.dropna(subset="floor").groupby(["method", "budget"])["floor"].first()
+        floors = floors[:0] if record.reference in floors.index else floors  # of differences to another baseline
         record.spreads = {(Arm(*arm), record.reference): ExampleSpread(floor, 0.0) for arm, floor in floors.items()}
         if facts["splits"] == "repeated" and record.unpaired:
             raise ValueError(f"repeated splits are compared in pairs, and not all candidates have a seed of {base}'s")

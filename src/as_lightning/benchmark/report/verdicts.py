@@ -24,7 +24,7 @@ LOW, HIGH = (0.3, 5.0), (0.65, 1.4)
 ADVICE_ALPHA = 0.01  # a family's error of the "not worse" that advice asks for
 LUCK = 0.9  # standard errors by which an estimate may still move when it is asked what more seeds can show
 POWER = 0.80
-IDENTICAL = 1e-9  # of a score: rounding, and no difference
+IDENTICAL = 1e-7  # of a score: the rounding of float32, and no difference
 
 
 class Arm(NamedTuple):
@@ -322,7 +322,7 @@ def _judged(
         return found
     at = estimate(differences, design, family, len(looks) - 1, floor)
     error = float(at.error)
-    if error <= IDENTICAL * np.nanmax(np.abs(table)):
+    if error <= IDENTICAL * np.abs(table[np.isfinite(table)]).max():
         return replace(found, reason="the difference is the same for every seed")
     low, high = float(at.low), float(at.high)
     if example_error:

@@ -35,7 +35,10 @@ from torch.utils.hooks import RemovableHandle
 LIBRARIES = ("as_lightning", "torch", "lightning", "torchmetrics", "numpy")  # wherever they are
 INSTALLED = re.compile(r"[\\/](site|dist)-packages[\\/]")
 EXAMPLES, BATCHES = 128, 8  # of a split that is compared with another one, and of one that is a stream
-CLASS, STREAM = "class", "stream"  # how a fingerprint names any of them
+# how a fingerprint names any of a kind
+CLASS, STREAM, RANDOM = "class", "stream", "random generator"
+KINDS: dict[str, Any] = {CLASS: type, STREAM: IterableDataset}
+KINDS[RANDOM] = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState)
 # what holds nothing that a training could depend on
 WITHOUT_STATE = (type(Lock()), type(RLock()), local, types.ModuleType, RemovableHandle)
 OF_CLASSES = ("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__", "__annotations__")
@@ -72,6 +75,16 @@ class Fingerprint:
         places = dict.fromkeys([*self.parts, *other.parts])
         return [place for place in places if self.parts.get(place) != other.parts.get(place)]
 
+    def lasting(self, *, of_data: bool = False) -> dict[str, str]:
+        """The parts on which a training may depend if they change: not what belongs to a class, where users collect.
+
+        Random generators count wherever they are, and ``of_data`` they and streams alone.
+        """
+        kept = tuple(f"{p}." for p, text in self.parts.items() if text == RANDOM or (of_data and text == STREAM))
+        left = tuple(f"{p}." for p, text in self.parts.items() if text == CLASS)
+        rest = {p: text for p, text in self.parts.items() if not (of_data or p.startswith(left) or ".all of " in p)}
+        return rest | {p: text for p, text in self.parts.items() if kept and p.startswith(kept)}
+
     def _read(self, value: Any, place: str) -> None:
         while place in self.parts:  # two keys, as 1 and "1", or two classes of one name
             place += " again"
@@ -79,8 +92,7 @@ class Fingerprint:
             self.parts[place] = f"as {self._seen[id(value)][0]}"
             return
         text = _text(value)
-        stream = STREAM if isinstance(value, IterableDataset) else type(value).__qualname__
-        kind = CLASS if isinstance(value, type) else stream
+        kind = next((kind for kind, of in KINDS.items() if isinstance(value, of)), type(value).__qualname__)
         self.parts[place] = kind if text is None else text
         if text is None or isinstance(value, torch.nn.Parameter):  # which may be tied
             self._seen[id(value)] = place, value

@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import lightning.pytorch as pl
@@ -13,13 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
-from torchmetrics import Metric, MetricCollection
 
 from as_lightning.benchmark.run.checkpoint_io import WholeFileCheckpointIO
 from as_lightning.benchmark.run.identity import RunIdentity
 from as_lightning.callbacks import AccumulationWindow, AdaptiveGradientAccumulation, TemperatureScaling
 
-UNWATCHED = (Metric, MetricCollection, torch.jit.ScriptModule)  # the last takes no hooks
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -30,8 +29,8 @@ class RunRecorder(pl.Callback):
     happens between two epochs, and what callbacks do that stand before this one. `monitor` is the name under which the
     score is logged, of which several processes have the mean; `config` and `inputs` are the run's, for its checkpoints.
 
-    An evaluation has diverged if the module, or a part of it, gives nothing but NaN for a batch: its score is NaN,
-    whatever a metric says of the class that NaN is taken for.
+    An evaluation has diverged if the module's forward gives nothing but NaN for a batch: its score is NaN, whatever a
+    metric says of the class that NaN is taken for.
     """
 
     RESTORED = ("train_seconds", "epoch_seconds", "epoch_start", "evaluations")
@@ -87,10 +86,10 @@ class RunRecorder(pl.Callback):
 
     def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._only_nan = []
-        parts = [part for part in (pl_module, *pl_module.children()) if not isinstance(part, UNWATCHED)]
-        self._hooks = [part.register_forward_hook(self._look_at) for part in parts]
+        if pl_module._compiled_call_impl is None:  # else the hook would be compiled anew for each batch
+            self._hooks = [pl_module.register_forward_hook(self._look_at)]
 
-    def _look_at(self, part: nn.Module, inputs: Any, output: Any) -> None:
+    def _look_at(self, module: nn.Module, inputs: Any, output: Any) -> None:
         for each in tree_leaves(output):
             dense = isinstance(each, Tensor) and each.layout is torch.strided and not each.is_nested
             if dense and each.dtype in FLOATS and each.dim() > 1 and each.numel():
@@ -99,7 +98,11 @@ class RunRecorder(pl.Callback):
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         while self._hooks:
             self._hooks.pop().remove()
-        self.diverged = not trainer.strategy.reduce_boolean_decision(not any(map(bool, self._only_nan)))
+        found = False
+        for only_nan in self._only_nan:
+            with suppress(RuntimeError):  # of a call inside of vmap, which has ended
+                found |= bool(only_nan)
+        self.diverged = not trainer.strategy.reduce_boolean_decision(not found)
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         while self._hooks:
