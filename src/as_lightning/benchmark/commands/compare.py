@@ -30,13 +30,13 @@ def as_hydra_reads(word: str) -> str:
     """
     key, _, value = word.partition("=")
     key = key.lstrip("+")
-    if key.partition(".")[0] == "candidates":
+    if key == "candidates" or (key.startswith("candidates.") and value[:1] in ("{", "[")):
         try:
-            file = value.endswith((".yaml", ".yml"))
+            file = key == "candidates" and value.endswith((".yaml", ".yml"))
             found = yaml.safe_load(Path(value).read_text(encoding="utf-8") if file else value)
         except (yaml.YAMLError, OSError, UnicodeError):
             found = None
-        if found if isinstance(found, dict) else "." in key:
+        if (found and isinstance(found, dict)) or (found is not None and key != "candidates"):
             return f"++{key}={override_value(found)}"
         expected = "'candidates={name: [setting=value, \"setting=[a, b]\", ...]}', in quotes, or a YAML file of these"
         raise SettingError(f"expected {expected}, got {word}")

@@ -91,7 +91,12 @@ class Fingerprint:
         if id(value) in self._seen:
             self.parts[place] = f"as {self._seen[id(value)][0]}"
             return
-        text = _text(value)
+        try:
+            text = _text(value)
+        except Exception:  # as of a tensor without data
+            self.parts[place] = type(value).__qualname__
+            self.unread.append(place)
+            return
         kind = next((kind for kind, of in KINDS.items() if isinstance(value, of)), type(value).__qualname__)
         self.parts[place] = kind if text is None else text
         if text is None or isinstance(value, torch.nn.Parameter):  # which may be tied
@@ -127,7 +132,7 @@ def _text(value: Any) -> str | None:
         value = value.detach().cpu().resolve_conj().resolve_neg()
         raw = value.contiguous().reshape(-1).view(torch.uint8).numpy()
         return f"{value.dtype} {tuple(value.shape)} {hashlib.sha256(raw).hexdigest()}{trained}"
-    if type(value) in (np.ndarray, np.memmap) and value.dtype != object:  # others may have a mask
+    if type(value) in (np.ndarray, np.memmap) and not value.dtype.hasobject:  # others may have a mask
         raw = np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
         return f"{value.dtype} {value.shape} {hashlib.sha256(raw).hexdigest()}"
     if isinstance(value, WITHOUT_STATE):
@@ -311,16 +316,22 @@ def loaders_of(loaders: Any) -> list[Any]:
     return tree_leaves(getattr(loaders, "iterables", loaders))
 
 
+def _seed() -> None:
+    for seed in (random.seed, np.random.seed, torch.manual_seed):
+        seed(0)
+
+
 def _of_loader(loader: Any) -> str:
     dataset: Any = getattr(loader, "dataset", None)
     stream = isinstance(dataset, IterableDataset)
     if not stream and not (isinstance(dataset, Sized) and hasattr(dataset, "__getitem__")):
         return ""
     with isolate_rng(include_cuda=False):
-        for seed in (random.seed, np.random.seed, torch.manual_seed):
-            seed(0)
+        _seed()
         if stream:
-            read, again = ([Fingerprint(each, "x").digest for each in islice(loader, BATCHES)] for _ in range(2))
+            read = [Fingerprint(each, "batch").digest for each in islice(loader, BATCHES)]
+            _seed()
+            again = [Fingerprint(each, "batch").digest for each in islice(loader, BATCHES)]
             return digest(*read) if read == again else ""
         batches = getattr(loader, "batch_sampler", None)
         batches = [getattr(loader, "sampler", range(len(dataset)))] if batches is None else batches

@@ -95,12 +95,16 @@ class RunRecorder(pl.Callback):
             if dense and each.dtype in FLOATS and each.dim() > 1 and each.numel():
                 self._only_nan.append(each.isnan().all())
 
-    def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        while self._hooks:
+    def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        while self._hooks:  # before others export the module in on_validation_end
             self._hooks.pop().remove()
+
+    on_validation_epoch_end = on_test_epoch_end
+
+    def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         found = False
         for only_nan in self._only_nan:
-            with suppress(RuntimeError):  # of a call inside of vmap, which has ended
+            with suppress(RuntimeError, TypeError):  # of a call inside of vmap, which has ended; of a masked tensor
                 found |= bool(only_nan)
         self.diverged = not trainer.strategy.reduce_boolean_decision(not found)
 
