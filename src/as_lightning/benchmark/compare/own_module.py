@@ -231,8 +231,8 @@ class OwnModules:
     def _states(self) -> dict[str, Fingerprint]:
         """What must be the same before each run: losses, what makes data, and modules under one seed.
 
-        Without what differs at each call. Of what makes data random generators and streams alone count, for others are
-        read.
+        Without what differs at each call. Of what makes data random generators and streams alone count: data sets may
+        count or keep what is read.
         """
         states = {}
         for name, (_, data, _) in self.candidates.items():
@@ -264,7 +264,7 @@ class OwnModules:
                 trainer, data.trainer = data.trainer, None
                 parts, data.trainer = Fingerprint(data, type(data).__name__), trainer
             made.append(digest(of_split(data, "val_dataloader"), of_split(data, "test_dataloader")))
-        trained = ""  # of one that draws as it likes, or asks for a process group, its parts tell
+        trained = ""  # where it asks for a process group, as a sampler of the user's may
         with suppress(Exception):
             trained = of_split(data, "train_dataloader", alike=True)
         if made[0] != made[1]:

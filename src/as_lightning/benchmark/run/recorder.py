@@ -109,8 +109,7 @@ class RunRecorder(pl.Callback):
         self.diverged = not trainer.strategy.reduce_boolean_decision(not found)
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        while self._hooks:
-            self._hooks.pop().remove()
+        self.on_test_epoch_end(trainer, pl_module)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.on_test_start(trainer, pl_module)
