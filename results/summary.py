@@ -88,14 +88,14 @@ def answer() -> str:
                     data = address.partition("/")[0]
                     better.append(f"[{NAMES.get(data, data)}{COMPARISONS[folder]}](results/{address})")
         where = f" ({', '.join(better)})" if better else ""
-        told[ended] = f"in {len(better)} of {total} comparisons{where}; in {chosen} of them tuning chose plain softmax"
+        told[ended] = f"in {len(better)} of {total} comparisons{where}, and tuning chose plain softmax in {chosen}"
     seen = re.search(r"better at \+0.5.*?\| ([\d.]+)%", SIMULATION.read_text(encoding="utf-8"))
     share = f"{float(seen[1]):.0f}" if seen else "?"
     text = (
-        f"On networks trained from scratch or fine-tuned, both losses tuned alike: where "
-        f"training is long enough (half the epochs cost at most a point) AS-Softmax is *better* than softmax "
-        f"{told[True]}; where it is cut short, {told[False]}. A true gain of half a point is found in {share}% of "
-        f"comparisons whose runs scatter by 0.6 points; each report says what it could have found."
+        f"We trained networks from scratch or fine-tuned them, with both losses tuned alike. Where training is long "
+        f"enough (half the epochs cost at most a point), AS-Softmax is *better* than softmax {told[True]}. Where it is "
+        f"cut short, AS-Softmax is *better* {told[False]}. If runs scatter by 0.6 points, a comparison finds a true "
+        f"gain of half a point in {share}% of cases; each report says what it could have found."
     )
     return textwrap.fill(text, 120, break_on_hyphens=False, break_long_words=False)
 
