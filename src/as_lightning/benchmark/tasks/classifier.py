@@ -83,7 +83,8 @@ class Classifier(pl.LightningModule):
         count = int((target != IGNORED).sum()) if self.task.task == "token" else len(target)
         self.log(f"{metrics.prefix}loss", loss, batch_size=count, sync_dist=True)
         metrics.update(*self.task.scored(logits, target, self.probabilities))
-        self.log_dict(metrics, batch_size=len(target), prog_bar=True)
+        for name, metric in metrics.items():  # of a bar of all nothing can be read on a narrow console
+            self.log(name, metric, batch_size=len(target), prog_bar=name.endswith("/accuracy"))
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         self._evaluate(batch, self.validation_metrics)
