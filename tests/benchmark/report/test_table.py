@@ -28,7 +28,7 @@ def test_tables_of_any_shape_unit_type_and_names_are_judged_alike():
     expected = judged(LONG)
     assert expected[["candidate", "word", "pairs"]].values.tolist() == [["adamw", "better", 5]]
     assert expected["difference"].tolist() == pytest.approx([3.08])
-    roles = {"method": "kind", "seed": "number", "score": "how good"}
+    roles = {"method": "kind of", "seed": "number", "score": "high"}
     for found in (
         judged(WIDE),
         judged(WIDE.set_index("seed")),
@@ -82,13 +82,16 @@ def test_repeated_splits_widen_the_interval_by_the_share_that_is_tested():
     assert ratio == pytest.approx(math.sqrt(1 + 5 * 0.25), rel=1e-3)
 
 
-def test_each_group_has_its_verdict_and_three_or_more_one_of_their_means():
+def test_each_group_has_its_verdict_and_three_or_more_one_of_their_means(tmp_path):
     groups = [LONG.assign(dataset=name, accuracy=LONG["accuracy"] - lower) for lower, name in enumerate("abc")]
     groups[0].loc[0, "accuracy"] -= 30  # of a seed that the other lacks
     groups[0] = groups[0].drop(index=5)
     found = judged(pd.concat(groups, ignore_index=True))
     assert found["group"].tolist() == ["a", "b", "c", "Mean of 3 groups"]
     assert found["difference"].tolist() == pytest.approx([3.075, 3.08, 3.08, (3.075 + 3.08 * 2) / 3])
+    records = table_records(pd.concat(groups), "", "sgd")[0]
+    again = table_records(read_table(write_runs(records, tmp_path / "runs.csv")), "", "sgd")[0]
+    assert [record.verdicts() for record in again] == [record.verdicts() for record in records]
     one_each = pd.concat([frame[frame["seed"] == 1] for frame in groups], ignore_index=True)
     assert judged(one_each)["pairs"].tolist() == [1, 1, 1, 3]
 
@@ -130,7 +133,7 @@ def test_json_lines_with_nested_settings_and_other_delimiters_are_read(tmp_path)
     (tmp_path / "runs.jsonl").write_text("\n".join(map(json.dumps, rows)))
     (tmp_path / "runs.json").write_text(json.dumps(rows))
     LONG.to_csv(tmp_path / "runs.tsv", sep="\t", index=False)
-    LONG.to_csv(tmp_path / "runs.csv", sep=";")
+    (tmp_path / "runs.csv").write_text(LONG.to_csv(sep=";").replace(";", "; "))
     for name in ("runs.jsonl", "runs.json", "runs.tsv", "runs.csv"):
         pd.testing.assert_frame_equal(judged(read_table(tmp_path / name)), judged(LONG))
 
@@ -144,6 +147,7 @@ def test_a_written_table_gives_the_verdicts_of_its_runs_without_those_of_tuning(
     ]
     record = ComparisonRecord.of_runs(runs, "sgd", looks=range(5, 21))  # each stops where it is decided
     record.spreads = {(Arm("None"), Arm("sgd")): ExampleSpread(floor=1.5)}
+    record.missing.append(("None", 1.0, 8))  # its last run has failed
     runs.append(result("sgd", 1000, 0.1, metrics={}, phase="tuning", settings={"lr": 0.1}))
     record.results = runs
     (read,), _ = table_records(read_table(write_runs([record], tmp_path / "runs.csv")), "", "sgd")
@@ -191,8 +195,10 @@ BAD = {
     "a bool": (changed(3, "accuracy", True), {}, "row 3: expected a number in the column accuracy, got 'True'"),
     "a clock": (LONG.assign(seconds="1:02"), {}, "expected a number in the column seconds, got '1:02'"),
     "a clock set back": (LONG.assign(seconds=-60), {}, "expected seconds of 0 or more in the column seconds, got -60"),
-    "a row of means": (changed(3, "seed", "AVG. (5)"), {}, r"row 3: AVG. \(5\) of others is no seed: leave it out"),
-    "margins": (WIDE.assign(**{"": [*"0123", "All"]}), {}, "row 4: All of others is no index: leave it out"),
+    "a row of means": (changed(3, "seed", "AVG. (5)"), {}, r"row 3: AVG. \(5\) is no seed: leave the row out"),
+    "parts of the data": (LONG.assign(seed=["train", "test"] * 5), {}, "rows 0, 1, 2, .*: train is no seed: leave"),
+    "states": (LONG.assign(status=["ran", "hung"] * 5), {}, "the column status has ran or hung: leave runs out that"),
+    "margins": (WIDE.assign(**{"": [*"0123", "All"]}), {}, "row 4: All is no index: leave the row out"),
     "a missing score": (changed(7, "accuracy", None), {}, "row 7: expected a number in the column accuracy"),
     "a missing method": (changed(2, "method", " "), {}, "row 2: nothing is in the column method"),
     "a seed twice": (changed(6, "seed", 0), {}, r"rows 5, 6 are of one run \(adamw, seed 0\), and differ in accuracy"),

@@ -36,8 +36,9 @@ ROLES = {
 JOINED = ("method", "group", "seed")  # roles that several columns may have together
 WIDE = {"method", "score"}  # roles that no column has where each candidate has one
 LESS_IS_BETTER = re.compile(
-    r"(?i)(?<![a-z])([a-z]*(loss|errors?|cross.?entropy)|nll|b?ce|err|r?mse|ma?pe|mae|perplexity|ppl|[wcde]er|ece|brier"
-    r"|xent|kl|fid|bpc|bits|regret|time|seconds|latency)(?![a-z])"
+    r"(?i)(?<![a-z])([a-z]*(loss|errors?|cross.?entropy|mse|msle|mape)|nll|nlpd|b?ce|err|mpe|mae|medae|perplexity|ppl|ece"
+    r"|([wcdet]|ht)er|brier|crps|xent|kl|fid|lpips|fpr|bpc|bpd|bits|regret|deviance|distance|cost|time|seconds|latency)"
+    r"(?![a-z])"
 )
 UNITS = {"share": "shares (0 to 1)", "percent": "percents (0 to 100)", "raw": "points of its own unit"}
 WRITTEN = ("candidate", "phase", "metric", "budget", "epochs")  # by `write_runs`
@@ -47,26 +48,28 @@ TRACKED = re.compile(
     "name|agent|state|notes|user|tags|created|runtime|sweep|group|job_type|id|start_time|end_time|duration|run_id"
     "|source_type|source_name|status|experiment_id|artifact_uri"
 )
-ENDED = ("finished", "completed", "complete", "success", "succeeded", "successful", "done")  # of a run's state
+ENDED = ("finished", "completed", "complete", "success", "succeeded", "successful", "done", "ok")  # of a run's state
 SUMMARY = "mean|avg|average|median|std|stdev|sd|sem|min|max|sum|total|overall"  # rows that a sheet has below its runs
 NO_RUN = {"group": SUMMARY, "index": f"{SUMMARY}|(?-i:All)"}  # the last by pandas
-NO_RUN["seed"] = rf"({SUMMARY}|all|best|worst|ø)(\W*|\W*\(.*|\W*±.*)"
+NO_RUN["seed"] = rf"({SUMMARY}|all|best|worst|ø)(\W*|\W*\(.*|\W*±.*)|train(ing)?|val(id(ation)?)?|dev|test|eval"
 LEFT_OUT = "Left out, since"  # how a sentence on rows begins that are in no verdict
 GIVEN = "Read from a table, which does not say whether the candidates were tuned alike: no advice."
 
 OF_VERDICT = ("difference", "low", "high", "new_low", "new_high", "detectable", "look", "skewed", "reason")
-SHOWN = ["group", "candidate", "budget", "difference", "low", "high", "word", "pairs", "reason"]
+SHOWN = ["name", "candidate", "budget", "difference", "low", "high", "verdict", "pairs", "reason"]
 MIN_GROUPS = 3  # data sets whose means allow a verdict
 
 
 def write_runs(records: Sequence[ComparisonRecord], path: str | Path) -> Path:
     """Write a table of runs: what each is of, its score and training time, its settings (JSON) and all its metrics.
 
-    Its intervals depend on ``looks``, the numbers of seeds at which it might have stopped, and on ``floor``, the least
-    that the test examples let a difference to the baseline scatter, in points.
+    Its intervals depend on ``looks``, the numbers of seeds at which it might have stopped, so that runs that failed
+    have a row too, and on ``floor``, the least that the test examples let a difference to the baseline scatter, in
+    points.
     """
     rows = []
-    for of, run in ((record, run) for record in records for run in record.results):
+    made = [record for record in records if record.pairs == "seed"]  # not of means, which are of no run
+    for of, run in ((record, run) for record in made for run in [*record.results, *_failed(record)]):
         looks, spread = of.design.looks, of.spreads.get((arm_of(run), of.reference))
         row = {"group": run.name, "candidate": run.candidate, "seed": run.seed, "budget": run.budget}
         row |= {"epochs": run.epochs or len(run.epoch_seconds) or None, "phase": run.phase or "final"}
@@ -77,6 +80,14 @@ def write_runs(records: Sequence[ComparisonRecord], path: str | Path) -> Path:
     with whole_file(Path(path)) as partial:
         pd.DataFrame(rows).to_csv(partial, index=False)
     return Path(path)
+
+
+def _failed(record: ComparisonRecord) -> list[Result]:
+    """The missing runs of a comparison that might have stopped at several looks: a result each, without a score."""
+    unknown: dict[str, Any] = {"metrics": {}, "train_seconds": math.nan, "epochs": None, "epoch_seconds": []}
+    unknown |= {"settings": {}, "parameters": None}
+    missing = record.missing if len(record.design.looks) > 1 else ()
+    return [replace(record.results[0], candidate=c, budget=b, seed=seed, **unknown) for c, b, seed in missing]
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
@@ -92,7 +103,7 @@ def read_table(path: str | Path) -> pd.DataFrame:
             raise ValueError("the file is empty")
         if path.suffix.lower() not in JSON:
             delimiter = max(",;\t", key=text.partition("\n")[0].count)
-            reader = csv.DictReader(text.splitlines(keepends=True), delimiter=delimiter)
+            reader = csv.DictReader(text.splitlines(keepends=True), delimiter=delimiter, skipinitialspace=True)
             for row in reader:
                 line = reader.line_num
                 if None in row or None in row.values():
@@ -169,27 +180,25 @@ def verdicts(
 
 def numbers(records: Sequence[ComparisonRecord]) -> pd.DataFrame:
     """All numbers of comparisons, a row for each arm."""
-    rows = [
-        {"name": record.name, "candidate": row.arm.candidate, "budget": row.arm.budget, "epochs": row.epochs}
-        | {f"setting_{name}": value for name, value in row.settings.items()}
-        | {"seeds": row.seeds, "mean": row.mean, "std": row.std, "seconds": row.seconds}
-        | {"verdict": getattr(row.verdict, "word", None)}
-        | {name: getattr(row.verdict, name, None) for name in OF_VERDICT}
-        | {"pairs": 0 if row.arm in record.unpaired else getattr(row.verdict, "seeds", None)}
-        | {"verdict_at_same_budget": getattr(row.same_budget, "word", None)}
-        | {f"time_{name}": value for name, value in row.time._asdict().items()}
-        | dict(row.metrics)
-        for record in records
-        for row in findings(record).rows
-    ]
+    rows: list[dict[str, Any]] = []
+    for record, row in ((of, row) for of in records for row in findings(of).rows):
+        own = {"name": record.name, "candidate": row.arm.candidate, "budget": row.arm.budget, "epochs": row.epochs}
+        own |= {f"setting_{name}": value for name, value in row.settings.items()}
+        own |= {"seeds": row.seeds, "mean": row.mean, "std": row.std, "seconds": row.seconds}
+        own |= {"verdict": getattr(row.verdict, "word", None)}
+        own |= {name: getattr(row.verdict, name, None) for name in OF_VERDICT}
+        own |= {"pairs": 0 if row.arm in record.unpaired else getattr(row.verdict, "seeds", None)}
+        own |= {"verdict_at_same_budget": getattr(row.same_budget, "word", None)}
+        own |= {f"time_{name}": value for name, value in row.time._asdict().items()}
+        rows.append(own | {name: value for name, value in row.metrics.items() if name not in own})
     return pd.DataFrame(rows)
 
 
 def verdict_table(records: Sequence[ComparisonRecord]) -> pd.DataFrame:
     """The verdicts of records, a row each, as `verdicts` returns them."""
-    table = numbers(records).rename(columns={"name": "group", "verdict": "word"})
+    table = numbers(records)[SHOWN].rename(columns={"name": "group", "verdict": "word"})
     alike = [name for name in ("group", "budget") if table[name].nunique() == 1]
-    table = table.loc[table["word"].notna(), SHOWN].drop(columns=alike).reset_index(drop=True)
+    table = table[table["word"].notna()].drop(columns=alike).reset_index(drop=True)
     return table.astype({"difference": float, "low": float, "high": float, "pairs": int})
 
 
@@ -224,7 +233,7 @@ def table_records(
         notes.append(f"{LEFT_OUT} there is no run of {base}: {', '.join(left_out)}.")
     check_number("test_share", facts.get("test_share", TEST_SHARE), lambda s: 0 < s < 1, "a share above 0 and below 1")
     mode = checked_mode(mode, score)
-    unit = _checked_unit(runs["score"], unit, mode)
+    unit = _checked_unit(runs["score"].dropna(), unit, mode)
     facts = {"splits": "", **facts, "untuned": GIVEN, "split": "", "mode": mode, "unit": unit}
     notes.append(f"{'More' if mode == 'max' else 'Less'} of {score} is better, read as {UNITS[unit]}.")
     records = []
@@ -286,6 +295,9 @@ def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, s
         own = [column for column in own if column not in tracked]
     state = next((column for column in tracked if plain[column] in ("state", "status")), None)
     ended = frame[state].astype(str).str.lower().isin(ENDED) if state else pd.Series(True, frame.index)
+    if state and not ended.any() and frame[state].nunique() > 1 and state not in columns.values():
+        words = " or ".join(map(str, frame[state].unique()[:3]))
+        raise ValueError(f"the column {state} has {words}: leave runs out that have not ended, and the column")
     if not ended.all() and (len(tracked) > 3 or ended.any()):
         notes.append(f"{LEFT_OUT} they have not finished: {_rows(frame.index[~ended])}.")
         frame = frame[ended]
@@ -293,6 +305,7 @@ def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, s
         frame = frame[frame["phase"] == "final"]
         if len(scores := frame["metric"].unique()) > 1:
             raise ValueError(f"the runs have several metrics, {' and '.join(map(str, scores))}: make a table of each")
+        columns = {"method": "candidate"} | {role: role for role in ROLES if role in frame} | columns
     roles = _roles(frame, {column: plain[column] for column in own}, columns)
     roles |= {name: [name] for name in ("budget", "epochs") if written}
     if wide := not roles.keys() & WIDE:
@@ -309,15 +322,12 @@ def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, s
         raise ValueError("the table has no run that has finished")
     texts = {role: _texts(frame, role, roles[role]) for role in JOINED if role in roles}
     runs = pd.DataFrame({"group": "", **texts})
-    runs["score"] = _numbers(frame, roles["score"][0])
+    runs["score"] = _numbers(frame, roles["score"][0], empty=written)
     runs["looks"] = _stripped(frame["looks"]) if written and "looks" in frame else ""
     runs["floor"] = pd.to_numeric(frame["floor"], errors="coerce") if written and "floor" in frame else math.nan
     for role, default in {"epochs": math.nan, "budget": 1.0}.items():
         runs[role] = pd.to_numeric(frame[roles[role][0]], errors="coerce") if role in roles else default
-    timed = ~_stripped(frame[roles["seconds"][0]]).eq("") if "seconds" in roles else pd.Series(False, frame.index)
-    runs["seconds"] = math.nan
-    if timed.any():
-        runs.loc[timed.to_numpy(), "seconds"] = _numbers(frame[timed], roles["seconds"][0]).to_numpy()
+    runs["seconds"] = _numbers(frame, roles["seconds"][0], empty=True) if "seconds" in roles else math.nan
     if (negative := runs["seconds"] < 0).any():
         found = f"in the column {roles['seconds'][0]}, got {runs['seconds'][negative].iloc[0]:g}"
         raise ValueError(f"{_rows(frame.index[negative])}: expected seconds of 0 or more {found}")
@@ -329,7 +339,7 @@ def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, s
     else:
         runs["seed"] = range(len(runs))  # so that no runs are pairs
         notes.append("No column is known as the seed: runs are not paired.")
-    name = frame["metric"].iloc[0] if written else roles["score"][0]
+    name = frame["metric"].iloc[0] if written and roles["score"] == ["score"] else roles["score"][0]
     read = [f"{role} from {' and '.join(map(str, of))}" for role, of in roles.items() if not (wide and role in WIDE)]
     columns_of = ["a column for each candidate"] if wide else []
     return runs, str(name), [*notes, f"{len(runs)} runs were read: {', '.join([*columns_of, *read])}."]
@@ -396,7 +406,8 @@ def _texts(frame: pd.DataFrame, role: str, columns: Sequence[Any], empty: bool =
         if not empty and (lacks := text.eq("")).any():
             raise ValueError(f"{_rows(frame.index[lacks])}: nothing is in the column {column}")
         if role != "method" and (sums := text.str.fullmatch(NO_RUN[role], case=False)).any():
-            raise ValueError(f"{_rows(frame.index[sums])}: {text[sums].iloc[0]} of others is no {role}: leave it out")
+            out = "leave the row out, or the column"
+            raise ValueError(f"{_rows(frame.index[sums])}: {text[sums].iloc[0]} is no {role}: {out}")
     first, *more = columns
     return sum((f", {column}=" + texts[column] for column in more), texts[first])
 
@@ -407,9 +418,10 @@ def _seed(text: str) -> int | str:
     return int(whole[1]) if whole else text
 
 
-def _numbers(frame: pd.DataFrame, column: Any) -> pd.Series:
-    numbers = pd.to_numeric(_stripped(frame[column]), errors="coerce")  # by its text a date or a bool is no number
-    if (bad := ~numbers.abs().lt(math.inf)).any():
+def _numbers(frame: pd.DataFrame, column: Any, *, empty: bool = False) -> pd.Series:
+    texts = _stripped(frame[column])
+    numbers = pd.to_numeric(texts, errors="coerce")  # by its text a date or a bool is no number
+    if (bad := ~(numbers.abs().lt(math.inf) | (empty & texts.eq("")))).any():
         found = str(frame[column][bad].iloc[0])
         plain = found.replace(",", ".").strip(" %")  # as 90,1 and 90.1%
         clear = re.fullmatch(r"\d+([.]\d+)?", plain) and not re.fullmatch(r"[1-9]\d{0,2},\d{3}", found)  # as 1,090
