@@ -234,14 +234,19 @@ class Replay:
                 record.add(outcome, name, score)
                 if run in self.predictions:
                     predictions[Arm(name, budget), seed] = self.predictions[run]
+        if record.missing and not record.results:
+            record.failures.append("no final run has a finite score")
         record.compare_predictions(predictions, plan.examples)
 
     def _worst(self, seed: int) -> float:
         """What a run without a finite score counts as: the worst that the baseline's run of the seed, or else any of
-        them, has seen in validation, and 0 where a larger score is better and that is worse; NaN for none."""
+        them, has seen in validation, and 0 where a larger score is better and that is worse; NaN for none, and where
+        no run of the seed has a finite score."""
         (baseline, budget), settings = self.record.reference, self.record.settings
         own = self.finished.get(Run("final", baseline, settings[baseline], budget, seed), "")
         of_seed = [outcome for run, outcome in self.finished.items() if run.phase == "final" and run.seed == seed]
+        if not any(isinstance(each, Result) and math.isfinite(each.metrics[each.score]) for each in of_seed):
+            return math.nan
         for outcomes in ([own], of_seed):
             evaluations = [each for outcome in outcomes if isinstance(outcome, Result) for each in outcome.evaluations]
             scores = [self._sign * each["score"] for each in evaluations if math.isfinite(each["score"])]

@@ -10,7 +10,7 @@ import functools
 import inspect
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -54,6 +54,12 @@ from as_lightning.callbacks import MaskingMonitor, TemperatureScaling
 from as_lightning.functional.variants.class_counts import class_counts_of
 
 RATES = ("lr", "learning_rate")
+SHARED = (
+    "logger",
+    "profiler",
+    "default_root_dir",
+)  # of the trainer: all runs share them, and they change no number
+CHECKED: set[str] = set()  # of comparisons, whether this process makes what they have looked at
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
 ONE_PROCESS = {"devices": 1, "num_nodes": 1, "strategy": "auto"}
 LOOK = {
@@ -95,8 +101,11 @@ class OwnModules:
     inputs: dict[str, dict[str, str]] = field(default_factory=dict)  # digests of each candidate's module and data
     changes: dict[str, dict[str, Any]] = field(default_factory=dict)  # of each candidate to the baseline
     notes: list[str] = field(default_factory=list)
+    of_trainer: dict[str, str] = field(default_factory=dict)  # a digest of each argument
     files: dict[str, str] = field(default_factory=dict)  # digests of the user's code, for other processes
+    states: dict[str, dict[str, str]] = field(default_factory=dict)  # the parts that must be the same before each run
     _about: dict[str, Any] = field(default_factory=dict)  # of the first candidate's module
+    _tuned_modules: dict[str, str] = field(default_factory=dict)  # digests
 
     def __post_init__(self) -> None:
         for name, candidate in self.candidates.items():
@@ -182,15 +191,22 @@ class OwnModules:
                 examples[name] = self._look_at_parts(name, lr_factor)
                 if examples[name] != examples[first]:
                     raise ValueError(f"other validation or test examples than {first} has: compare on the same ones")
-        before = self._states()
+        before, trainer = self._states(), self._fingerprints_of_trainer()
         self._first_look(first)
+        # without files that a run writes
+        for argument, again in self._fingerprints_of_trainer().items():
+            changed = {*again.differing(made := trainer[argument])}
+            made.parts = {place: text for place, text in made.parts.items() if place not in changed}
+            self.of_trainer[argument] = made.digest
+            if made.unread:
+                self.notes.append(f"What {made.unread[0]} is cannot be told, so runs in the folder are made anew.")
         looked = {}
         for name in self.names:
             with of_candidate(name, self.names[0]):
                 looked[name] = self._look_at(name)
         self._note_rates(looked, lr_factor)
-        for place in (place for name, state in self._states().items() for place in state.differing(before[name])):
-            place = re.sub(r"\.(state|_modules|_parameters|_buffers)\b", "", place)
+        self.states = {name: state.parts for name, state in before.items()}
+        for place in self._changed():
             raise ValueError(
                 f"{place} goes on from run to run: a run has changed it, and the next one begins with it; let the "
                 "function make it anew at each call, or copy it there (copy.deepcopy)"
@@ -224,9 +240,21 @@ class OwnModules:
         self.changes[name] = {k: [str(v) for v in pair] for k, pair in differing.items() if pair[0] != pair[1]}
         return examples
 
-    def _fresh(self, name: str) -> pl.LightningModule:
+    def _fresh(self, name: str, **arguments: Any) -> pl.LightningModule:
         pl.seed_everything(0, workers=True, verbose=False)
-        return checked(self.candidates[name].factory(), pl.LightningModule, "the factory must return a module")
+        made = self.candidates[name].factory(**arguments)
+        return checked(made, pl.LightningModule, "the factory must return a module")
+
+    def _tuned(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """A digest of a candidate's module with arguments that are tuned."""
+        known = f"{name} {sorted(arguments.items())}"
+        if known not in self._tuned_modules:
+            self._tuned_modules[known] = Fingerprint(self._fresh(name, **arguments), name).digest
+        return self._tuned_modules[known]
+
+    def _fingerprints_of_trainer(self) -> dict[str, Fingerprint]:
+        """Of what changes numbers."""
+        return {name: Fingerprint(value, name) for name, value in self.trainer.items() if name not in SHARED}
 
     def _states(self) -> dict[str, Fingerprint]:
         """What must be the same before each run: losses, what makes data, and modules under one seed.
@@ -245,6 +273,13 @@ class OwnModules:
         for name, (loss, _) in ({} if self.losses is None else self.losses.losses).items():
             states[name] = Fingerprint(loss, f"losses[{name!r}]")
         return states
+
+    def _changed(self) -> Iterator[str]:
+        """The places that are not as they were before the first run."""
+        for name, state in self._states().items():
+            places = dict.fromkeys([*state.parts, *self.states[name]])
+            for place in (place for place in places if state.parts.get(place) != self.states[name].get(place)):
+                yield re.sub(r"\.(state|_modules|_parameters|_buffers)\b", "", place)
 
     def _rates(self, name: str, module: pl.LightningModule, factor: float) -> Range | None:
         """The learning rates around that of a module that the factory has made; None if it cannot be set."""
@@ -282,7 +317,7 @@ class OwnModules:
             self.losses.losses[FIRST_LOOK] = (finder.loss, {})
         with TemporaryDirectory() as folder:
             look = Run("tuning", name if self.losses is None else FIRST_LOOK, {}, 1.0, 0)
-            trainer, module, data = self._parts(look, folder, LOOK, finder)
+            trainer, module, data = self._parts(look, folder, {**LOOK, "default_root_dir": folder}, finder)
             self._trained(look, trainer, module, data)
             tests = is_overridden("test_step", module) and is_overridden("test_dataloader", data)
             metric = name_in_test(self.monitor)
@@ -355,7 +390,7 @@ class OwnModules:
         """Train and validate on one batch; return what tells this training from one at another learning rate."""
         look = Run("tuning", name, settings, 1.0, 0)
         with TemporaryDirectory() as folder:
-            trainer, module, data = self._parts(look, folder, LOOK)
+            trainer, module, data = self._parts(look, folder, {**LOOK, "default_root_dir": folder})
             result, _ = self._trained(look, trainer, module, data)
         if len(result.evaluations) < len(result.epoch_seconds):
             note = f"{self.monitor} is not logged in every epoch: of those that log it the best one is scored."
@@ -411,7 +446,10 @@ class OwnModules:
 
     def make(self, run: Run, place: Path) -> Result:
         """Make one run in its folder; one that is there with the same settings and inputs is read instead."""
-        inputs = self.inputs[self.label(run.candidate)]
+        inputs = self.inputs[name := self.label(run.candidate)]
+        own = {key: value for key, value in run.settings.items() if key in self.candidates[name].search}
+        if own:  # which may lead to other code than what was looked at
+            inputs = {**inputs, "tuned": self._tuned(name, own)}
         config = {
             **run.about(self.trainer["max_epochs"]),
             "seed": run.seed,
@@ -419,7 +457,7 @@ class OwnModules:
             "replaces": self.replaces,
             "monitor": self.monitor,
             "mode": self.mode,
-            "trainer": {name: Fingerprint(value, name).digest for name, value in self.trainer.items()},
+            "trainer": self.of_trainer,
         }
         return finished_or_made(place, config, inputs, lambda: self._make(run, config, inputs))
 
@@ -428,6 +466,14 @@ class OwnModules:
         now = _files_of_this_process()
         for path in (path for path in self.files.keys() & now.keys() if self.files[path] != now[path]):
             raise ValueError(f"{path} has changed since the comparison has begun: start it again in a new process")
+        if (known := digest(str(self.states))) not in CHECKED:
+            for part in self._changed():
+                raise ValueError(
+                    f"{part} is another one in another process: what a script sets in other files (constants, "
+                    "defaults) is not set there; give it to the factory, as in partial(make, hidden=64), or leave "
+                    "n_jobs out"
+                )
+            CHECKED.add(known)
         return self.make(run, place)
 
     def _make(self, run: Run, config: dict[str, Any], inputs: dict[str, str]) -> Made:
@@ -446,7 +492,7 @@ class OwnModules:
 
     def _of_trainer(self) -> dict[str, Any]:
         """The trainer's arguments for one run, of which nothing but logger and profiler goes on to the next one."""
-        shared = [self.trainer.get(name) for name in ("logger", "profiler")]
+        shared = [self.trainer.get(name) for name in SHARED]
         return copy.deepcopy(dict(self.trainer), {id(each): each for each in shared})
 
     def _parts(
@@ -466,7 +512,9 @@ class OwnModules:
         for measuring in (kind(ignore_index=self.ignore_index) for kind in kinds):
             measuring.source.target = self.target
             callbacks.append(measuring)
-        settings = {**QUIET, **given, **limits, "callbacks": [*callbacks, best], "default_root_dir": folder}
+        # what a logger writes, and what is asked for, stays
+        settings = {**QUIET, "default_root_dir": None if given.get("logger") else folder, **given, **limits}
+        settings["callbacks"] = [*callbacks, best]
         if str(settings.get("strategy", "auto")).startswith(("auto", "ddp")) and not settings.get("plugins"):
             settings["plugins"] = [WholeFileCheckpointIO()]  # whose time is no training's
         return pl.Trainer(**settings), module, data

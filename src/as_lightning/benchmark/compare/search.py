@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -152,6 +153,7 @@ def setting_range(description: Any, default: Any = None) -> Range | Choice:
     """A range or choice as ``search`` of a method, or a pair of ``losses``, describes it; the default is the first."""
     try:
         given = {"values": description} if isinstance(description, list) else dict(description)
+        json.dumps(given)  # as results are written
         kind, first = (Choice, given["values"][0]) if "values" in given else (Range, given["low"])
         return kind(**{"default": first if default is None else default} | given)
     except (TypeError, LookupError, ValueError) as error:

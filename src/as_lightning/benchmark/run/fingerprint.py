@@ -42,6 +42,7 @@ KINDS[RANDOM] = (torch.Generator, random.Random, np.random.Generator, np.random.
 # what holds nothing that a training could depend on
 WITHOUT_STATE = (type(Lock()), type(RLock()), local, types.ModuleType, RemovableHandle)
 OF_CLASSES = ("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__", "__annotations__")
+TAKING = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")  # instructions, from a function's file
 PLAIN = (bool, int, float, complex, bytes, type(None), type(...), range, slice, torch.dtype, torch.device, np.dtype)
 
 
@@ -135,11 +136,11 @@ def _text(value: Any) -> str | None:
     if type(value) in (np.ndarray, np.memmap) and not value.dtype.hasobject:  # others may have a mask
         raw = np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
         return f"{value.dtype} {value.shape} {hashlib.sha256(raw).hexdigest()}"
-    if isinstance(value, WITHOUT_STATE):
+    if isinstance(value, WITHOUT_STATE) or value is os.environ:  # of which code is read that names a variable
         return type(value).__name__ + getattr(value, "__name__", "")
     builtin = isinstance(value, types.BuiltinFunctionType)
     known = isinstance(value, (type, types.FunctionType)) and not getattr(value, "__closure__", None)
-    return f"{value.__module__}.{value.__qualname__}" if builtin or (known and of_library(value)) else None
+    return named(value) if builtin or (known and of_library(value)) else None
 
 
 def _inside(value: Any) -> Iterator[tuple[str, Any]]:
@@ -170,10 +171,10 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
         yield from _of_function(value)
     elif isinstance(value, type):
         yield "class", type(value)
-        for base in value.__mro__:
-            if not of_library(base):
-                own = {name: part for name, part in vars(base).items() if name not in OF_CLASSES}
-                yield base.__qualname__, {n: p for n, p in own.items() if not n.startswith("_abc_")}
+        for base in (base for base in value.__mro__ if not of_library(base)):
+            own = {name: part for name, part in vars(base).items() if name not in OF_CLASSES}
+            yield base.__qualname__, {n: p for n, p in own.items() if not n.startswith("_abc_")}
+            yield "bases", [of for of in base.__bases__ if of_library(of)]
     elif isinstance(value, torch.Generator):
         yield "state", value.get_state()
     elif isinstance(value, random.Random):
@@ -220,22 +221,26 @@ def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
         if name != "__class__":
             yield name, cell.cell_contents
     if of_library(function):
-        yield "name", f"{function.__module__}.{function.__qualname__}"
+        yield "name", named(function)
         return
     yield from [("defaults", [function.__defaults__, function.__kwdefaults__]), ("attributes", vars(function))]
     # the source may be that of several functions, of the one that is wrapped, or newer than what runs
-    codes, names = [code], dict[str, None]()
+    codes, names, taken = [code], dict[str, None](), dict[str, None]()
     for number, each in enumerate(codes):  # also those of functions inside
-        names |= dict.fromkeys(each.co_names)
+        names |= dict.fromkeys(each.co_names)  # attributes too
+        taken |= {step.argval: None for step in dis.get_instructions(each) if step.opname in TAKING}
         codes += [part for part in each.co_consts if isinstance(part, types.CodeType)]
         constants = [part for part in each.co_consts if not isinstance(part, types.CodeType)]
+        if not {"environ", "getenv"}.isdisjoint(each.co_names):
+            variables = [text for text in constants if isinstance(text, str) and text in os.environ]
+            yield f"environment {number}", {variable: os.environ[variable] for variable in variables}
         about = repr((each.co_names, each.co_varnames, each.co_flags))
         yield f"code {number}", [each.co_code, getattr(each, "co_exceptiontable", b""), about, constants]
     scopes = [("", function.__globals__)]
     imported = [module for each in codes for module in _imported(each, function.__globals__.get("__package__"))]
     scopes += [(f"{module.__name__}.", vars(module)) for module in dict.fromkeys(imported)]
     for prefix, scope in scopes:
-        for name in names:
+        for name in names if prefix else taken:
             if name not in scope:
                 continue
             part = scope[name]
@@ -269,6 +274,22 @@ def _handed_on(code: types.CodeType, scope: Mapping[str, Any]) -> Iterator[types
     for module in found:
         if isinstance(module, types.ModuleType) and not _installed(module.__name__.partition(".")[0]):
             yield module
+
+
+def named(value: Any) -> str:
+    """The name of what an installed package has, with a digest of its code unless that has a version of note."""
+    package = str(value.__module__).partition(".")[0]
+    return f"{value.__module__}.{value.__qualname__}{_code_of(package)}"
+
+
+@functools.cache
+def _code_of(package: str) -> str:
+    file = getattr(sys.modules.get(package), "__file__", None)
+    if file is None or package in LIBRARIES or package in sys.stdlib_module_names:
+        return ""
+    path = Path(file)
+    files = sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]
+    return f" {digest(*map(_content, map(str, files)))}"
 
 
 def of_library(value: Any) -> bool:

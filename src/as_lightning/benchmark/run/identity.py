@@ -53,6 +53,12 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """
     settings: dict[str, str] = {}
     for key, value in config.items():
+        value = _listed(value)
         text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
         settings |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": text}
     return settings
+
+
+def _listed(value: Any) -> Any:
+    """Lists in the place of tuples, which JSON does not tell apart."""
+    return [*map(_listed, value)] if isinstance(value, (list, tuple)) else value

@@ -90,7 +90,6 @@ class PredictionRecorder(pl.Callback):
     def __init__(self, ids: np.ndarray | None = None, ignore_index: int = IGNORED) -> None:
         self.ids, self.ignore_index = ids, ignore_index
         self.predictions: Predictions | None = None
-        self.diverged = False  # whether a logit was NaN or infinite; -inf rules a class out
         self.source = EvaluationLogits(type(self).__name__, None, 0)
         self._rows: list[tuple[Tensor, Tensor]] = []
         self._order: np.ndarray | None = None  # None where there are no predictions to find
@@ -98,7 +97,6 @@ class PredictionRecorder(pl.Callback):
     def on_test_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         loaders = trainer.test_dataloaders
         loader = loaders[0] if isinstance(loaders, list) else loaders
-        self.diverged = False
         self._rows, self._order = [], _order(loader) if trainer.world_size == 1 else None
         self.source.start(pl_module)
 
@@ -118,7 +116,6 @@ class PredictionRecorder(pl.Callback):
         except MisconfigurationException:  # a module that shows no logits has no predictions
             self._order = None
             return
-        self.diverged |= bool((logits.isnan() | logits.isposinf()).any())
         self._rows.append(_rows(logits, target, multilabel, self.ignore_index))
 
     def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

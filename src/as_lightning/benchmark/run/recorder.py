@@ -29,8 +29,8 @@ class RunRecorder(pl.Callback):
     happens between two epochs, and what callbacks do that stand before this one. `monitor` is the name under which the
     score is logged, of which several processes have the mean; `config` and `inputs` are the run's, for its checkpoints.
 
-    An evaluation has diverged if the module's forward gives nothing but NaN for a batch: its score is NaN, whatever a
-    metric says of the class that NaN is taken for.
+    An evaluation has diverged if a weight that is trained is not finite, or the module's forward gives nothing but NaN
+    for a batch: its score is NaN, whatever a metric says of the class that NaN is taken for.
     """
 
     RESTORED = ("train_seconds", "epoch_seconds", "epoch_start", "evaluations")
@@ -102,7 +102,7 @@ class RunRecorder(pl.Callback):
     on_validation_epoch_end = on_test_epoch_end
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        found = False
+        found = not all(bool(weight.isfinite().all()) for weight in pl_module.parameters() if weight.requires_grad)
         for only_nan in self._only_nan:
             with suppress(RuntimeError, TypeError):  # of a call inside of vmap, which has ended; of a masked tensor
                 found |= bool(only_nan)

@@ -82,8 +82,8 @@ def trained(
 ) -> Made:
     """Train, from a checkpoint if there is one, test the weights of the best validation, take what callbacks measured.
 
-    ``test_metric`` is the metric of the test that is the score; None leaves the test unread. A test of weights or
-    logits that are not finite, or without a validation score that is, has the score NaN, whatever the metric says.
+    ``test_metric`` is the metric of the test that is the score; None leaves the test unread. A test that has diverged
+    (see `RunRecorder`), or that no finite score of a validation has chosen the weights of, has the score NaN.
     ``about`` are fields of the result, which is the first process's in all processes.
     """
     if multiprocessing.get_start_method(allow_none=True) == "loky":  # in joblib's processes a loader's could not start
@@ -111,14 +111,13 @@ def trained(
         if result.metrics:  # trainer.limit_test_batches=0 tests nothing
             result.metrics[score] = metrics[test_metric]
         scores = [evaluation["score"] for evaluation in recorder.evaluations]
-        finite = all(bool(parameter.isfinite().all()) for parameter in module.parameters())
-        finite = finite and (not scores or any(map(math.isfinite, scores)))  # without any, no weights are the best
-        finite = finite and not recorder.diverged
+        # without a finite score of a validation no weights are the best
+        finite = not recorder.diverged and (not scores or any(map(math.isfinite, scores)))
         for callback in callbacks:
             if isinstance(callback, TemperatureScaling):
                 result.reliability = {name: bins.points() for name, bins in callback.diagrams.items()}
             if isinstance(callback, PredictionRecorder):
-                predictions, finite = callback.predictions, finite and not callback.diverged
+                predictions = callback.predictions
         if predictions is not None:
             result.test_samples = len(predictions.ids)
         if result.metrics and not finite:
