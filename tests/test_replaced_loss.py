@@ -94,15 +94,18 @@ def test_a_partials_weight_moves_with_the_module_and_adds_nothing_to_its_state()
 
 
 def focal(logits, target, alpha=None, gamma=2.0):
-    raise NotImplementedError("a loss that is replaced is never called")
+    raise NotImplementedError
 
 
-class WithPosWeight(nn.Module):
-    """Somebody's loss with a buffer of a name that PyTorch's losses have."""
+class Around(nn.Module):
+    """Somebody's loss that calls one of PyTorch's, with settings of names that PyTorch's losses have."""
 
-    def __init__(self) -> None:
+    def __init__(self, weight=1.0, pos_weight=None, **settings) -> None:
         super().__init__()
-        self.register_buffer("pos_weight", torch.tensor([1.0, 2.0, 1.0]))
+        self.weight, self.pos_weight, self.part = weight, pos_weight, nn.CrossEntropyLoss(**settings)
+
+    def forward(self, input, target):
+        return self.weight * self.part(input, target)
 
 
 def test_a_setting_of_none_or_zero_changes_nothing():
@@ -121,7 +124,7 @@ def test_a_setting_of_none_or_zero_changes_nothing():
         (partial(nn.BCEWithLogitsLoss(pos_weight=torch.ones(3))), "pos_weight"),
         (partial(F.multi_margin_loss, margin=2.0), r"given margin=2\.0"),
         (partial(focal, alpha=torch.tensor([1.0, 2.0, 1.0])), r"given alpha=tensor.*cannot carry on: they know weight"),
-        (WithPosWeight(), r"given pos_weight=tensor.*cannot carry on"),
+        (Around(pos_weight=torch.ones(3)), r"given pos_weight=tensor.*cannot carry on"),
         (partial(F.cross_entropy, label_smoothing=torch.tensor([0.1, 0.2])), "label_smoothing=tensor"),
         (partial(F.cross_entropy, LOGITS), "1 positional arguments"),
     ],
@@ -131,28 +134,24 @@ def test_settings_that_cannot_be_carried_on_are_refused_and_not_dropped(loss, me
         WithAS(loss)
 
 
-def test_an_attribute_of_the_class_is_replaced_for_the_instance():
+def test_an_attribute_of_the_class_and_a_method_are_replaced_for_the_instance():
     class OnTheClass(pl.LightningModule):
         loss_fn = staticmethod(F.cross_entropy)
 
-    class OnTheClassAS(ASSoftmaxMixin, OnTheClass):
-        as_softmax_replaces = "loss_fn"
+        def method(self, logits, target):
+            return F.cross_entropy(logits, target)
 
-    module = OnTheClassAS(delta=0.3)
-    target = TARGET.clamp(min=0)
-    assert module.loss_fn(LOGITS, target) == as_cross_entropy(LOGITS, target, 0.3)
+    for name in ("loss_fn", "method"):
+        module = type("OnTheClassAS", (ASSoftmaxMixin, OnTheClass), {"as_softmax_replaces": name})(delta=0.3)
+        target = TARGET.clamp(min=0)
+        assert getattr(module, name)(LOGITS, target) == as_cross_entropy(LOGITS, target, 0.3)
     assert OnTheClass.loss_fn is F.cross_entropy
     assert OnTheClass().loss_fn is F.cross_entropy
 
 
 def test_a_property_is_refused_with_the_way_out():
-    class Property(pl.LightningModule):
-        @property
-        def loss_fn(self):
-            return F.cross_entropy
-
-    class PropertyAS(ASSoftmaxMixin, Property):
-        as_softmax_replaces = "loss_fn"
+    class PropertyAS(ASSoftmaxMixin, pl.LightningModule):
+        loss_fn, as_softmax_replaces = property(lambda self: F.cross_entropy), "loss_fn"
 
     with pytest.raises(AttributeError, match=r"loss_fn.* is a property of .* call self\.as_softmax_loss"):
         PropertyAS()
@@ -174,11 +173,9 @@ def test_what_is_no_loss_of_classes_is_refused_and_the_ways_out_are_named(attrib
         WithAS(attribute)
 
 
-class OwnASSoftmaxLoss(ASSoftmaxLoss):
-    pass
-
-
-@pytest.mark.parametrize("loss", [OwnASSoftmaxLoss(0.3), LinearCrossEntropyLoss(4, 3), MultiLabelASSoftmaxLoss()])
+@pytest.mark.parametrize(
+    "loss", [type("Own", (ASSoftmaxLoss,), {})(0.3), LinearCrossEntropyLoss(4, 3), MultiLabelASSoftmaxLoss()]
+)
 def test_a_loss_with_a_margin_of_its_own_is_refused_and_the_ways_out_are_named(loss):
     with pytest.raises(TypeError, match=f"names {type(loss).__name__}, which has a margin .*leave ASSoftmaxMixin out"):
         WithAS(loss)
@@ -194,59 +191,67 @@ def test_a_method_that_every_module_has_is_refused(name):
         Replacing(nn.CrossEntropyLoss())
 
 
-def test_a_method_of_ones_own_is_replaced():
-    class Method(Module):
-        def loss(self, logits, target):
-            return F.cross_entropy(logits, target)
-
-    class MethodAS(ASSoftmaxMixin, Method):
-        as_softmax_replaces = "loss"
-
-    assert MethodAS(None, delta=0.3).loss.delta == 0.3
-
-
-class Focal(nn.Module):
+class Sharpened(nn.CrossEntropyLoss):
     def forward(self, input, target):
-        return F.cross_entropy(input, target)
+        return super().forward(input / 0.1, target)
 
 
-@wraps(F.cross_entropy)
-def decorated(*args, **kwargs):
-    return F.cross_entropy(*args, **kwargs)
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "loss",
+    [
+        *(Around(), focal, wraps(F.cross_entropy)(lambda *rows: F.cross_entropy(*rows))),
+        *(nn.NLLLoss(), F.nll_loss, nn.MultiMarginLoss(), type("Weighted", (nn.CrossEntropyLoss,), {})(**ALL)),
+    ],
+)
+def test_losses_of_ones_own_and_of_class_scores_are_replaced_with_what_they_show(loss):
+    settings = ALL if type(loss).__name__ == "Weighted" else {}
+    module, target = WithAS(loss, delta=0.3), TARGET if settings else TARGET.clamp(min=0)
+    assert module.criterion(LOGITS, target) == as_cross_entropy(LOGITS, target, 0.3, **settings)
 
 
-@pytest.mark.parametrize("loss", [Focal(), nn.NLLLoss(), F.nll_loss, nn.MultiMarginLoss(), decorated])
-def test_losses_of_ones_own_and_of_class_scores_are_replaced(loss):
-    module = WithAS(loss, delta=0.3)
-    assert module.criterion(LOGITS, TARGET.clamp(min=0)) == as_cross_entropy(LOGITS, TARGET.clamp(min=0), 0.3)
+@pytest.mark.parametrize(
+    "loss",
+    [
+        Around(weight=2.0, reduction="sum"),
+        Around(label_smoothing=0.1),
+        Sharpened(weight=ALL["weight"]),
+        partial(Around(ignore_index=0)),
+        lambda logits, target: F.cross_entropy(logits, target, weight=ALL["weight"].to(logits)),
+    ],
+)
+def test_what_a_loss_of_ones_own_does_beyond_what_it_shows_is_said_once(loss, recwarn):
+    module, target = WithAS(loss, delta=0.3).double(), TARGET.clamp(min=0)
+    logits, random_state = torch.zeros(6, 3).double(), torch.get_rng_state()
+    torch.compile(module.criterion, backend="eager")(logits, target)
+    pickle.loads(pickle.dumps(copy.deepcopy(module))).criterion(logits, target)
+    assert not [warning for warning in recwarn if "cross-entropy" in str(warning.message)]
+    with pytest.warns(UserWarning, match=r"is not the cross-entropy of .* is lost\. Let it be .*self\.as_softmax_loss"):
+        module.criterion(logits, target)
+    recwarn.clear()
+    module.criterion(logits, target)
+    assert not recwarn.list
+    assert torch.get_rng_state().equal(random_state)
+    assert module.state_dict().keys() == {"criterion.weight"} & Module(loss).state_dict().keys()
 
 
-class Around(nn.Module):
-    """Somebody's loss that calls one of PyTorch's."""
-
-    def __init__(self, **settings) -> None:
-        super().__init__()
-        self.parts = nn.ModuleDict({"classes": nn.CrossEntropyLoss(**settings)})
-
-    def forward(self, input, target):
-        return 2 * self.parts["classes"](input, target).mean()
+@pytest.mark.parametrize(("hidden", "first"), [({"ignore_index": 0}, 0), ({"label_smoothing": 0.1}, -100)])
+def test_a_batch_whose_rows_are_all_ignored_says_nothing_of_a_loss(hidden, first, recwarn):
+    module = WithAS(Around(**hidden))
+    module.criterion(LOGITS, torch.full_like(TARGET, first))
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match="Around, is not the cross-entropy"):
+        module.criterion(LOGITS, TARGET.clamp(min=0))
 
 
-@pytest.mark.parametrize("settings", [{"weight": torch.ones(3)}, {"ignore_index": -1}, {"label_smoothing": 0.1}])
-def test_settings_inside_a_loss_of_ones_own_are_not_dropped(settings):
-    with pytest.raises(ValueError, match=rf"{next(iter(settings))}=.*would be lost: .*'<this loss>\.parts\.classes'"):
-        WithAS(Around(**settings))
-    assert WithAS(Around(reduction="none"), delta=0.3).criterion.delta == 0.3
+def test_that_other_rows_are_ignored_is_said_before_their_targets_are_refused():
+    with pytest.warns(UserWarning, match="other ignored rows"), pytest.raises(IndexError, match="got -1"):
+        WithAS(Around(ignore_index=-1)).criterion(LOGITS, TARGET)
 
-    known = Around(**settings)
-    vars(known).update(settings)  # carried on, or refused, as a setting of the whole
-    if "ignore_index" in settings:
-        assert WithAS(known).criterion.ignore_index == -1
 
-    class Inside(WithAS):
-        as_softmax_replaces = "criterion.parts.classes"
-
-    module = Inside(Around(ignore_index=-1), delta=0.3)
+def test_a_part_of_a_loss_of_ones_own_is_replaced():
+    inside = type("Inside", (WithAS,), {"as_softmax_replaces": "criterion.part"})
+    module = inside(Around(weight=2.0, ignore_index=-1), delta=0.3)
     expected = 2 * as_cross_entropy(LOGITS, TARGET, 0.3, ignore_index=-1)
     torch.testing.assert_close(module.criterion(LOGITS, TARGET), expected)
 
@@ -279,7 +284,7 @@ class MaskedHuggingFace(ASSoftmaxMixin, HuggingFace):
 
 def gpt2(kind: str, **settings) -> nn.Module:
     transformers = pytest.importorskip("transformers")
-    model = getattr(transformers, f"GPT2{kind}")(transformers.GPT2Config(**TINY, **settings))
+    model = getattr(transformers, f"GPT2{kind}")(transformers.GPT2Config(**(TINY | settings)))
     return model.eval()  # no dropout: the loss is that of the logits that come with it
 
 
@@ -338,17 +343,10 @@ def test_a_classifier_may_be_of_a_subclass_or_compiled():
         assert module.masking_counter.counted
 
 
-@pytest.mark.parametrize("kind", ["ForQuestionAnswering", "LMHeadModel", "Model"])
+@pytest.mark.parametrize("kind", ["ForQuestionAnswering", "LMHeadModel", "Model", "ForSequenceClassification"])
 def test_a_huggingface_model_that_classifies_nothing_is_refused(kind):
-    with pytest.raises(TypeError, match=r"is no classification model of transformers.*self\.as_softmax_loss"):
-        MaskedHuggingFace(gpt2(kind))
-
-
-def test_a_classifier_of_one_label_is_refused():
-    transformers = pytest.importorskip("transformers")
-    model = transformers.GPT2ForSequenceClassification(transformers.GPT2Config(**(TINY | {"num_labels": 1})))
-    with pytest.raises(TypeError, match="with two labels or more"):
-        MaskedHuggingFace(model)
+    with pytest.raises(TypeError, match=r"is no classification .*two labels or more.*call self\.as_softmax_loss"):
+        MaskedHuggingFace(gpt2(kind, num_labels=1 if kind.endswith("Classification") else 3))
 
 
 def test_labels_may_be_given_by_position():

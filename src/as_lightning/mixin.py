@@ -39,8 +39,9 @@ class ASSoftmaxMixin(_Base):
     existing module whose ``training_step`` calls an attribute as ``loss(logits, target)``, and name that attribute
     (dots reach into submodules), as in the example. Its ``weight``, ``ignore_index`` and ``reduction`` stay in force,
     also if a ``functools.partial`` sets them. An ``nn.BCEWithLogitsLoss`` becomes the multi-label loss, of logits
-    ``(N, C)`` with two labels or more. Of a Hugging Face classifier that is named, the ``loss`` that it computes from
-    ``labels`` is replaced.
+    ``(N, C)`` with two labels or more. What a loss of your own does beyond these attributes is lost: if the first loss
+    differs from that cross-entropy, a warning says so. Of a Hugging Face classifier that is named, the ``loss`` that it
+    computes from ``labels`` is replaced.
 
     The loss is the masked one in validation and test too, so ``val_loss`` is not comparable with that of a softmax run.
     With ``as_softmax_validation = "softmax"`` losses outside training are plain softmax cross-entropy (``delta=1``).

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -13,8 +14,11 @@ import lightning.pytorch as pl
 import torch
 import torch.nn.functional as F
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor, nn
 
+from as_lightning.functional.calling_convention import class_dimension
+from as_lightning.functional.tracing import recorded, traced
 from as_lightning.masking_counter import MaskedLoss
 
 # the losses of PyTorch whose place the masked loss can take: they score classes, by logits or by log-probabilities
@@ -26,10 +30,12 @@ HUGGINGFACE_CLASSIFIER = re.compile(r"For(?!AudioFrame)\w*Classification$")  # s
 class CountedLoss(nn.Module):
     """The owner's `as_softmax_loss`, or its multi-label loss, called as the loss in whose place it stands.
 
-    ``persistent`` class weights are in state dicts.
+    ``persistent`` class weights are in state dicts. ``replaced`` is a loss of one's own: at the first call it is
+    compared with the cross-entropy of the settings, and if it is another loss, a warning says what is lost.
     """
 
     _owner: Any
+    _replaced: Any = None  # until it has been compared
     weight: Tensor | None
 
     def __init__(
@@ -41,9 +47,11 @@ class CountedLoss(nn.Module):
         weight: Tensor | None = None,
         ignore_index: int = -100,
         reduction: str = "mean",
+        replaced: Any = None,
     ) -> None:
         super().__init__()
-        self.__dict__["_owner"] = owner  # as a submodule the owner would contain itself
+        # as a submodule the owner would contain itself, and what is replaced would be in state dicts
+        vars(self).update(_owner=owner, _replaced=replaced)
         self.multilabel, self.ignore_index, self.reduction = multilabel, ignore_index, reduction
         self.register_buffer("weight", weight, persistent=persistent)
 
@@ -75,7 +83,36 @@ class CountedLoss(nn.Module):
             self._owner.as_softmax_multilabel = True  # a Hugging Face classifier may know it by its first labels alone
             return self._owner.multilabel_as_softmax_loss(input, target, reduction=self.reduction)
         settings = {"weight": self.weight, "ignore_index": self.ignore_index, "reduction": self.reduction}
+        if self._replaced is not None and not (traced() or recorded(input)):
+            self._compare_with_replaced(input.detach(), target, settings)
         return self._owner.as_softmax_loss(input, target, **settings)
+
+    def _compare_with_replaced(self, logits: Tensor, target: Tensor, settings: Mapping[str, Any]) -> None:
+        if target.is_floating_point() or target.dim() >= logits.dim():
+            return
+        same: bool | None = True  # a loss that raises says nothing of what it is
+        with suppress(Exception):
+            same = is_cross_entropy(self._replaced, logits, target, settings)
+        if same is None:
+            return
+        function = _function_of(vars(self).pop("_replaced"))
+        if not same:
+            rank_zero_warn(
+                f"the loss that is replaced, {getattr(function, '__name__', type(function).__name__)}, is not the "
+                "cross-entropy of its logits and targets with the weight, ignore_index and reduction that it shows as "
+                "attributes: what it does beyond that (other ignored rows, weights, label smoothing, a factor) is "
+                "lost. Let it be an nn.CrossEntropyLoss, which keeps these three, or call self.as_softmax_loss(logits, "
+                "target, weight=..., ignore_index=...) in training_step"
+            )
+
+    def _apply(self, *args: Any, **kwargs: Any) -> CountedLoss:
+        function = _function_of(self._replaced)
+        if isinstance(function, nn.Module):  # its weights move with the module until it has been compared
+            function._apply(*args, **kwargs)
+        return super()._apply(*args, **kwargs)
+
+    def __getstate__(self) -> dict[str, Any]:  # of a copy: a lambda cannot be pickled
+        return {name: value for name, value in vars(self).items() if name != "_replaced"}
 
     def extra_repr(self) -> str:
         kind = "multilabel, " if self.multilabel else ""
@@ -231,42 +268,67 @@ def _refuse_what_is_no_loss_of_classes(name: str, replaced: Any) -> None:
 
 
 def masked_loss(owner: Any, replaced: Any) -> CountedLoss:
-    """The masked loss with the settings of ``replaced``: a module, a function, or a ``functools.partial`` of either."""
-    function = replaced
-    settings: dict[str, Any] = {}
-    if isinstance(replaced, partial):
-        if replaced.args:
-            raise ValueError(
-                f"the loss to replace is a partial with {len(replaced.args)} positional arguments, whose meaning "
-                "cannot be told: give them by name"
-            )
-        function, settings = replaced.func, replaced.keywords
+    """The masked loss with the settings of ``replaced``: a module, a function, or a ``functools.partial`` of either.
+
+    Of a loss of one's own these are the ones that `settings_of` finds.
+    """
+    if isinstance(replaced, partial) and replaced.args:
+        raise ValueError(
+            f"the loss to replace is a partial with {len(replaced.args)} positional arguments, whose meaning "
+            "cannot be told: give them by name"
+        )
+    function, settings = _function_of(replaced), replaced.keywords if isinstance(replaced, partial) else {}
     if isinstance(function, nn.Module):
         names = ("weight", "pos_weight", "ignore_index", "reduction", "label_smoothing")
-        if not isinstance(function, MODULES):
-            _refuse_settings_inside(function)
         settings = {name: getattr(function, name) for name in names if hasattr(function, name)} | settings
     if isinstance(function, nn.BCEWithLogitsLoss) or function is F.binary_cross_entropy_with_logits:
         if settings.get("weight") is not None or settings.get("pos_weight") is not None:
             raise ValueError("the multi-label losses in its place have no weights: drop weight and pos_weight")
         return CountedLoss(owner, multilabel=True, **_carried(settings, ("reduction",)))
     carried = _carried(settings, ("weight", "ignore_index", "reduction"))
+    if type(function) not in MODULES and function not in FUNCTIONS:
+        carried = settings_of(replaced) | {"replaced": replaced}
     return CountedLoss(owner, multilabel=False, persistent=isinstance(replaced, nn.Module), **carried)
 
 
-def _refuse_settings_inside(loss: nn.Module) -> None:
-    """Raise ``ValueError`` if a loss of one's own holds one of PyTorch's, whose settings would not stay in force."""
-    for place, part in loss.named_modules():
-        ignore_index = getattr(part, "ignore_index", -100)
-        settings = {name: getattr(part, name, None) for name in ("weight", "pos_weight", "label_smoothing")}
-        settings |= {} if ignore_index == -100 else {"ignore_index": ignore_index}
-        lost = [f"{n}={value!r}" for n, value in settings.items() if not (_changes_nothing(value) or hasattr(loss, n))]
-        if isinstance(part, MODULES) and lost:
-            raise ValueError(
-                f"the loss to replace, {type(loss).__name__}, holds a {type(part).__name__} as {place!r} with "
-                f"{', '.join(lost)}, which would be lost: name that part, '<this loss>.{place}', "
-                "or call self.as_softmax_loss in training_step"
-            )
+def settings_of(loss: Any) -> dict[str, Any]:
+    """What a loss shows of rows and classes: the ``weight``, if it is a tensor, ``ignore_index`` and ``reduction``.
+
+    They are the loss's attributes, or what a ``functools.partial`` gives it.
+
+    >>> settings_of(partial(nn.CrossEntropyLoss(ignore_index=0), reduction="sum"))
+    {'ignore_index': 0, 'reduction': 'sum'}
+    """
+    function, named = _function_of(loss), loss.keywords if isinstance(loss, partial) else {}
+    found = {name: named.get(name, getattr(function, name, None)) for name in ("weight", "ignore_index", "reduction")}
+    found["weight"] = found["weight"] if isinstance(found["weight"], Tensor) else None  # it may be a factor
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def is_cross_entropy(loss: Any, logits: Tensor, target: Tensor, settings: Mapping[str, Any]) -> bool | None:
+    """Whether a loss is ``F.cross_entropy`` with these settings; None where all rows are ignored, which tells nothing.
+
+    It is called once, with logits of its own near those that are given, and raises what the loss raises.
+    """
+    dim, indices = class_dimension(logits), target.long()
+    rows = indices[indices != settings.get("ignore_index", -100)]
+    # F.cross_entropy would not take them; on a GPU that would end the process
+    if target.dim() >= logits.dim() or ((rows < 0) | (rows >= logits.size(dim))).any():
+        return False
+    # a new head may give all classes one logit, of which label smoothing is cross-entropy; what nll_loss is given
+    # stays logarithms of probabilities
+    generator = torch.Generator().manual_seed(0)  # the user's random state stays
+    noise = torch.randn(logits.shape, generator=generator, device="cpu").to(logits)
+    logits = (logits + noise).log_softmax(dim) + logits.logsumexp(dim, keepdim=True)
+    own, plain = loss(logits, target), F.cross_entropy(logits, indices, **settings)
+    if own.isnan().any() or not plain.nan_to_num().any():
+        return None
+    tolerance = 2e-2 if logits.dtype in (torch.float16, torch.bfloat16) else 1e-4
+    return torch.allclose(own.float(), plain.float(), rtol=tolerance, atol=tolerance)
+
+
+def _function_of(loss: Any) -> Any:
+    return loss.func if isinstance(loss, partial) else loss
 
 
 def _changes_nothing(value: Any) -> bool:

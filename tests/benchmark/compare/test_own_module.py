@@ -93,7 +93,7 @@ def test_a_module_of_each_form_is_compared_with_built_in_losses_and_its_own(fact
     report = compare(factory, data(), folder=tmp_path, **(QUICK | asked))
     record = report.record
     assert [run.candidate for run in record.results] == ["softmax", "as_softmax", "entmax", "focal"]
-    assert (record.failures, record.split, record.splits) == ([], "test", "fixed")
+    assert (record.failures, record.split, record.splits, record.notes) == ([], "test", "fixed", [])
     (masked,) = [run.masking for run in record.results if run.candidate == "as_softmax"]
     assert (len(masked), masked[-1]["samples"] > 0) == (2, True)
     stored = [Predictions.read(file.parent) for file in tmp_path.rglob("predictions.npz")]
@@ -110,12 +110,13 @@ def test_a_module_of_each_form_is_compared_with_built_in_losses_and_its_own(fact
 def test_the_argument_of_ones_own_loss_is_tuned_in_its_range_and_no_method_contains_another_loss(own, more):
     losses = {"focal": (Focal, {"gamma": {"low": 0.5, "high": 5.0, "default": 2.0, "neutral": 0.0}})}
     asked = QUICK | {"losses": losses, "methods": ["entmax"], "trials": 4, "tuning_seeds": 1, "seeds": 1}
-    tuning = compare(variant(WithCriterion, criterion=own), Points, **(asked | trainer(max_epochs=1))).record.tuning
-    tried = {trial.settings["gamma"] for trial in tuning["focal"] if not trial.shared}
+    record = compare(variant(WithCriterion, criterion=own), Points, **(asked | trainer(max_epochs=1))).record
+    assert any("own loss is not the cross-entropy" in note for note in record.notes) == (not more)
+    tried = {trial.settings["gamma"] for trial in record.tuning["focal"] if not trial.shared}
     assert 2.0 in tried
     assert len(tried) > 1
-    assert {trial.settings["gamma"] for trial in tuning["focal"] if trial.shared} == {0.0}
-    assert [name for name, trials in tuning.items() if any(trial.shared for trial in trials)] == [*more, "focal"]
+    assert {trial.settings["gamma"] for trial in record.tuning["focal"] if trial.shared} == {0.0}
+    assert [name for name, trials in record.tuning.items() if any(trial.shared for trial in trials)] == [*more, "focal"]
     (finder := TargetFinder()).loss(torch.zeros(6, 3), torch.arange(6) % 3, nn.CrossEntropyLoss(label_smoothing=0.1))
     assert not finder.softmax  # though of equal logits it is cross-entropy
 

@@ -26,7 +26,7 @@ from as_lightning.functional.accumulation import accumulation_steps
 from as_lightning.functional.calling_convention import class_dimension
 from as_lightning.functional.variants.class_counts import with_class_counts
 from as_lightning.mixin import ASSoftmaxMixin
-from as_lightning.replaced_loss import CountedLoss, masked_loss, replace_loss
+from as_lightning.replaced_loss import CountedLoss, is_cross_entropy, masked_loss, replace_loss, settings_of
 
 BASELINE, FIRST_LOOK = "softmax", "first look"
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -191,7 +191,7 @@ class TrainingLoss(nn.Module):
         if not (module.training if module._trainer is None else module._trainer.training):
             return self.outside(logits, target, **settings)
         if self.of_app and not isinstance(self.loss, CountedLoss):  # which has them
-            settings = _settings_of(self.outside) | settings
+            settings = settings_of(self.outside) | settings  # asked at each call: its weight moves with its module
         loss = self.loss(logits, target, **settings)
         if not self.of_app and (not isinstance(loss, Tensor) or loss.dim() > 0):
             shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
@@ -199,21 +199,9 @@ class TrainingLoss(nn.Module):
         return loss
 
 
-def _settings_of(replaced: Any) -> dict[str, Any]:
-    """What a loss says of rows and classes; asked at each call, as its weight moves with its module."""
-    function, named = (replaced.func, replaced.keywords) if isinstance(replaced, partial) else (replaced, {})
-    found = {name: named.get(name, getattr(function, name, None)) for name in ("weight", "ignore_index", "reduction")}
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _is_cross_entropy(own: Any, logits: Tensor, target: Tensor, settings: Mapping[str, Any]) -> bool:
+def _is_softmax(own: Any, logits: Tensor, target: Tensor, settings: Mapping[str, Any]) -> bool:
     with suppress(Exception):  # whatever a loss of another kind says of class indices, or they of its targets
-        # a new head may give all classes one logit, of which label smoothing is cross-entropy; what nll_loss is given
-        # stays logarithms of probabilities
-        dim = class_dimension(logits)
-        logits = (logits + torch.randn_like(logits)).log_softmax(dim) + logits.logsumexp(dim, keepdim=True)
-        plain = F.cross_entropy(logits, target.long(), **{**_settings_of(own), **settings})
-        return target.dim() < logits.dim() and torch.allclose(own(logits, target, **settings), plain, equal_nan=True)
+        return is_cross_entropy(own, logits, target, settings) is not False
     return False
 
 
@@ -235,8 +223,9 @@ class TargetFinder(ValidationCallback):
     def loss(self, logits: Tensor, target: Tensor, own: Loss | None = None, **settings: Any) -> Tensor:
         """A loss that looks for its target in the batch; ``own`` is the one that it replaces, None with the mixin."""
         self.classes = logits.size(class_dimension(logits))
-        self.softmax &= own is None or _is_cross_entropy(own, logits.detach(), target, settings)
-        self.ignore_index = {**_settings_of(own), **settings}.get("ignore_index", self.ignore_index)
+        shown = settings_of(own) | settings
+        self.softmax &= own is None or _is_softmax(partial(own, **settings), logits.detach(), target, shown)
+        self.ignore_index = shown.get("ignore_index", self.ignore_index)
         batch = self.batch if isinstance(self.batch, (Mapping, Sequence)) else ()
         parts = batch.items() if isinstance(batch, Mapping) else enumerate(batch)
         tensors = [(place, part) for place, part in parts if isinstance(part, Tensor) and part.dtype == target.dtype]
