@@ -219,6 +219,7 @@ class Replay:
         """Put the final runs into the record: budgets from the largest, candidates and seeds in their order."""
         record, plan = self.record, self.plan
         predictions: dict[tuple[Arm, int], Predictions] = {}
+        diverged = ""
         budgets = sorted({*plan.baseline_budgets, *plan.candidate_budgets}, reverse=True)
         for budget, name, seed in product(budgets, record.settings, plan.seeds):
             stands_for = record.same_as.get(name, name)
@@ -227,15 +228,15 @@ class Replay:
             if isinstance(outcome, Result):
                 score = outcome.metrics[outcome.score]
                 if not math.isfinite(score := score if math.isfinite(score) else self._worst(seed)):
-                    outcome = "no run of this seed has a finite score"
+                    outcome = diverged = "no run of this seed has a finite score"
             if isinstance(outcome, str):
                 record.missing.append((name, budget, seed))
             if isinstance(outcome, Result):
                 record.add(outcome, name, score)
                 if run in self.predictions:
                     predictions[Arm(name, budget), seed] = self.predictions[run]
-        if record.missing and not record.results:
-            record.failures.append("no final run has a finite score")
+        if diverged and not record.results:
+            record.failures.append(diverged.replace("this", "any"))
         record.compare_predictions(predictions, plan.examples)
 
     def _worst(self, seed: int) -> float:

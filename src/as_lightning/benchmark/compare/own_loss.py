@@ -214,7 +214,7 @@ class TargetFinder(ValidationCallback):
 
     def __init__(self) -> None:
         super().__init__(None, ignore_index=-100, dataloader_idx=0)
-        self.softmax = True
+        self.softmax, self.several = True, False  # several: its targets are no class indices
         self.batch: Any = None
         self.places: set[str | int | None] = set()  # where it was found, None where it was not
         self.hidden = False
@@ -224,6 +224,7 @@ class TargetFinder(ValidationCallback):
         """A loss that looks for its target in the batch; ``own`` is the one that it replaces, None with the mixin."""
         self.classes = logits.size(class_dimension(logits))
         shown = settings_of(own) | settings
+        self.several |= target.dim() >= logits.dim()
         self.softmax &= own is None or _is_softmax(partial(own, **settings), logits.detach(), target, shown)
         self.ignore_index = shown.get("ignore_index", self.ignore_index)
         batch = self.batch if isinstance(self.batch, (Mapping, Sequence)) else ()

@@ -340,7 +340,7 @@ class OwnModules:
             and self.losses is not None,
             "The module's own loss is not the cross-entropy of its logits and targets with the weight, ignore_index "
             "and reduction that it shows: what it does beyond that, softmax has and the other methods "
-            "have not.": not (self.losses is None or self.softmax),
+            "have not.": not (self.losses is None or self.softmax or finder.several),
             f"The scores are of the validation split: there is no {metric} of a test_step on the batches of a "
             "test_dataloader. They are too high: the same split chose settings and epoch.": self.test_metric is None,
         }
