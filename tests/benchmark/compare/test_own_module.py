@@ -344,8 +344,12 @@ def test_a_run_without_a_finite_validation_score_or_with_logits_of_nan_counts_as
 
     broken = {str(x): variant(WithCriterion, validation_step=scored(x)) for x in (math.inf, math.nan)}
     broken |= {"logits": variant(WithCriterion, forward=forward), "fine": WithCriterion}
+    spoilt = {"accuracy": lambda self, batch: (self.net(batch[0]).argmax(-1) == batch[1]).float().mean()}
+    spoilt |= {"on_train_batch_end": lambda self, *_: nn.init.constant_(self.net[0].bias, math.nan)}
+    broken["weights"] = variant(WithCriterion, **spoilt)
     record = compare(broken, Points(), baseline="fine", **(SEVERAL | {"trials": 1})).record
-    assert "3 final runs diverged and count as the worst score." in record.notes
+    assert "4 final runs diverged and count as the worst score." in record.notes
+    assert not any(math.isfinite(e["score"]) for run in record.results[-1:] for e in run.evaluations)
 
 
 def test_hyperparameters_that_torch_loads_from_no_file_but_its_own_do_not_end_a_run_at_its_test(tmp_path):
@@ -476,6 +480,14 @@ def test_finished_runs_are_read_and_those_of_other_code_or_settings_are_made_ane
         compare(factory, Points(), **(QUICK | {"folder": tmp_path, "seeds": 2} | trainer(max_epochs=1) | changed))
         return len(made)
 
+    class Writes(pl.Callback):
+        def __init__(self) -> None:
+            self.file = str(tmp_path / "lines")
+
+        def on_train_end(self, *_: Any) -> None:
+            with open(self.file, "a") as file:
+                file.write("again")
+
     all_runs = modules_made()
     assert modules_made(name="again") == all_runs - 4
     (tmp_path / "runs/softmax/budget=1,seed=1/result.json").write_text("{")
@@ -483,6 +495,9 @@ def test_finished_runs_are_read_and_those_of_other_code_or_settings_are_made_ane
     assert (tmp_path / "runs/softmax/budget=1,seed=1/result.json.unreadable").exists()
     assert modules_made(Changed) == all_runs
     assert modules_made(Changed, mode="min") == all_runs
+    logged = trainer(max_epochs=1, logger=True, default_root_dir=tmp_path / "logs", callbacks=[Writes()])
+    assert [modules_made(**logged) for _ in range(2)] == [all_runs, all_runs - 4]
+    assert len([*(tmp_path / "logs" / "lightning_logs").iterdir()]) == 4
     assert (tmp_path / "report" / "report.html").exists()
     with pytest.raises(ValueError, match=r"holds another comparison: .* its runs are of other data"):
         compare(WithCriterion, Points(rows=150), **(QUICK | {"folder": tmp_path}))
@@ -511,6 +526,24 @@ def test_modules_are_compared_as_they_are_in_two_processes_as_in_one(tmp_path):
         assert {v for trial in record.tuning["large"] for v in trial.settings.values()} <= {32, 64, 0.01, 0.02}
     assert found[0] == found[1]
     assert {method: count for method, _, _, count in found[0]}["small"] == 8 * 4 + 4 + 4 * 5 + 5
+
+
+def test_runs_of_a_tuned_value_are_made_anew_if_its_code_has_changed_and_those_of_others_read(tmp_path):
+    widths, began = {"a": 4, "b": 8}, []
+
+    class Begins(pl.Callback):
+        def on_train_start(self, trainer, pl_module):
+            began.append(pl_module.hparams.hidden)
+
+    def make(kind: str = "a") -> WithCriterion:
+        return WithCriterion(0.01, widths[kind])
+
+    asked = SEVERAL | {"folder": tmp_path, "seeds": [5]} | trainer(max_epochs=1, callbacks=[Begins()])
+    for width in (8, 8, 16):
+        widths["b"] = width
+        began.clear()
+        compare({"small": small, "large": (make, None, {"kind": ["a", "b"]})}, Points, **asked)
+    assert set(began) == {4, 16}  # 4: of the look
 
 
 def test_candidates_of_a_seed_train_on_the_same_rows_in_the_same_order():
@@ -543,6 +576,9 @@ def test_other_processes_run_the_code_that_was_looked_at(tmp_path, monkeypatch):
     own = OwnModules({"small": OwnCandidate(small, Points)}, None, None, "val/acc", "max", {"max_epochs": 1})
     own.files = {str(own_modules.__file__): "before"}
     with pytest.raises(ValueError, match=r"own_modules.py has changed since the comparison has begun"):
+        own.make_in_job(FINAL, tmp_path)
+    own.files, own.states = {}, {name: {"small.net": "wider"} for name in own._states()}
+    with pytest.raises(ValueError, match=r"small.* is another one in another process: what a script sets in"):
         own.make_in_job(FINAL, tmp_path)
 
 

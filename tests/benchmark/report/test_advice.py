@@ -72,11 +72,7 @@ def test_each_method_has_its_line_and_what_can_be_decided_is_said():
 
 @pytest.mark.parametrize(
     ("splits", "says"),
-    [
-        ("per_seed", "for other random splits of these"),
-        ("official", "official test split"),
-        ("fixed", "one split"),
-    ],
+    [("per_seed", "for other random splits of these"), ("official", "official test split"), ("fixed", "one split")],
 )
 def test_the_reach_of_the_words_is_said_and_last_why_it_stopped_and_the_notes(splits, says):
     kept = {"splits": splits, "stopped": "max_seeds=12 reached.", "notes": ["A note."]}

@@ -1,5 +1,7 @@
 """What tells two runs and two objects apart: a finished run is taken for what it read, other data make it anew."""
 
+import importlib
+import os
 import platform
 import random
 import re
@@ -21,7 +23,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from as_lightning.benchmark.data.text import standard_library
-from as_lightning.benchmark.run.fingerprint import Fingerprint
+from as_lightning.benchmark.run.fingerprint import Fingerprint, code_of
 from as_lightning.benchmark.run.identity import RunIdentity
 from as_lightning.benchmark.run.recorder import RunRecorder
 from as_lightning.benchmark.run.result import Result
@@ -110,6 +112,8 @@ PAIRS: dict[str, tuple[Callable[[Any], Any], Any, Any]] = {
     "an attribute of a function": (lambda value: vars(held := lambda: 0).update(mark=value) or held, 1, 2),
     "an attribute of a weight": (lambda value: vars(held := layer(0)[0].weight).update(mark=value) or held, 1, 2),
     "a factory of a dict": (defaultdict, int, list),
+    "a base of a library's": (lambda base: type("Own", (base,), {})(), nn.ReLU, nn.SiLU),
+    "a variable that is read": (lambda x: os.environ.update(AS_X=x) or (lambda: os.environ["AS_X"]), "1", "2"),
     "a class of classes": (lambda value: type("Meta", (type,), {"scale": value})("C", (), {}), 1, 2),
     "a bound method": (lambda value: Holds(value).loss, 1.0, 2.0),
     "what a function encloses": (lambda held: lambda: held, 1, 2),
@@ -142,6 +146,18 @@ def test_a_constant_of_the_file_or_of_another_and_a_file_that_is_named_count(mon
     assert Fingerprint(Holds(1.0), "x").digest != holds.digest
     path.write_text("ab")  # of another size
     assert Fingerprint({"path": str(path)}, "x").digest != named.digest
+
+
+def test_the_code_of_a_package_of_the_users_counts_where_it_is_installed(monkeypatch, tmp_path):
+    package, found = tmp_path / "site-packages" / "users_package", []
+    package.mkdir(parents=True)
+    monkeypatch.syspath_prepend(package.parent)
+    for factor in (1, 1, 2):
+        (package / "__init__.py").write_text("from users_package.inner import scaled\n")
+        (package / "inner.py").write_text(f"def scaled(value): return {factor} * value\n")
+        code_of.cache_clear()
+        found.append(Fingerprint(importlib.import_module("users_package").scaled, "x").digest)
+    assert found[0] == found[1] != found[2]
 
 
 def test_what_cannot_be_read_is_named_and_is_like_nothing():
@@ -221,6 +237,7 @@ def test_what_an_older_version_has_not_written_of_a_run_is_not_compared():
     assert RunIdentity.of(config).changed(now) == []
     assert RunIdentity.of(config, {"model": "b"}).changed(now) == ["inputs.model"]
     assert RunIdentity.of(config | {"seed": 2, "shots": None}).changed(now) == ["seed"]
+    assert RunIdentity.of({"widths": [(8, 16)]}).changed(RunIdentity.of({"widths": [[8, 16]]})) == []  # as JSON has it
     old = {"callbacks": {"RunRecorder": {"settings": '{"seed": 1, "inputs": {"model": "a"}}'}}}  # as 0.3 wrote them
     assert written_identity(old) == now
 

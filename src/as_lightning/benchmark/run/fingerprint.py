@@ -279,11 +279,11 @@ def _handed_on(code: types.CodeType, scope: Mapping[str, Any]) -> Iterator[types
 def named(value: Any) -> str:
     """The name of what an installed package has, with a digest of its code unless that has a version of note."""
     package = str(value.__module__).partition(".")[0]
-    return f"{value.__module__}.{value.__qualname__}{_code_of(package)}"
+    return f"{value.__module__}.{value.__qualname__}{code_of(package)}"
 
 
 @functools.cache
-def _code_of(package: str) -> str:
+def code_of(package: str) -> str:
     file = getattr(sys.modules.get(package), "__file__", None)
     if file is None or package in LIBRARIES or package in sys.stdlib_module_names:
         return ""

@@ -51,7 +51,6 @@ def test_a_page_with_other_places_than_a_script_writes_is_refused(tmp_path: Path
         written(page, "one.py", "new", "more")
 
 
-@pytest.mark.slow
 def test_each_committed_report_is_that_of_its_record(tmp_path: Path) -> None:
     folders = [page.parents[1] for page in RESULTS.glob("*/*/report/report.md")]
     for folder in (folder for folder in folders if (folder / "comparison.json").exists()):
