@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor, nn
 
 from as_lightning.functional.calling_convention import class_dimension
@@ -82,28 +83,22 @@ class CountedLoss(nn.Module):
                 )
             self._owner.as_softmax_multilabel = True  # a Hugging Face classifier may know it by its first labels alone
             return self._owner.multilabel_as_softmax_loss(input, target, reduction=self.reduction)
-        settings = {"weight": self.weight, "ignore_index": self.ignore_index, "reduction": self.reduction}
         if self._replaced is not None and not (traced() or recorded(input)):
-            self._compare_with_replaced(input.detach(), target, settings)
+            self._compare_with_replaced(input.detach(), target)
+        settings = {"weight": self.weight, "ignore_index": self.ignore_index, "reduction": self.reduction}
         return self._owner.as_softmax_loss(input, target, **settings)
 
-    def _compare_with_replaced(self, logits: Tensor, target: Tensor, settings: Mapping[str, Any]) -> None:
+    def _compare_with_replaced(self, logits: Tensor, target: Tensor) -> None:
         if target.is_floating_point() or target.dim() >= logits.dim():
             return
         same: bool | None = True  # a loss that raises says nothing of what it is
         with suppress(Exception):
-            same = is_cross_entropy(self._replaced, logits, target, settings)
+            same = is_cross_entropy(self._replaced, logits, target, settings_of(self._replaced))
         if same is None:
             return
-        function = _function_of(vars(self).pop("_replaced"))
+        replaced = vars(self).pop("_replaced")
         if not same:
-            rank_zero_warn(
-                f"the loss that is replaced, {getattr(function, '__name__', type(function).__name__)}, is not the "
-                "cross-entropy of its logits and targets with the weight, ignore_index and reduction that it shows as "
-                "attributes: what it does beyond that (other ignored rows, weights, label smoothing, a factor) is "
-                "lost. Let it be an nn.CrossEntropyLoss, which keeps these three, or call self.as_softmax_loss(logits, "
-                "target, weight=..., ignore_index=...) in training_step"
-            )
+            _warn_of_another_loss(replaced, "self.as_softmax_loss(logits, target, weight=..., ignore_index=...)")
 
     def _apply(self, *args: Any, **kwargs: Any) -> CountedLoss:
         function = _function_of(self._replaced)
@@ -111,8 +106,10 @@ class CountedLoss(nn.Module):
             function._apply(*args, **kwargs)
         return super()._apply(*args, **kwargs)
 
-    def __getstate__(self) -> dict[str, Any]:  # of a copy: a lambda cannot be pickled
-        return {name: value for name, value in vars(self).items() if name != "_replaced"}
+    def __getstate__(self) -> dict[str, Any]:
+        function = _function_of(self._replaced)
+        local = "<" in getattr(function, "__qualname__", type(function).__qualname__)  # which cannot be pickled
+        return {name: value for name, value in vars(self).items() if not (name == "_replaced" and local)}
 
     def extra_repr(self) -> str:
         kind = "multilabel, " if self.multilabel else ""
@@ -284,6 +281,8 @@ def masked_loss(owner: Any, replaced: Any) -> CountedLoss:
     if isinstance(function, nn.BCEWithLogitsLoss) or function is F.binary_cross_entropy_with_logits:
         if settings.get("weight") is not None or settings.get("pos_weight") is not None:
             raise ValueError("the multi-label losses in its place have no weights: drop weight and pos_weight")
+        if isinstance(function, nn.Module) and type(function).forward is not nn.BCEWithLogitsLoss.forward:
+            _warn_of_another_loss(function, "self.multilabel_as_softmax_loss(logits, target)")
         return CountedLoss(owner, multilabel=True, **_carried(settings, ("reduction",)))
     carried = _carried(settings, ("weight", "ignore_index", "reduction"))
     if type(function) not in MODULES and function not in FUNCTIONS:
@@ -291,8 +290,19 @@ def masked_loss(owner: Any, replaced: Any) -> CountedLoss:
     return CountedLoss(owner, multilabel=False, persistent=isinstance(replaced, nn.Module), **carried)
 
 
+def _warn_of_another_loss(loss: Any, instead: str) -> None:
+    function = _function_of(loss)
+    name = getattr(function, "__name__", type(function).__name__)
+    rank_zero_warn(
+        f"the loss that is replaced, {name}, is not the cross-entropy of its logits and targets with the weight, "
+        "ignore_index and reduction that it shows as attributes: what else it does (other ignored rows, weights, "
+        "label smoothing, a factor) is lost. Let it be one of PyTorch's, as nn.CrossEntropyLoss, which keeps these "
+        f"three, or call {instead} in training_step"
+    )
+
+
 def settings_of(loss: Any) -> dict[str, Any]:
-    """What a loss shows of rows and classes: the ``weight``, if it is a tensor, ``ignore_index`` and ``reduction``.
+    """What a loss shows of rows and classes: the ``weight`` of each class, ``ignore_index`` and ``reduction``.
 
     They are the loss's attributes, or what a ``functools.partial`` gives it.
 
@@ -301,29 +311,34 @@ def settings_of(loss: Any) -> dict[str, Any]:
     """
     function, named = _function_of(loss), loss.keywords if isinstance(loss, partial) else {}
     found = {name: named.get(name, getattr(function, name, None)) for name in ("weight", "ignore_index", "reduction")}
-    found["weight"] = found["weight"] if isinstance(found["weight"], Tensor) else None  # it may be a factor
-    return {name: value for name, value in found.items() if value is not None}
+    of_classes = isinstance(weight := found["weight"], Tensor) and weight.dim() == 1 and not weight.requires_grad
+    kept = {"weight": of_classes, "reduction": isinstance(found["reduction"], str)}  # others are a factor, or learned
+    return {name: value for name, value in found.items() if value is not None and kept.get(name, True)}
 
 
 def is_cross_entropy(loss: Any, logits: Tensor, target: Tensor, settings: Mapping[str, Any]) -> bool | None:
     """Whether a loss is ``F.cross_entropy`` with these settings; None where all rows are ignored, which tells nothing.
 
-    It is called once, with logits of its own near those that are given, and raises what the loss raises.
+    It is called once, with other logits of the same shape, and raises what the loss raises.
     """
     dim, indices = class_dimension(logits), target.long()
     rows = indices[indices != settings.get("ignore_index", -100)]
     # F.cross_entropy would not take them; on a GPU that would end the process
     if target.dim() >= logits.dim() or ((rows < 0) | (rows >= logits.size(dim))).any():
         return False
-    # a new head may give all classes one logit, of which label smoothing is cross-entropy; what nll_loss is given
-    # stays logarithms of probabilities
-    generator = torch.Generator().manual_seed(0)  # the user's random state stays
-    noise = torch.randn(logits.shape, generator=generator, device="cpu").to(logits)
-    logits = (logits + noise).log_softmax(dim) + logits.logsumexp(dim, keepdim=True)
-    own, plain = loss(logits, target), F.cross_entropy(logits, indices, **settings)
+    # of one logit for all classes, as a new head gives, label smoothing is cross-entropy; so each target leads here, by
+    # another margin for each class, which weights and ignored rows show. What nll_loss is given stays logarithms of
+    # probabilities
+    made = torch.randn(logits.shape, generator=torch.Generator().manual_seed(0)).to(logits.device)
+    places = indices.clamp(0, logits.size(dim) - 1).unsqueeze(dim)
+    made = made.scatter_add(dim, places, 1.0 + 5.0 * places / logits.size(dim)).log_softmax(dim)
+    made = made + logits.float().logsumexp(dim, keepdim=True)
+    made = made if torch.is_autocast_enabled(logits.device.type) else made.to(logits.dtype)
+    with isolate_rng(include_cuda=logits.is_cuda):
+        own, plain = loss(made.clone(), target.clone()), F.cross_entropy(made, indices, **settings)
     if own.isnan().any() or not plain.nan_to_num().any():
         return None
-    tolerance = 2e-2 if logits.dtype in (torch.float16, torch.bfloat16) else 1e-4
+    tolerance = 2e-2 if own.dtype in (torch.float16, torch.bfloat16) else 1e-4
     return torch.allclose(own.float(), plain.float(), rtol=tolerance, atol=tolerance)
 
 

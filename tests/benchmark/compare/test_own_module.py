@@ -481,12 +481,10 @@ def test_finished_runs_are_read_and_those_of_other_code_or_settings_are_made_ane
         return len(made)
 
     class Writes(pl.Callback):
-        def __init__(self) -> None:
-            self.file = str(tmp_path / "lines")
+        file = str(tmp_path / "lines")
 
         def on_train_end(self, *_: Any) -> None:
-            with open(self.file, "a") as file:
-                file.write("again")
+            torch.save(0, self.file)
 
     all_runs = modules_made()
     assert modules_made(name="again") == all_runs - 4
@@ -577,9 +575,9 @@ def test_other_processes_run_the_code_that_was_looked_at(tmp_path, monkeypatch):
     own.files = {str(own_modules.__file__): "before"}
     with pytest.raises(ValueError, match=r"own_modules.py has changed since the comparison has begun"):
         own.make_in_job(FINAL, tmp_path)
-    own.files, own.states = {}, {name: {"small.net": "wider"} for name in own._states()}
-    with pytest.raises(ValueError, match=r"small.* is another one in another process: what a script sets in"):
-        own.make_in_job(FINAL, tmp_path)
+    own.files, own.looked_at = {}, {"small": "99 weights"}
+    with pytest.raises(ValueError, match=r"small is another one in another process, 61 weights.* place of 99 weights"):
+        own.make_in_job(replace(FINAL, candidate="small"), tmp_path)
 
 
 def test_what_goes_on_from_run_to_run_is_refused_by_its_name():

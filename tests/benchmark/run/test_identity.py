@@ -1,6 +1,5 @@
 """What tells two runs and two objects apart: a finished run is taken for what it read, other data make it anew."""
 
-import importlib
 import os
 import platform
 import random
@@ -18,6 +17,7 @@ import pytest
 import torch
 from harness.made_files import write_table
 from harness.own_modules import Points
+from joblib import Parallel, delayed
 from lightning.pytorch.callbacks import EMAWeightAveraging
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -148,6 +148,12 @@ def test_a_constant_of_the_file_or_of_another_and_a_file_that_is_named_count(mon
     assert Fingerprint({"path": str(path)}, "x").digest != named.digest
 
 
+def test_a_class_of_a_script_is_the_same_in_another_process():
+    own = type("Own", (nn.ReLU,), {"__module__": "__main__", "z": [1], "forward": lambda self, x: x, "a": "b"})
+    first, second = Parallel(2)(delayed(lambda: Fingerprint(own, "x").digest)() for _ in range(2))
+    assert first == second == Fingerprint(own, "x").digest
+
+
 def test_the_code_of_a_package_of_the_users_counts_where_it_is_installed(monkeypatch, tmp_path):
     package, found = tmp_path / "site-packages" / "users_package", []
     package.mkdir(parents=True)
@@ -156,7 +162,7 @@ def test_the_code_of_a_package_of_the_users_counts_where_it_is_installed(monkeyp
         (package / "__init__.py").write_text("from users_package.inner import scaled\n")
         (package / "inner.py").write_text(f"def scaled(value): return {factor} * value\n")
         code_of.cache_clear()
-        found.append(Fingerprint(importlib.import_module("users_package").scaled, "x").digest)
+        found.append(Fingerprint(__import__("users_package").scaled, "x").digest)
     assert found[0] == found[1] != found[2]
 
 

@@ -67,13 +67,13 @@ def _records(options: argparse.Namespace) -> tuple[list[ComparisonRecord], list[
         return [ComparisonRecord.read(comparisons[0])], []
     records: list[ComparisonRecord] = []
     notes: list[str] = []
-    stems = [path.stem for path in tables]
     for path in tables:
-        name = path.stem if stems.count(path.stem) == 1 else str(path)
         try:
-            found, said = table_records(read_table(path), name, options.baseline, **asked, **design)
+            found, said = table_records(read_table(path), path.stem, options.baseline, **asked, **design)
         except ValueError as error:
             raise SettingError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+        for record in (of_path for of_path in found if of_path.name in {each.name for each in records}):
+            record.name = f"{record.name} of {path}"  # else two of a name could not be told apart
         records, notes = [*records, *found], [*notes, *said]
     if folders:
         results = find_results(folders)

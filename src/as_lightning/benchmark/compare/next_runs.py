@@ -46,6 +46,7 @@ class Replay:
         self.record = ComparisonRecord(**facts)
         self.record.failures = [outcome for outcome in finished.values() if isinstance(outcome, str)]
         self.runs: list[Run] = []
+        self._left_out = 0  # runs that diverged where the baseline's did
         self._sign = 1.0 if self.record.mode == "max" else -1.0
         self._tune()
         if self.runs or plan.baseline not in self.record.settings:
@@ -61,9 +62,12 @@ class Replay:
     @property
     def ended(self) -> ComparisonRecord:
         """The record of a comparison that has ended; a ValueError without a finished run of the baseline."""
-        final = [o for run, o in self.finished.items() if run.phase == "final" and isinstance(o, Result)]
-        if diverged := sum(not math.isfinite(result.metrics[result.score]) for result in final):
+        diverged = sum(run.phase == "final" and _diverged(outcome) for run, outcome in self.finished.items())
+        if diverged := diverged - self._left_out:
             self.record.notes.append(f"{diverged} final runs diverged and count as the worst score.")
+        if self._left_out:
+            said = "final runs diverged as the baseline's of their seed did, and are left out."
+            self.record.notes.append(f"{self._left_out} {said}")
         if failed := len(self.record.failures):
             said = f"{failed} of {len(self.finished)} runs have failed and are not in these numbers."
             self.record.notes.append(said)
@@ -219,41 +223,44 @@ class Replay:
         """Put the final runs into the record: budgets from the largest, candidates and seeds in their order."""
         record, plan = self.record, self.plan
         predictions: dict[tuple[Arm, int], Predictions] = {}
-        diverged = ""
         budgets = sorted({*plan.baseline_budgets, *plan.candidate_budgets}, reverse=True)
         for budget, name, seed in product(budgets, record.settings, plan.seeds):
             stands_for = record.same_as.get(name, name)
             run = Run("final", stands_for, record.settings[stands_for], budget, seed)
             outcome = self.finished.get(run) if budget in plan.budgets_of(name) else None
-            if isinstance(outcome, Result):
-                score = outcome.metrics[outcome.score]
-                if not math.isfinite(score := score if math.isfinite(score) else self._worst(seed)):
-                    outcome = diverged = "no run of this seed has a finite score"
+            if isinstance(outcome, Result) and not math.isfinite(score := outcome.metrics[outcome.score]):
+                score, base = self._worst(seed), self.finished.get(self._run_of(record.reference, seed))
+                if run != self._run_of(record.reference, seed) and _diverged(base):
+                    outcome = "the baseline's run of this seed diverged too"
+                    self._left_out += 1
+                elif not math.isfinite(score):
+                    outcome = "no run of this seed has a finite score"
             if isinstance(outcome, str):
                 record.missing.append((name, budget, seed))
             if isinstance(outcome, Result):
                 record.add(outcome, name, score)
                 if run in self.predictions:
                     predictions[Arm(name, budget), seed] = self.predictions[run]
-        if diverged and not record.results:
-            record.failures.append(diverged.replace("this", "any"))
         record.compare_predictions(predictions, plan.examples)
+
+    def _run_of(self, arm: Arm, seed: int) -> Run:
+        return Run("final", arm.candidate, self.record.settings[arm.candidate], arm.budget, seed)
 
     def _worst(self, seed: int) -> float:
         """What a run without a finite score counts as: the worst that the baseline's run of the seed, or else any of
-        them, has seen in validation, and 0 where a larger score is better and that is worse; NaN for none, and where
-        no run of the seed has a finite score."""
-        (baseline, budget), settings = self.record.reference, self.record.settings
-        own = self.finished.get(Run("final", baseline, settings[baseline], budget, seed), "")
+        them, has seen in validation, and 0 where a larger score is better and that is worse; NaN for none."""
+        own = self.finished.get(self._run_of(self.record.reference, seed), "")
         of_seed = [outcome for run, outcome in self.finished.items() if run.phase == "final" and run.seed == seed]
-        if not any(isinstance(each, Result) and math.isfinite(each.metrics[each.score]) for each in of_seed):
-            return math.nan
         for outcomes in ([own], of_seed):
             evaluations = [each for outcome in outcomes if isinstance(outcome, Result) for each in outcome.evaluations]
             scores = [self._sign * each["score"] for each in evaluations if math.isfinite(each["score"])]
             if scores:
                 return self._sign * min([*scores, 0.0] if self._sign > 0 else scores)
         return 0.0 if self._sign > 0 else math.nan
+
+
+def _diverged(outcome: Outcome | None) -> bool:
+    return isinstance(outcome, Result) and not math.isfinite(outcome.metrics[outcome.score])
 
 
 def best_validation(outcome: Outcome, sign: float) -> tuple[float, float]:

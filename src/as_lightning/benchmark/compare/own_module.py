@@ -10,7 +10,7 @@ import functools
 import inspect
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -26,10 +26,11 @@ from lightning.pytorch.callbacks import DeviceStatsMonitor, LearningRateMonitor,
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from lightning.pytorch.utilities.parsing import lightning_getattr, lightning_hasattr, lightning_setattr
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils.data import DistributedSampler
 
 from as_lightning.benchmark.compare.engine import Subject, end_processes, execution
-from as_lightning.benchmark.compare.next_runs import best_validation
+from as_lightning.benchmark.compare.next_runs import Outcome, best_validation
 from as_lightning.benchmark.compare.own_loss import BASELINE, FIRST_LOOK, OwnLosses, TargetFinder, check_arguments
 from as_lightning.benchmark.compare.plan import (
     ComparisonPlan,
@@ -59,7 +60,7 @@ SHARED = (
     "profiler",
     "default_root_dir",
 )  # of the trainer: all runs share them, and they change no number
-CHECKED: set[str] = set()  # of comparisons, whether this process makes what they have looked at
+CHECKED: set[tuple[str, str]] = set()  # candidates that this process makes as the look did
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
 ONE_PROCESS = {"devices": 1, "num_nodes": 1, "strategy": "auto"}
 LOOK = {
@@ -103,7 +104,7 @@ class OwnModules:
     notes: list[str] = field(default_factory=list)
     of_trainer: dict[str, str] = field(default_factory=dict)  # a digest of each argument
     files: dict[str, str] = field(default_factory=dict)  # digests of the user's code, for other processes
-    states: dict[str, dict[str, str]] = field(default_factory=dict)  # the parts that must be the same before each run
+    looked_at: dict[str, str] = field(default_factory=dict)  # each candidate's module in words, unless each is another
     _about: dict[str, Any] = field(default_factory=dict)  # of the first candidate's module
     _tuned_modules: dict[str, str] = field(default_factory=dict)  # digests
 
@@ -176,7 +177,13 @@ class OwnModules:
         facts |= {"split": "validation" if self.test_metric is None else "test"}
         facts |= {"changes": self.changes} if self.losses is None else {}
         make = self.make if n_jobs == 1 else self.make_in_job
-        execute = execution(lambda run: make(run, directory / run.folder), n_jobs)
+        made = execution(lambda run: make(run, directory / run.folder), n_jobs)
+
+        def execute(runs: Sequence[Run]) -> Iterable[tuple[Run, Outcome]]:
+            for run in runs:  # here: another process may have other files
+                self._tuned(run)
+            return made(runs)
+
         return Subject(plan.of(spaces, **facts), execute, RunIdentity.of({}, {"data": data}))
 
     def look(self, lr_factor: float | None) -> str:
@@ -205,8 +212,8 @@ class OwnModules:
             with of_candidate(name, self.names[0]):
                 looked[name] = self._look_at(name)
         self._note_rates(looked, lr_factor)
-        self.states = {name: state.parts for name, state in before.items()}
-        for place in self._changed():
+        for place in (place for name, state in self._states().items() for place in state.differing(before[name])):
+            place = re.sub(r"\.(state|_modules|_parameters|_buffers)\b", "", place)
             raise ValueError(
                 f"{place} goes on from run to run: a run has changed it, and the next one begins with it; let the "
                 "function make it anew at each call, or copy it there (copy.deepcopy)"
@@ -222,6 +229,7 @@ class OwnModules:
                 "lambda: LitModel(...) does, or the second run would go on from the first one's weights"
             )
         made, unlike = Fingerprint(module, name), Fingerprint(again, name)
+        self.looked_at[name] = words if (words := _in_words(module)) == _in_words(again) else ""
         rates = None if lr_factor is None else self._rates(name, module, lr_factor)
         if rates is not None:
             self.rates[name] = rates
@@ -245,12 +253,13 @@ class OwnModules:
         made = self.candidates[name].factory(**arguments)
         return checked(made, pl.LightningModule, "the factory must return a module")
 
-    def _tuned(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """A digest of a candidate's module with arguments that are tuned."""
-        known = f"{name} {sorted(arguments.items())}"
-        if known not in self._tuned_modules:
-            self._tuned_modules[known] = Fingerprint(self._fresh(name, **arguments), name).digest
-        return self._tuned_modules[known]
+    def _tuned(self, run: Run) -> dict[str, str]:
+        """A digest of the module with arguments that are tuned: they may lead to other code than what was looked at."""
+        name = self.label(run.candidate)
+        own = {key: value for key, value in run.settings.items() if key in self.candidates[name].search}
+        if own and (known := f"{name} {own}") not in self._tuned_modules:
+            self._tuned_modules[known] = Fingerprint(self._fresh(name, **own), name).digest
+        return {"tuned": self._tuned_modules[known]} if own else {}
 
     def _fingerprints_of_trainer(self) -> dict[str, Fingerprint]:
         """Of what changes numbers."""
@@ -273,13 +282,6 @@ class OwnModules:
         for name, (loss, _) in ({} if self.losses is None else self.losses.losses).items():
             states[name] = Fingerprint(loss, f"losses[{name!r}]")
         return states
-
-    def _changed(self) -> Iterator[str]:
-        """The places that are not as they were before the first run."""
-        for name, state in self._states().items():
-            places = dict.fromkeys([*state.parts, *self.states[name]])
-            for place in (place for place in places if state.parts.get(place) != self.states[name].get(place)):
-                yield re.sub(r"\.(state|_modules|_parameters|_buffers)\b", "", place)
 
     def _rates(self, name: str, module: pl.LightningModule, factor: float) -> Range | None:
         """The learning rates around that of a module that the factory has made; None if it cannot be set."""
@@ -449,10 +451,7 @@ class OwnModules:
 
     def make(self, run: Run, place: Path) -> Result:
         """Make one run in its folder; one that is there with the same settings and inputs is read instead."""
-        inputs = self.inputs[name := self.label(run.candidate)]
-        own = {key: value for key, value in run.settings.items() if key in self.candidates[name].search}
-        if own:  # which may lead to other code than what was looked at
-            inputs = {**inputs, "tuned": self._tuned(name, own)}
+        inputs = self.inputs[self.label(run.candidate)] | self._tuned(run)
         config = {
             **run.about(self.trainer["max_epochs"]),
             "seed": run.seed,
@@ -469,14 +468,15 @@ class OwnModules:
         now = _files_of_this_process()
         for path in (path for path in self.files.keys() & now.keys() if self.files[path] != now[path]):
             raise ValueError(f"{path} has changed since the comparison has begun: start it again in a new process")
-        if (known := digest(str(self.states))) not in CHECKED:
-            for part in self._changed():
+        here = self.looked_at[name := self.label(run.candidate)]
+        if here and (name, here) not in CHECKED:
+            if (there := _in_words(self._fresh(name))) != here:
                 raise ValueError(
-                    f"{part} is another one in another process: what a script sets in other files (constants, "
-                    "defaults) is not set there; give it to the factory, as in partial(make, hidden=64), or leave "
-                    "n_jobs out"
+                    f"{name} is another one in another process, {there} in the place of {here}: what a script sets in "
+                    "other files (constants, defaults) is not set there; give it to the factory, as in partial(make, "
+                    "hidden=64), or leave n_jobs out"
                 )
-            CHECKED.add(known)
+            CHECKED.add((name, here))
         return self.make(run, place)
 
     def _make(self, run: Run, config: dict[str, Any], inputs: dict[str, str]) -> Made:
@@ -559,6 +559,14 @@ def checked(made: Any, kind: type, hint: str) -> Any:
     if any(base.__module__.startswith("pytorch_lightning") for base in type(made).__mro__):
         hint = "it is of the package pytorch_lightning: import it from lightning.pytorch instead"
     raise TypeError(f"expected a {kind.__name__}, got {type(made).__name__}: {hint}")
+
+
+def _in_words(module: pl.LightningModule) -> str:
+    """What of a module is the same in every process: how many weights, its learning rate and plain hyperparameters."""
+    weights = sum(weight.numel() for weight in module.parameters() if not is_lazy(weight))
+    plain = {name: value for name, value in module.hparams.items() if isinstance(value, (bool, int, float, str))}
+    rate = rate_name(module)
+    return f"{weights} weights, {plain | ({rate: str(lightning_getattr(module, rate))} if rate else {})}"
 
 
 def rate_name(owner: Any) -> str | None:

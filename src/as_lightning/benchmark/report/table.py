@@ -37,7 +37,7 @@ JOINED = ("method", "group", "seed")  # roles that several columns may have toge
 WIDE = {"method", "score"}  # roles that no column has where each candidate has one
 LESS_IS_BETTER = re.compile(
     r"(?i)(?<![a-z])([a-z]*(loss|errors?|cross.?entropy|mse|msle|mape)|nll|nlpd|b?ce|err|mpe|mae|medae|perplexity|ppl|ece"
-    r"|([wcdet]|ht)er|brier|crps|xent|kl|fid|lpips|fpr|bpc|bpd|bits|regret|deviance|distance|cost|time|seconds|latency)"
+    r"|([wcdet]|ht)er|brier|crps|xent|kl|fid|lpips|f[np]r|bpc|bpd|bits|regret|deviance|distance|cost|time|seconds|latency)"
     r"(?![a-z])"
 )
 UNITS = {"share": "shares (0 to 1)", "percent": "percents (0 to 100)", "raw": "points of its own unit"}
@@ -48,7 +48,7 @@ TRACKED = re.compile(
     "name|agent|state|notes|user|tags|created|runtime|sweep|group|job_type|id|start_time|end_time|duration|run_id"
     "|source_type|source_name|status|experiment_id|artifact_uri"
 )
-ENDED = ("finished", "completed", "complete", "success", "succeeded", "successful", "done", "ok")  # of a run's state
+ENDED = ("finished", "completed", "complete", "success", "succeeded", "successful", "done")  # of a run's state
 SUMMARY = "mean|avg|average|median|std|stdev|sd|sem|min|max|sum|total|overall"  # rows that a sheet has below its runs
 NO_RUN = {"group": SUMMARY, "index": f"{SUMMARY}|(?-i:All)"}  # the last by pandas
 NO_RUN["seed"] = rf"({SUMMARY}|all|best|worst|ø)(\W*|\W*\(.*|\W*±.*)|train(ing)?|val(id(ation)?)?|dev|test|eval"
@@ -63,30 +63,35 @@ MIN_GROUPS = 3  # data sets whose means allow a verdict
 def write_runs(records: Sequence[ComparisonRecord], path: str | Path) -> Path:
     """Write a table of runs: what each is of, its score and training time, its settings (JSON) and all its metrics.
 
-    Its intervals depend on ``looks``, the numbers of seeds at which it might have stopped, so that runs that failed
-    have a row too, and on ``floor``, the least that the test examples let a difference to the baseline scatter, in
-    points.
+    Runs that failed have a row too: the intervals depend on them, on ``looks``, the numbers of seeds at which the
+    comparison might have stopped, and on ``floor``, the least that the test examples let a difference to the baseline
+    scatter, in points.
     """
     rows = []
     made = [record for record in records if record.pairs == "seed"]  # not of means, which are of no run
     for of, run in ((record, run) for record in made for run in [*record.results, *_failed(record)]):
         looks, spread = of.design.looks, of.spreads.get((arm_of(run), of.reference))
-        row = {"group": run.name, "candidate": run.candidate, "seed": run.seed, "budget": run.budget}
+        row = {"group": of.name, "candidate": run.candidate, "seed": run.seed, "budget": run.budget}
         row |= {"epochs": run.epochs or len(run.epoch_seconds) or None, "phase": run.phase or "final"}
         row |= {"metric": run.score, "score": run.metrics.get(run.score), "seconds": run.train_seconds}
         row |= {"looks": " ".join(map(str, looks)) if len(looks) > 1 else "", "floor": spread and spread.floor}
         row |= {"parameters": run.parameters, "settings": json.dumps(dict(run.settings), default=str)}
-        rows.append(row | {name: value for name, value in run.metrics.items() if name not in row})
+        rows.append(row | _beside(row, run.metrics))
     with whole_file(Path(path)) as partial:
         pd.DataFrame(rows).to_csv(partial, index=False)
     return Path(path)
 
 
+def _beside(row: Mapping[str, Any], metrics: Mapping[str, float]) -> dict[str, float]:
+    """The metrics by names that the row does not have."""
+    return {f"metric_{name}" if name in row else name: value for name, value in metrics.items()}
+
+
 def _failed(record: ComparisonRecord) -> list[Result]:
-    """The missing runs of a comparison that might have stopped at several looks: a result each, without a score."""
+    """The missing runs of a comparison in pairs: a result each, without a score."""
     unknown: dict[str, Any] = {"metrics": {}, "train_seconds": math.nan, "epochs": None, "epoch_seconds": []}
     unknown |= {"settings": {}, "parameters": None}
-    missing = record.missing if len(record.design.looks) > 1 else ()
+    missing = () if record.unpaired else record.missing
     return [replace(record.results[0], candidate=c, budget=b, seed=seed, **unknown) for c, b, seed in missing]
 
 
@@ -103,7 +108,8 @@ def read_table(path: str | Path) -> pd.DataFrame:
             raise ValueError("the file is empty")
         if path.suffix.lower() not in JSON:
             delimiter = max(",;\t", key=text.partition("\n")[0].count)
-            reader = csv.DictReader(text.splitlines(keepends=True), delimiter=delimiter, skipinitialspace=True)
+            reader = csv.DictReader(text.splitlines(keepends=True), delimiter=delimiter)
+            reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
             for row in reader:
                 line = reader.line_num
                 if None in row or None in row.values():
@@ -190,7 +196,7 @@ def numbers(records: Sequence[ComparisonRecord]) -> pd.DataFrame:
         own |= {"pairs": 0 if row.arm in record.unpaired else getattr(row.verdict, "seeds", None)}
         own |= {"verdict_at_same_budget": getattr(row.same_budget, "word", None)}
         own |= {f"time_{name}": value for name, value in row.time._asdict().items()}
-        rows.append(own | {name: value for name, value in row.metrics.items() if name not in own})
+        rows.append(own | _beside(own, row.metrics))
     return pd.DataFrame(rows)
 
 
@@ -287,7 +293,9 @@ def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, s
     if len(again := frame.columns[frame.columns.duplicated()]):
         raise ValueError(f"two columns are named {again[0]}: rename one of them, or leave it out")
     plain = {column: re.sub(r"\W+", "_", PREFIX.sub("", str(column).lower())) for column in frame}
-    tracked = [column for column in frame if TRACKED.fullmatch(plain[column])]
+    named = {part.lower() for names in columns.values() for part in (str(names), *str(names).split(","))}
+    unnamed = [column for column in frame if not {str(column).lower(), plain[column]} & named]
+    tracked = [column for column in unnamed if TRACKED.fullmatch(plain[column])]
     notes, own = [], [column for column in frame if plain[column] and not plain[column].startswith("unnamed_")]
     for column in (column for column in frame if column not in own):
         _texts(frame.dropna(subset=column), "index", [column], empty=True)
@@ -295,7 +303,7 @@ def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, s
         own = [column for column in own if column not in tracked]
     state = next((column for column in tracked if plain[column] in ("state", "status")), None)
     ended = frame[state].astype(str).str.lower().isin(ENDED) if state else pd.Series(True, frame.index)
-    if state and not ended.any() and frame[state].nunique() > 1 and state not in columns.values():
+    if state and not ended.any() and frame[state].nunique() > 1:
         words = " or ".join(map(str, frame[state].unique()[:3]))
         raise ValueError(f"the column {state} has {words}: leave runs out that have not ended, and the column")
     if not ended.all() and (len(tracked) > 3 or ended.any()):
@@ -324,7 +332,8 @@ def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, s
     runs = pd.DataFrame({"group": "", **texts})
     runs["score"] = _numbers(frame, roles["score"][0], empty=written)
     runs["looks"] = _stripped(frame["looks"]) if written and "looks" in frame else ""
-    runs["floor"] = pd.to_numeric(frame["floor"], errors="coerce") if written and "floor" in frame else math.nan
+    of_score = written and roles["score"] == ["score"]
+    runs["floor"] = pd.to_numeric(frame["floor"], errors="coerce") if of_score and "floor" in frame else math.nan
     for role, default in {"epochs": math.nan, "budget": 1.0}.items():
         runs[role] = pd.to_numeric(frame[roles[role][0]], errors="coerce") if role in roles else default
     runs["seconds"] = _numbers(frame, roles["seconds"][0], empty=True) if "seconds" in roles else math.nan
@@ -339,7 +348,7 @@ def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, s
     else:
         runs["seed"] = range(len(runs))  # so that no runs are pairs
         notes.append("No column is known as the seed: runs are not paired.")
-    name = frame["metric"].iloc[0] if written and roles["score"] == ["score"] else roles["score"][0]
+    name = frame["metric"].iloc[0] if of_score else roles["score"][0]
     read = [f"{role} from {' and '.join(map(str, of))}" for role, of in roles.items() if not (wide and role in WIDE)]
     columns_of = ["a column for each candidate"] if wide else []
     return runs, str(name), [*notes, f"{len(runs)} runs were read: {', '.join([*columns_of, *read])}."]

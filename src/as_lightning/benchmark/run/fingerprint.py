@@ -42,6 +42,8 @@ KINDS[RANDOM] = (torch.Generator, random.Random, np.random.Generator, np.random.
 # what holds nothing that a training could depend on
 WITHOUT_STATE = (type(Lock()), type(RLock()), local, types.ModuleType, RemovableHandle)
 OF_CLASSES = ("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__", "__annotations__")
+# environment variables that differ between the processes of a run, or tell how fast it is
+OF_PROCESS = re.compile(r"\w*RANK|\w*WORLD_SIZE|\w*_NUM_THREADS|(MASTER|SLURM|PL|AS_LIGHTNING|CUDA_VISIBLE)_\w*")
 TAKING = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")  # instructions, from a function's file
 PLAIN = (bool, int, float, complex, bytes, type(None), type(...), range, slice, torch.dtype, torch.device, np.dtype)
 
@@ -172,7 +174,8 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, type):
         yield "class", type(value)
         for base in (base for base in value.__mro__ if not of_library(base)):
-            own = {name: part for name, part in vars(base).items() if name not in OF_CLASSES}
+            # sorted, as in a class that another process has been sent
+            own = {name: part for name, part in sorted(vars(base).items()) if name not in OF_CLASSES}
             yield base.__qualname__, {n: p for n, p in own.items() if not n.startswith("_abc_")}
             yield "bases", [of for of in base.__bases__ if of_library(of)]
     elif isinstance(value, torch.Generator):
@@ -232,7 +235,8 @@ def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
         codes += [part for part in each.co_consts if isinstance(part, types.CodeType)]
         constants = [part for part in each.co_consts if not isinstance(part, types.CodeType)]
         if not {"environ", "getenv"}.isdisjoint(each.co_names):
-            variables = [text for text in constants if isinstance(text, str) and text in os.environ]
+            texts = [text for text in constants if isinstance(text, str) and not OF_PROCESS.fullmatch(text)]
+            variables = [text for text in texts if text in os.environ]
             yield f"environment {number}", {variable: os.environ[variable] for variable in variables}
         about = repr((each.co_names, each.co_varnames, each.co_flags))
         yield f"code {number}", [each.co_code, getattr(each, "co_exceptiontable", b""), about, constants]
@@ -299,8 +303,10 @@ def of_library(value: Any) -> bool:
 
 @functools.cache
 def _installed(package: str) -> bool:
+    if package in ("__main__", "__mp_main__"):  # a script of the user's, whatever file another process has for it
+        return False
     if package in LIBRARIES or package in sys.stdlib_module_names:
-        return package != "__main__"
+        return True
     module = sys.modules.get(package)
     found = importlib.util.find_spec(package) if module is None else None  # of what is imported later
     file = getattr(module, "__file__", None) if found is None else found.origin

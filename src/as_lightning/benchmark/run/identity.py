@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -53,12 +54,8 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """
     settings: dict[str, str] = {}
     for key, value in config.items():
-        value = _listed(value)
+        if not isinstance(value, Mapping):
+            value = json.loads(json.dumps(value, default=str))  # as it is read back
         text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
         settings |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": text}
     return settings
-
-
-def _listed(value: Any) -> Any:
-    """Lists in the place of tuples, which JSON does not tell apart."""
-    return [*map(_listed, value)] if isinstance(value, (list, tuple)) else value

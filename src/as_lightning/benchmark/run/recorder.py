@@ -12,6 +12,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
@@ -102,7 +103,8 @@ class RunRecorder(pl.Callback):
     on_validation_epoch_end = on_test_epoch_end
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        found = not all(bool(weight.isfinite().all()) for weight in pl_module.parameters() if weight.requires_grad)
+        trained = (weight for weight in pl_module.parameters() if weight.requires_grad and not is_lazy(weight))
+        found = not all(bool(weight.isfinite().all()) for weight in trained)
         for only_nan in self._only_nan:
             with suppress(RuntimeError, TypeError):  # of a call inside of vmap, which has ended; of a masked tensor
                 found |= bool(only_nan)

@@ -13,9 +13,11 @@ from typing import Any
 
 import lightning.pytorch as pl
 import numpy as np
+import torch.distributed
 from filelock import FileLock, Timeout
 from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.utilities import rank_zero_only
+from torch.nn.parameter import is_lazy
 
 from as_lightning.benchmark.run.identity import RunIdentity
 from as_lightning.benchmark.run.predictions import PREDICTIONS_FILE, PredictionRecorder, Predictions
@@ -54,10 +56,12 @@ def finished_or_made(
         before = readable_result(directory)
         if before is not None:
             changed = RunIdentity.of(before.config, before.inputs).changed(RunIdentity.of(config, inputs))
-            if not changed:
-                log.info("%s: already finished (delete it to run again)", directory)
-                return before
-            log.warning("%s: finished with another %s, running again", directory, changed[0])
+            if changed:
+                log.warning("%s: finished with another %s, running again", directory, changed[0])
+                before = None
+        if (finished := _of_first_process(before)) is not None:
+            log.info("%s: already finished (delete it to run again)", directory)
+            return finished
         result, predictions = make()
         if getattr(rank_zero_only, "rank", 0) == 0:
             if predictions is None:
@@ -67,6 +71,15 @@ def finished_or_made(
             result.write(directory)
             score = f"test {result.score} {result.metrics[result.score]:.4f}; " if result.metrics else ""
             log.info("%swrote %s", score, directory / RESULT_FILE)
+    return result
+
+
+def _of_first_process(result: Result | None) -> Result | None:
+    """What the first of a run's processes has: digests of others may be of other files and variables."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        box = [result]
+        torch.distributed.broadcast_object_list(box)
+        result = box[0]
     return result
 
 
@@ -101,7 +114,7 @@ def trained(
         masking=[epoch._asdict() for c in callbacks if isinstance(c, MaskingMonitor) for epoch in c.history],
         accumulation=[list(window[:5]) for window in recorder.accumulation],
         optimizer_steps=trainer.global_step,
-        parameters=sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad),
+        parameters=sum(p.numel() for p in module.parameters() if p.requires_grad and not is_lazy(p)),
         **about,
     )
     predictions = None
