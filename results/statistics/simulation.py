@@ -480,7 +480,7 @@ def main() -> None:
         "another_method_crashes": another_method_crashes(design, few),
         "worst": worst_cells(cells, table, design, options.comparisons),
     }
-    about = {"design": design.stored(), "comparisons": options.comparisons}
+    about = {"design": asdict(design), "comparisons": options.comparisons}
     about |= {
         name: list(map(rounded, of)) if name.endswith(("budget", "end", "worst")) else of for name, of in other.items()
     }

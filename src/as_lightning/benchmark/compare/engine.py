@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,7 +74,7 @@ def _kept(directory: Path, subject: Subject) -> list[str]:
         try:
             content = renamed(json.loads(path.read_bytes()))
             before = RunIdentity(content["settings"], {"data": content["data"]})
-            changed, planned = before.changed(subject.identity), Design.read(content.get("design", design.stored()))
+            changed, planned = before.changed(subject.identity), Design.read(content.get("design", asdict(design)))
             first = replace(planned, candidates=tuple(content.get("first_candidates", planned.candidates)))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} cannot be read ({error}): choose another name or folder, or delete it") from None
@@ -93,7 +93,7 @@ def _kept(directory: Path, subject: Subject) -> list[str]:
             )
     with whole_file(path) as unfinished:
         content = {"data": subject.identity.inputs.get("data", ""), "settings": dict(subject.identity.config)}
-        content |= {"design": design.stored(), "first_candidates": first.candidates}
+        content |= {"design": asdict(design), "first_candidates": first.candidates}
         unfinished.write_text(json.dumps(content) + "\n", encoding="utf-8")
     if added := [name for name in design.candidates if name not in first.candidates]:
         said = f"{', '.join(added)} came to the comparison after its first runs: a new family of "

@@ -81,7 +81,7 @@ class FileTree:
             self.folders.update("/".join(folders[:depth]) for depth in range(1, len(folders) + 1))
             if content is LINK:
                 raise ValueError(
-                    f"{self.where(name)} is a link: pack the files themselves (tar --dereference "
+                    f"{root}/{name} is a link: pack the files themselves (tar --dereference "
                     "--hard-dereference), or give the unpacked folder"
                 )
             if content is not FOLDER:
@@ -98,10 +98,6 @@ class FileTree:
     def labelled(self, name: str, label: str) -> LabelledFile:
         """A file with its class."""
         return LabelledFile(label, normal_form(name), functools.partial(self.read, name), f"{self.root}/")
-
-    def where(self, name: str) -> str:
-        """The file as an error message names it."""
-        return f"{self.root}/{name}"
 
     def with_suffixes(self, suffixes: tuple[str, ...]) -> list[str]:
         """The names that end in one of the suffixes; a ValueError if none does."""

@@ -104,7 +104,7 @@ class ClassFolder(DecodedDataModule):
         for name, parts in files.items():
             split, *rest = parts[depth:] if has_splits else ("all", *parts[depth:])
             if len(rest) < 2:
-                raise ValueError(f"{tree.where(name)} lies in no class folder")
+                raise ValueError(f"{tree.root}/{name} lies in no class folder")
             found[SPLIT_FOLDERS.get(split.lower(), split)][rest[0]].append(name)
             if len(rest) > 2:
                 holders[rest[1]].add(rest[0])
@@ -119,5 +119,5 @@ class ClassFolder(DecodedDataModule):
             *above, label = PurePosixPath(normal_form(folder)).parts
             if [*map(str.lower, above)] == around and label not in found["train" if has_splits else "all"]:
                 suffixes = ", ".join(self.suffixes)
-                raise ValueError(f"{tree.where(folder)}: the class folder holds no {self.kind} ({suffixes})")
+                raise ValueError(f"{tree.root}/{folder}: the class folder holds no {self.kind} ({suffixes})")
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from functools import partialmethod
 from itertools import islice
@@ -77,10 +78,6 @@ class LengthBatchSampler(BatchSampler):
             yield from batches
 
 
-# of a loader, apart from the data set and how batches are made
-SETTINGS = "num_workers collate_fn pin_memory timeout worker_init_fn multiprocessing_context generator prefetch_factor"
-
-
 class ResumableLoader(DataLoader[Any]):
     """A ``DataLoader`` whose place in the epoch is part of a checkpoint.
 
@@ -106,9 +103,9 @@ class ResumableLoader(DataLoader[Any]):
             self.generator.manual_seed(int(entropy.generate_state(1)[0]))
         if first:
             assert self.batch_sampler is not None
-            rest = islice(self.batch_sampler, first, None)
-            settings = {name: getattr(self, name) for name in SETTINGS.split()}
-            batches = iter(DataLoader(self.dataset, batch_sampler=rest, **settings))
+            rest = copy.copy(self)
+            vars(rest)["batch_sampler"] = islice(self.batch_sampler, first, None)  # which a loader refuses to be set
+            batches = DataLoader.__iter__(rest)
         else:
             batches = super().__iter__()
         for batch in batches:

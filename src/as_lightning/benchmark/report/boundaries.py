@@ -6,6 +6,7 @@ import functools
 
 import numpy as np
 from scipy import integrate, optimize, special
+from scipy.stats import norm
 
 GRID = 401  # odd, for Simpson's rule
 
@@ -29,20 +30,16 @@ def nominal_levels(looks: tuple[int, ...], alpha: float, power: float = 1.0) -> 
     levels = [float(spent[0])]
     root = np.sqrt(times[0])
     grid = np.linspace(-8.0 * root, -special.ndtri(levels[0]) * root, GRID)
-    density = _normal_density(grid / root) / root
+    density = norm.pdf(grid / root) / root
     for look in range(1, len(looks)):
         step, root = np.sqrt(times[look] - times[look - 1]), np.sqrt(times[look])
         bound = optimize.brentq(_excess, -8.0 * root, 10.0 * root, (density, grid, step, spent[look]), xtol=1e-10)
         levels.append(float(special.ndtr(-bound / root)))
         following = np.linspace(-8.0 * root, bound, GRID)
-        moved = _normal_density((following[:, None] - grid) / step) / step
+        moved = norm.pdf((following[:, None] - grid) / step) / step
         density = integrate.simpson(moved * density, x=grid)
         grid = following
     return tuple(levels)
-
-
-def _normal_density(x: np.ndarray) -> np.ndarray:
-    return np.asarray(np.exp(-0.5 * x * x) / np.sqrt(2.0 * np.pi))
 
 
 def _excess(bound: float, density: np.ndarray, grid: np.ndarray, step: float, spent: float) -> float:

@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
@@ -226,7 +226,7 @@ class ComparisonRecord:
     def write(self, directory: str | Path) -> None:
         """Write ``comparison.json``; the final runs have their own ``result.json`` below ``runs/``."""
         content = {name: value for name, value in vars(self).items() if name != "results"}
-        content["design"] = self.design.stored()
+        content["design"] = asdict(self.design)
         content["tuning"] = {name: [trial._asdict() for trial in tried] for name, tried in self.tuning.items()}
         for name in ("disagreed", "spreads"):
             content[name] = [[*pair, *numbers] for pair, numbers in content[name].items()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,13 +51,9 @@ class Design:
     def __post_init__(self) -> None:
         check_number("equal_within", self.equal_within, lambda points: points > 0, "a positive number of points")
 
-    def stored(self) -> dict[str, Any]:
-        """The design as JSON holds it."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Design:
-        """The design that `stored` has written."""
+        """The design of what JSON holds of one."""
         known: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in renamed(stored).items()}
         return cls(**known)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
@@ -17,6 +16,7 @@ from torch.utils.data import ConcatDataset, Subset
 
 from as_lightning.benchmark.data.base import BenchmarkDataModule, LabelledDataset, say
 from as_lightning.benchmark.encoders.frozen import FrozenEncoder, FrozenOutput
+from as_lightning.benchmark.run.fingerprint import Fingerprint, digest
 from as_lightning.benchmark.run.result import whole_file
 
 CHUNK = 64  # samples of one size that the frozen layers take at once
@@ -42,7 +42,9 @@ def cache_features(datamodule: BenchmarkDataModule, encoder: torch.nn.Module, da
         switch_off = "switch that off (for images data.crop_padding=0 data.horizontal_flip=false) to run them once"
         say(f"the training inputs are augmented at random, so the frozen layers run in every epoch: {switch_off}")
         return
-    weights = _digest_of_weights(encoder)
+    # the pooler is read by nothing, and drawn at random where a checkpoint has none
+    read = {name: part for name, part in encoder.network.state_dict().items() if not name.startswith("pooler.")}
+    about = [torch.__version__, str(CHUNK), str(encoder.frozen_settings()), Fingerprint(read, "weights").digest]
     device = "cuda" if torch.cuda.is_available() else "cpu"
     home = next(encoder.parameters()).device
     encoder.to(device)
@@ -53,9 +55,7 @@ def cache_features(datamodule: BenchmarkDataModule, encoder: torch.nn.Module, da
         found: dict[str, tuple[int, tuple[int, ...]]] = {}
         for index in range(len(dealt)):
             values = every[index][0]
-            digest = hashlib.sha256(f"{values.dtype} {tuple(values.shape)}".encode())
-            digest.update(values.contiguous().numpy().tobytes())
-            digests.append(digest.hexdigest())
+            digests.append(Fingerprint(values, "input").digest)
             found.setdefault(digests[-1], (index, tuple(values.shape)))
         rows = {digest: row for row, digest in enumerate(sorted(found))}  # the same in whatever way they are dealt out
         samples = Subset(every, [found[digest][0] for digest in rows])
@@ -63,7 +63,7 @@ def cache_features(datamodule: BenchmarkDataModule, encoder: torch.nn.Module, da
         sample = samples[0][0][None].to(device)
         of_tokens = sample.ndim == 2 and encoder.frozen_output(sample).values.ndim == 3  # of texts, without pooling
         lengths = [shape[0] for shape in shapes] if of_tokens else None
-        key = hashlib.sha256(" ".join([weights, *rows, device]).encode()).hexdigest()[:24]
+        key = digest(*about, *rows, device)
         path = data_dir / "frozen" / f"{key}.npy" if encoder.feature_cache == "file" else None
         values = None if path is None else _read(path)
         if values is None:
@@ -103,15 +103,6 @@ def _compute(
         for index, value in zip(indices, values, strict=True):
             of_samples[index].copy_(value)
     return outputs.numpy()
-
-
-def _digest_of_weights(encoder: FrozenEncoder) -> str:
-    digest = hashlib.sha256(f"{torch.__version__} {CHUNK} {encoder.frozen_settings()}".encode())
-    for name, tensor in encoder.network.state_dict().items():
-        if name.startswith("pooler."):  # read by nothing, and drawn at random where a checkpoint has none
-            continue
-        digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
 
 
 def _read(path: Path) -> np.ndarray | None:

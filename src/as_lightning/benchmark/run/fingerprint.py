@@ -153,7 +153,9 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
         yield from [("class", type(value)), ("name", value.name)]
     elif isinstance(value, Mapping):
         yield "factory", getattr(value, "default_factory", None)
-        yield from ((key if isinstance(key, str) else f"key {n}", part) for n, (key, part) in _items(value))
+        parts = enumerate(value.items())
+        yield from ((key if isinstance(key, str) else f"key {n}", part) for n, (key, part) in parts)
+        yield from ((f"key the key {n}", key) for n, key in enumerate(value) if not isinstance(key, str))
     elif isinstance(value, (list, tuple)):
         yield from ((str(number), part) for number, part in enumerate(value))
     elif type(value) is np.ndarray:
@@ -210,11 +212,6 @@ def _state(value: torch.nn.Module) -> dict[str, Any]:
     hooks = {name: part for name, part in vars(value).items() if "_hooks" in name and type(part) is OrderedDict}
     places = {key: place for place, key in enumerate(sorted({key for part in hooks.values() for key in part}))}
     return vars(value) | {n: {places[key]: hook for key, hook in part.items()} for n, part in hooks.items()}
-
-
-def _items(value: Mapping[Any, Any]) -> Iterator[tuple[int, tuple[Any, Any]]]:
-    yield from enumerate(value.items())
-    yield from enumerate((f"the key {n}", key) for n, key in enumerate(value) if not isinstance(key, str))
 
 
 def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:

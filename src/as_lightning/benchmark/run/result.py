@@ -74,9 +74,6 @@ class Result:
     session: str = field(default_factory=lambda: os.environ.get(SESSION, ""))  # of the command, or call, that made it
     versions: dict[str, str] = field(default_factory=package_versions)  # of the packages that the numbers depend on
     machine: dict[str, Any] = field(default_factory=machine_description)  # processor, cores and accelerator
-    # of the test split, per diagram (`unscaled`, `scaled`) its bins, as `Reliability.points` gives them
-    reliability: dict[str, list[dict[str, float]]] = field(default_factory=dict)
-    test_samples: int | None = None  # how many samples the test metrics are of; None where unknown
     inputs: dict[str, str] = field(default_factory=dict)  # of what it has read beside its configuration
     format: int = FORMAT  # version of this file's format
 

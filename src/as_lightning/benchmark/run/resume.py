@@ -87,7 +87,8 @@ def checkpoint_to_resume(folder: Path, identity: RunIdentity) -> Path | None:
     for path in sorted(folder.glob("*.ckpt")):
         try:
             content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-            changed, step = written_identity(content).changed(identity), int(content["global_step"])
+            changed = RunIdentity.of(**written_config(content)).changed(identity)
+            step = int(content["global_step"])
         except Exception as error:  # whatever a damaged file makes the reader say
             _set_aside(path, folder.parent, _reason(error))
             continue
@@ -109,11 +110,6 @@ def written_config(checkpoint: dict[str, Any]) -> dict[str, Any]:
         return dict(json.loads(state["written"]))
     config = json.loads(state["settings"])
     return {"inputs": config.pop("inputs", {}), "config": config}
-
-
-def written_identity(checkpoint: dict[str, Any]) -> RunIdentity:
-    """What the run of a checkpoint is."""
-    return RunIdentity.of(**written_config(checkpoint))
 
 
 def _beside(settings: dict[str, Any], other: dict[str, Any]) -> str:

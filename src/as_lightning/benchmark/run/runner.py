@@ -24,7 +24,7 @@ from as_lightning.benchmark.run.predictions import PREDICTIONS_FILE, PredictionR
 from as_lightning.benchmark.run.recorder import RunRecorder, over_ranks
 from as_lightning.benchmark.run.result import RESULT_FILE, Result
 from as_lightning.benchmark.run.resume import BestWeights, readable_result
-from as_lightning.callbacks import MaskingMonitor, TemperatureScaling
+from as_lightning.callbacks import MaskingMonitor
 
 log = logging.getLogger(__name__)
 LOCK_FILE = "run.lock"
@@ -126,13 +126,7 @@ def trained(
         scores = [evaluation["score"] for evaluation in recorder.evaluations]
         # without a finite score of a validation no weights are the best
         finite = not recorder.diverged and (not scores or any(map(math.isfinite, scores)))
-        for callback in callbacks:
-            if isinstance(callback, TemperatureScaling):
-                result.reliability = {name: bins.points() for name, bins in callback.diagrams.items()}
-            if isinstance(callback, PredictionRecorder):
-                predictions = callback.predictions
-        if predictions is not None:
-            result.test_samples = len(predictions.ids)
+        predictions = next((each.predictions for each in callbacks if isinstance(each, PredictionRecorder)), None)
         if result.metrics and not finite:
             result.metrics[score] = math.nan
     return (result if trainer.world_size == 1 else trainer.strategy.broadcast(result)), predictions

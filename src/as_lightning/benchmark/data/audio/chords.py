@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import product
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -74,10 +74,6 @@ class Chords(AudioDataModule):
 
     CLIPS_A_CLASS: ClassVar[dict[str, int]] = {"train": 30, "validation": 8, "test": 10}
     splits_by_seed = True
-
-    def __init__(self, sample_rate: int = 8_000, seconds: float = 0.5, **audio: Any) -> None:
-        super().__init__(sample_rate=sample_rate, seconds=seconds, **audio)
-        self.seconds = seconds
 
     def index(self) -> dict[str, list[LabelledFile]]:
         splits: dict[str, list[LabelledFile]] = {split: [] for split in self.CLIPS_A_CLASS}

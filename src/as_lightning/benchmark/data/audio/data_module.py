@@ -103,7 +103,7 @@ class AudioDataModule(DecodedDataModule):
         check_least(1, sample_rate=sample_rate, n_mels=n_mels, n_fft=n_fft, hop_length=hop_length)
         check_least(0, freq_mask=freq_mask, time_mask=time_mask)
         check_number("seconds", seconds, lambda length: length > 0, "a positive number")
-        self.sample_rate, self.samples = sample_rate, round(seconds * sample_rate)
+        self.sample_rate, self.seconds, self.samples = sample_rate, seconds, round(seconds * sample_rate)
         self.freq_mask, self.time_mask = freq_mask, time_mask
         is_waveform = features == "waveform"
         if is_waveform and self.random_inputs:
