@@ -9,6 +9,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 import torch.nn.functional as F
+import torchmetrics
 from torch import nn
 
 from as_lightning import ASSoftmaxLoss, ASSoftmaxMixin, LinearCrossEntropyLoss, MultiLabelASSoftmaxLoss
@@ -220,9 +221,12 @@ def test_losses_of_ones_own_and_of_class_scores_are_replaced_with_what_they_show
         lambda logits, target: F.cross_entropy(logits, target, weight=ALL["weight"].to(logits)),
     ],
 )
-def test_what_a_loss_of_ones_own_does_beyond_what_it_shows_is_said_once(loss, recwarn):
-    module, target = WithAS(loss, delta=0.3).double(), TARGET.clamp(min=0)
-    logits, random_state = torch.zeros(6, 3).double(), torch.get_rng_state()
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_what_a_loss_of_ones_own_does_beyond_what_it_shows_is_said_once(loss, dtype, recwarn):
+    module, target = WithAS(loss, delta=0.3).to(dtype), TARGET.clamp(min=0)
+    logits, random_state = torch.zeros(6, 3, dtype=dtype), torch.get_rng_state()
+    with torch.no_grad():  # as in validation
+        module.criterion(logits, target)
     torch.compile(module.criterion, backend="eager")(logits, target)
     pickle.loads(pickle.dumps(WithAS(lambda *rows: loss(*rows), delta=0.3))).criterion(LOGITS, target)
     assert not [warning for warning in recwarn if "cross-entropy" in str(warning.message)]
@@ -233,6 +237,18 @@ def test_what_a_loss_of_ones_own_does_beyond_what_it_shows_is_said_once(loss, re
     assert not recwarn.list
     assert torch.get_rng_state().equal(random_state)
     assert module.state_dict().keys() == {"criterion.weight"} & Module(loss).state_dict().keys()
+
+
+def test_a_method_is_compared_without_a_trace_in_metrics_and_logs(recwarn):
+    def loss_of(self, logits, target):
+        self.criterion(loss := F.cross_entropy(logits, target))
+        self.log("loss", self.criterion)
+        return loss
+
+    own = type("Own", (WithAS,), {"as_softmax_replaces": "loss_of", "loss_of": loss_of})(torchmetrics.MeanMetric())
+    own.loss_of(LOGITS, TARGET.clamp(min=0))
+    assert not recwarn.list
+    assert not own.criterion.update_called
 
 
 @pytest.mark.parametrize(("hidden", "first"), [({"ignore_index": 0}, 0), ({"label_smoothing": 0.1}, -100)])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -83,7 +85,8 @@ class CountedLoss(nn.Module):
                 )
             self._owner.as_softmax_multilabel = True  # a Hugging Face classifier may know it by its first labels alone
             return self._owner.multilabel_as_softmax_loss(input, target, reduction=self.reduction)
-        if self._replaced is not None and not (traced() or recorded(input)):
+        # outside training it may be another one, as one without label smoothing
+        if self._replaced is not None and torch.is_grad_enabled() and not (traced() or recorded(input)):
             self._compare_with_replaced(input.detach(), target)
         settings = {"weight": self.weight, "ignore_index": self.ignore_index, "reduction": self.reduction}
         return self._owner.as_softmax_loss(input, target, **settings)
@@ -99,12 +102,6 @@ class CountedLoss(nn.Module):
         replaced = vars(self).pop("_replaced")
         if not same:
             _warn_of_another_loss(replaced, "self.as_softmax_loss(logits, target, weight=..., ignore_index=...)")
-
-    def _apply(self, *args: Any, **kwargs: Any) -> CountedLoss:
-        function = _function_of(self._replaced)
-        if isinstance(function, nn.Module):  # its weights move with the module until it has been compared
-            function._apply(*args, **kwargs)
-        return super()._apply(*args, **kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
         function = _function_of(self._replaced)
@@ -319,7 +316,8 @@ def settings_of(loss: Any) -> dict[str, Any]:
 def is_cross_entropy(loss: Any, logits: Tensor, target: Tensor, settings: Mapping[str, Any]) -> bool | None:
     """Whether a loss is ``F.cross_entropy`` with these settings; None where all rows are ignored, which tells nothing.
 
-    It is called once, with other logits of the same shape, and raises what the loss raises.
+    A copy is called once, in single precision and without a trainer, with other logits of the same shape; it raises
+    what the loss raises.
     """
     dim, indices = class_dimension(logits), target.long()
     rows = indices[indices != settings.get("ignore_index", -100)]
@@ -333,13 +331,29 @@ def is_cross_entropy(loss: Any, logits: Tensor, target: Tensor, settings: Mappin
     places = indices.clamp(0, logits.size(dim) - 1).unsqueeze(dim)
     made = made.scatter_add(dim, places, 1.0 + 5.0 * places / logits.size(dim)).log_softmax(dim)
     made = made + logits.float().logsumexp(dim, keepdim=True)
-    made = made if torch.is_autocast_enabled(logits.device.type) else made.to(logits.dtype)
-    with isolate_rng(include_cuda=logits.is_cuda):
-        own, plain = loss(made.clone(), target.clone()), F.cross_entropy(made, indices, **settings)
+    like = torch.empty(0, device=logits.device, dtype=torch.promote_types(logits.dtype, torch.float32))
+    whole = torch.autocast(logits.device.type, enabled=False)
+    with isolate_rng(include_cuda=logits.is_cuda), whole, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what the copy logs goes nowhere
+        own = _apart(loss, like)(made.to(like), target.clone())
+        plain = F.cross_entropy(made.to(like), indices, **_apart(settings, like))
     if own.isnan().any() or not plain.nan_to_num().any():
         return None
-    tolerance = 2e-2 if own.dtype in (torch.float16, torch.bfloat16) else 1e-4
-    return torch.allclose(own.float(), plain.float(), rtol=tolerance, atol=tolerance)
+    return torch.allclose(own.to(plain), plain, rtol=1e-4, atol=1e-4)
+
+
+def _apart(loss: Any, like: Tensor) -> Any:
+    """A copy of a loss, or of settings, of this device and precision; a method's module keeps its weights."""
+    if isinstance(loss, partial):
+        return partial(_apart(loss.func, like), *loss.args, **_apart(loss.keywords, like))
+    if isinstance(loss, Mapping):
+        return {name: _apart(value, like) for name, value in loss.items()}
+    if isinstance(loss, Tensor):
+        return loss.to(like) if loss.is_floating_point() else loss.to(like.device)
+    owner = getattr(loss, "__self__", None)
+    weights = owner.parameters() if isinstance(owner, nn.Module) else ()
+    made = copy.deepcopy(loss, {id(weight): weight for weight in weights})
+    return made.to(like) if isinstance(made, nn.Module) else made
 
 
 def _function_of(loss: Any) -> Any:

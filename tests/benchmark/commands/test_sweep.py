@@ -177,32 +177,6 @@ def hydras(folder: Path, *overrides: str) -> DictConfig:
         return compose("train", settings, return_hydra_config=True)
 
 
-def test_a_sweep_that_begins_in_the_folder_of_another_leaves_its_notes_alone(result, tmp_path, monkeypatch):
-    config = hydras(tmp_path, "experiment=digits", f"hydra.sweep.dir={tmp_path}", "hydra.job.num=0")
-
-    def job_ends(callback: ReportCallback, accuracy: float) -> None:
-        config.hydra.sweep.subdir = f"of {accuracy}"
-        stored(result("softmax", 0, accuracy), tmp_path / config.hydra.sweep.subdir)
-        ended = JobReturn(status=JobStatus.COMPLETED)
-        ended.return_value = accuracy
-        callback.on_job_end(config, ended)
-
-    def means(sweep: Path | None) -> list[float]:
-        monkeypatch.setattr(ReportCallback, "open_sweep", sweep)  # each has a process of its own
-        assert finish_sweep() == 0
-        return pd.read_csv(tmp_path / "report" / "report.csv")["mean"].tolist()
-
-    first, second = ReportCallback(), ReportCallback()
-    first.on_multirun_start(config)
-    sweep_of_first = ReportCallback.open_sweep
-    job_ends(first, 0.9)
-    second.on_multirun_start(config)
-    sweep_of_second = ReportCallback.open_sweep
-    assert means(sweep_of_first) == [90]
-    job_ends(second, 0.8)
-    assert means(sweep_of_second) == [80]
-
-
 def test_the_report_of_a_sweep_over_data_sets_has_all_of_them(result, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     callback = ReportCallback()

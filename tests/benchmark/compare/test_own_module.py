@@ -464,10 +464,11 @@ def test_runs_of_another_width_loss_fixed_margin_or_training_set_are_not_taken_f
 
 
 def test_finished_runs_are_read_and_those_of_other_code_or_settings_are_made_anew(tmp_path):
-    made = []
+    made, file = [], str(tmp_path / "lines")
 
     class Changed(WithCriterion):
         def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            torch.save(batch_idx, file)
             return 2 * super().training_step(batch, batch_idx)
 
     def modules_made(module: type = WithCriterion, **changed) -> int:
@@ -481,17 +482,15 @@ def test_finished_runs_are_read_and_those_of_other_code_or_settings_are_made_ane
         return len(made)
 
     class Writes(pl.Callback):
-        file = str(tmp_path / "lines")
-
         def on_train_end(self, *_: Any) -> None:
-            torch.save(0, self.file)
+            torch.save(0, file)
 
     all_runs = modules_made()
     assert modules_made(name="again") == all_runs - 4
     (tmp_path / "runs/softmax/budget=1,seed=1/result.json").write_text("{")
     assert modules_made() == all_runs - 3
     assert (tmp_path / "runs/softmax/budget=1,seed=1/result.json.unreadable").exists()
-    assert modules_made(Changed) == all_runs
+    assert [modules_made(Changed) for _ in range(2)] == [all_runs, all_runs - 4]
     assert modules_made(Changed, mode="min") == all_runs
     logged = trainer(max_epochs=1, logger=True, default_root_dir=tmp_path / "logs", callbacks=[Writes()])
     assert [modules_made(**logged) for _ in range(2)] == [all_runs, all_runs - 4]

@@ -71,6 +71,8 @@ def test_a_condition_changes_the_training_split_alone_and_is_the_same_for_each_r
     assert sum(wrong) == round(condition.get("label_noise", 0.0) * len(found))
     assert data.class_counts.tolist() == [[label for _, label in found].count(number) for number in range(10)]
     assert "shots" not in condition or data.class_counts.unique().tolist() == [condition["shots"]]
+    thirds = thirds_by_count(torch.tensor([labels[image] for image in kept]).bincount(minlength=10))
+    assert data.class_groups == (thirds if "imbalance" in condition else {})  # wrong labels do not count
     if data.true_targets is not None:
         assert data.true_targets.tolist() == [labels[image] for image in kept]
         pairs = torch.stack([data.splits["train"].targets, data.true_targets], dim=-1)

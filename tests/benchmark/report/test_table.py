@@ -150,7 +150,8 @@ def test_a_written_table_gives_the_verdicts_of_its_runs_without_those_of_tuning(
     record.missing.append(("None", 1.0, 8))  # its last run has failed
     runs.append(result("sgd", 1000, 0.1, metrics={}, phase="tuning", settings={"lr": 0.1}))
     record.results = runs
-    (read,), _ = table_records(read_table(write_runs([record], tmp_path / "runs.csv")), "", "sgd")
+    (read,), notes = table_records(read_table(write_runs([record], tmp_path / "runs.csv")), "", "sgd")
+    assert "Left out, since they have failed: row 26." in notes
     found = [(verdict.arm, verdict.seeds, verdict.word) for verdict in read.verdicts()]
     record.results = runs[:-1]
     assert read.verdicts() == record.verdicts()

@@ -84,6 +84,11 @@ def late(value: float) -> torch.Tensor:
     return torch.zeros(5000).index_fill(0, torch.tensor(2500), value)
 
 
+def variable(name: str) -> str:
+    """Where it is read."""
+    return os.environ[name]
+
+
 PAIRS: dict[str, tuple[Callable[[Any], Any], Any, Any]] = {
     "a tuple": (Holds, (0.9, 0.99), (0.9, 0.9)),
     "a dict": (Holds, {"decay": 0.0}, {"decay": 1.0}),
@@ -113,7 +118,7 @@ PAIRS: dict[str, tuple[Callable[[Any], Any], Any, Any]] = {
     "an attribute of a weight": (lambda value: vars(held := layer(0)[0].weight).update(mark=value) or held, 1, 2),
     "a factory of a dict": (defaultdict, int, list),
     "a base of a library's": (lambda base: type("Own", (base,), {})(), nn.ReLU, nn.SiLU),
-    "a variable that is read": (lambda x: os.environ.update(AS_X=x) or (lambda: os.environ["AS_X"]), "1", "2"),
+    "a variable that is read": (lambda x: os.environ.update(AS_RANK=x) or partial(variable, "AS_RANK"), "1", "2"),
     "a class of classes": (lambda value: type("Meta", (type,), {"scale": value})("C", (), {}), 1, 2),
     "a bound method": (lambda value: Holds(value).loss, 1.0, 2.0),
     "what a function encloses": (lambda held: lambda: held, 1, 2),
@@ -146,6 +151,15 @@ def test_a_constant_of_the_file_or_of_another_and_a_file_that_is_named_count(mon
     assert Fingerprint(Holds(1.0), "x").digest != holds.digest
     path.write_text("ab")  # of another size
     assert Fingerprint({"path": str(path)}, "x").digest != named.digest
+
+
+def test_docstrings_and_variables_of_a_process_do_not_count(monkeypatch):
+    before = Fingerprint([variable, "LOCAL_RANK", "PWD"], "x").digest
+    for name in ("LOCAL_RANK", "PWD"):
+        monkeypatch.setenv(name, "7")
+    monkeypatch.setattr(variable, "__code__", variable.__code__.replace(co_consts=("Where it is taken.",)))
+    monkeypatch.setattr(variable, "__doc__", variable.__code__.co_consts[0])
+    assert Fingerprint([variable, "LOCAL_RANK", "PWD"], "x").digest == before
 
 
 def test_a_class_of_a_script_is_the_same_in_another_process():

@@ -180,6 +180,18 @@ def test_a_start_that_would_not_follow_the_settings_or_is_from_no_checkpoint_is_
         train(composed(*BRIEF, "lr_scheduler=null", "ckpt_path=checkpoints/last.ckpt", settings))
 
 
+@pytest.mark.parametrize(("old", "new", "what"), [(",p", ",a", "classes"), ("good", "great", "tokens")])
+def test_a_start_from_weights_of_other_classes_or_tokens_is_refused(composed, tmp_path, old, new, what):
+    path, checkpoint = tmp_path / "rows.csv", tmp_path / "first" / "checkpoints" / "last.ckpt"
+    path.write_text("\n".join(["text,label", *[f"{word} film,{word[0]}" for word in ("pgood", "bad")] * 30]))
+    settings = ("experiment=text_file", f"data.path={path}", "data.vocab_size=12", "lr_scheduler=null", "logger=none")
+    train(composed(*settings, "trainer.max_epochs=1", output="first"))
+    train(composed(*settings, "trainer.max_epochs=2", f"ckpt_path={checkpoint}", output="second"))
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(SettingError, match=f"ckpt_path=.* were trained with other {what} than these data give"):
+        train(composed(*settings, "trainer.max_epochs=2", f"ckpt_path={checkpoint}", output="third"))
+
+
 def test_a_schedule_of_another_length_is_refused(composed, tmp_path):
     train(composed(*BRIEF, "trainer.max_epochs=1", output="first"))
     checkpoint = f"ckpt_path={tmp_path / 'first/checkpoints/last.ckpt'}"

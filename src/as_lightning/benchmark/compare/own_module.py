@@ -55,11 +55,7 @@ from as_lightning.callbacks import MaskingMonitor, TemperatureScaling
 from as_lightning.functional.variants.class_counts import class_counts_of
 
 RATES = ("lr", "learning_rate")
-SHARED = (
-    "logger",
-    "profiler",
-    "default_root_dir",
-)  # of the trainer: all runs share them, and they change no number
+SHARED = ("logger", "profiler", "default_root_dir")  # of the trainer: all runs share them, and they change no number
 CHECKED: set[tuple[str, str]] = set()  # candidates that this process makes as the look did
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
 ONE_PROCESS = {"devices": 1, "num_nodes": 1, "strategy": "auto"}
@@ -102,11 +98,13 @@ class OwnModules:
     inputs: dict[str, dict[str, str]] = field(default_factory=dict)  # digests of each candidate's module and data
     changes: dict[str, dict[str, Any]] = field(default_factory=dict)  # of each candidate to the baseline
     notes: list[str] = field(default_factory=list)
+    processes: int = 1  # of each run
     of_trainer: dict[str, str] = field(default_factory=dict)  # a digest of each argument
     files: dict[str, str] = field(default_factory=dict)  # digests of the user's code, for other processes
     looked_at: dict[str, str] = field(default_factory=dict)  # each candidate's module in words, unless each is another
     _about: dict[str, Any] = field(default_factory=dict)  # of the first candidate's module
     _tuned_modules: dict[str, str] = field(default_factory=dict)  # digests
+    _written: dict[str, list[str]] = field(default_factory=dict)  # by each module in a look: the places of the files
 
     def __post_init__(self) -> None:
         for name, candidate in self.candidates.items():
@@ -155,7 +153,8 @@ class OwnModules:
 
     def subject(self, plan: ComparisonPlan, lr_factor: float | None, directory: Path, n_jobs: int = 1) -> Subject:
         """The subject of a comparison whose runs will lie below ``directory``, after a `look`."""
-        check_processes(n_jobs, pl.Trainer(**{**QUIET, **self._of_trainer()}).world_size)
+        self.processes = pl.Trainer(**{**QUIET, **self._of_trainer()}).world_size
+        check_processes(n_jobs, self.processes)
         data, self.files = self.look(lr_factor), user_files()
         if n_jobs > 1:
             self.pickled()
@@ -192,26 +191,27 @@ class OwnModules:
         The first learning rates are a factor to each side of the module's, which without one is not tuned. Returns a
         digest of the validation and test examples.
         """
-        examples, first = {}, next(iter(self.candidates))
+        examples, modules, first = {}, {}, next(iter(self.candidates))
         for name in self.candidates:
             with of_candidate(name, first):
-                examples[name] = self._look_at_parts(name, lr_factor)
+                examples[name], modules[name] = self._look_at_parts(name, lr_factor)
                 if examples[name] != examples[first]:
                     raise ValueError(f"other validation or test examples than {first} has: compare on the same ones")
         before, trainer = self._states(), self._fingerprints_of_trainer()
         self._first_look(first)
-        # without files that a run writes
-        for argument, again in self._fingerprints_of_trainer().items():
-            changed = {*again.differing(made := trainer[argument])}
-            made.parts = {place: text for place, text in made.parts.items() if place not in changed}
-            self.of_trainer[argument] = made.digest
-            if made.unread:
-                self.notes.append(f"What {made.unread[0]} is cannot be told, so runs in the folder are made anew.")
         looked = {}
         for name in self.names:
             with of_candidate(name, self.names[0]):
                 looked[name] = self._look_at(name)
         self._note_rates(looked, lr_factor)
+        for name, made in modules.items():
+            self._written[name] = Fingerprint(self._fresh(name), name).files_since(made)
+            self.inputs[name]["module"] = self.inputs[name]["module"] or self._digest_of(made, name)
+        for argument, again in self._fingerprints_of_trainer().items():
+            (made := trainer[argument]).leave_out(again.files_since(made))
+            self.of_trainer[argument] = made.digest
+            if made.unread:
+                self.notes.append(f"What {made.unread[0]} is cannot be told, so runs in the folder are made anew.")
         for place in (place for name, state in self._states().items() for place in state.differing(before[name])):
             place = re.sub(r"\.(state|_modules|_parameters|_buffers)\b", "", place)
             raise ValueError(
@@ -220,8 +220,9 @@ class OwnModules:
             )
         return examples[first]
 
-    def _look_at_parts(self, name: str, lr_factor: float | None) -> str:
-        """Look at what a candidate is made of, without training; returns a digest of its validation and test."""
+    def _look_at_parts(self, name: str, lr_factor: float | None) -> tuple[str, Fingerprint]:
+        """Look at what a candidate is made of, without training; returns a digest of its validation and test, and the
+        module's fingerprint."""
         module, again = self._fresh(name), self._fresh(name)
         if module is again:
             raise ValueError(
@@ -234,7 +235,7 @@ class OwnModules:
         if rates is not None:
             self.rates[name] = rates
         read, examples, trained = self._same_splits(name)
-        self.inputs[name] = {"module": made.digest, "data": digest(read.digest, trained)}
+        self.inputs[name] = {"module": "", "data": digest(read.digest, trained)}
         if unknown := [*made.unread, *made.differing(unlike), *read.unread]:
             self.inputs[name]["module"] = secrets.token_hex(8)  # like no other
             said = f"so runs of {name} that are in the folder are made anew"
@@ -246,7 +247,7 @@ class OwnModules:
         keys = dict.fromkeys([*self._about, *about])
         differing = {key: [self._about.get(key), about.get(key)] for key in keys}
         self.changes[name] = {k: [str(v) for v in pair] for k, pair in differing.items() if pair[0] != pair[1]}
-        return examples
+        return examples, made
 
     def _fresh(self, name: str, **arguments: Any) -> pl.LightningModule:
         pl.seed_everything(0, workers=True, verbose=False)
@@ -258,8 +259,13 @@ class OwnModules:
         name = self.label(run.candidate)
         own = {key: value for key, value in run.settings.items() if key in self.candidates[name].search}
         if own and (known := f"{name} {own}") not in self._tuned_modules:
-            self._tuned_modules[known] = Fingerprint(self._fresh(name, **own), name).digest
+            self._tuned_modules[known] = self._digest_of(Fingerprint(self._fresh(name, **own), name), name)
         return {"tuned": self._tuned_modules[known]} if own else {}
+
+    def _digest_of(self, made: Fingerprint, name: str) -> str:
+        """Without files that a training writes."""
+        made.leave_out(self._written[name])
+        return made.digest
 
     def _fingerprints_of_trainer(self) -> dict[str, Fingerprint]:
         """Of what changes numbers."""
@@ -461,7 +467,7 @@ class OwnModules:
             "mode": self.mode,
             "trainer": self.of_trainer,
         }
-        return finished_or_made(place, config, inputs, lambda: self._make(run, config, inputs))
+        return finished_or_made(place, config, inputs, lambda: self._make(run, config, inputs), self.processes)
 
     def make_in_job(self, run: Run, place: Path) -> Result:
         """The same in another process, which refuses files of the user's that have changed since the look."""

@@ -198,8 +198,14 @@ class BenchmarkDataModule(pl.LightningDataModule):
 
     @property
     def class_groups(self) -> dict[str, list[int]]:
-        """With ``imbalance`` the classes of many, medium and few training samples, whose scores are shown apart."""
-        return {} if self.imbalance is None else thirds_by_count(self.class_counts)
+        """With ``imbalance`` the classes of many, medium and few training samples, whose scores are shown apart.
+
+        Wrong labels do not count.
+        """
+        if self.imbalance is None:
+            return {}
+        targets = self.splits["train"].targets if self.true_targets is None else self.true_targets
+        return thirds_by_count(class_counts_of(targets, self.num_classes))
 
     @property
     def summary(self) -> str:

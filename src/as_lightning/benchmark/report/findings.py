@@ -133,7 +133,7 @@ def findings(record: ComparisonRecord) -> Findings:
             arm=arm,
             epochs=math.nan if about.epochs is None else about.epochs,
             settings=dict(about.settings),
-            seeds=len(scores),
+            seeds=int(scores.count()),
             mean=float(scores.mean()),
             std=float(scores.std()),
             seconds=float(pd.Series(seconds[arm], dtype=float).mean()),  # of those that are known

@@ -17,9 +17,7 @@ from as_lightning.benchmark.run.settings import SettingError, nearest
 
 UNTUNED = "One setting for all, not tuned: no advice. For advice: {}"
 PAIRED = ("seed", "name")  # by which a table pairs and names its runs
-# what is tuned for each method apart: in one table as long as no method has several of them
-TUNED = re.compile(r"optimizer\.lr|lr_scheduler\.max_lr")
-OF_SWEEP = re.compile(r"[+~]*(method|seed|test|hydra|hparams_search)\b|.*=.*,")  # words that no comparison shares
+OF_JOB = re.compile(r"[+~]*(method|seed|test|hydra|hparams_search)\b")  # words that no comparison shares
 
 
 def sweep_records(
@@ -40,10 +38,10 @@ def sweep_records(
     table = table[~table.assign(name=titles, of=methods, seed=[run.seed for run in runs], found=scores).duplicated()]
     records = []
     for name, of_name in table.groupby(titles[table.index], sort=False):
-        apart = of_name[_apart(of_name.filter(regex=r"^(?!method\.)"), methods)]
+        apart = of_name[_apart(of_name.filter(regex=r"^(?!method\.)"))]
         if not apart.columns.empty:
             notes.append(_kept_apart(name, apart))
-        for title, alike in of_name.groupby(_titled(name, apart), sort=False):
+        for number, (title, alike) in enumerate(of_name.groupby(_titled(name, apart), sort=False), 1):
             of_record = []
             for method, own in alike.groupby(methods[alike.index], sort=False):
                 knobs = own[_varying(own.filter(regex=r"^method\."))]
@@ -53,7 +51,8 @@ def sweep_records(
                     of_record.append(replace(runs[place], epochs=len(runs[place].epoch_seconds) or None, **about))
             labels = [run.candidate for run in of_record]
             base = next((str(known) for known in (baseline, *BASELINES) if known in labels), labels[0])
-            untuned = UNTUNED.format(_tuned(name, of_record[0].command, methods[alike.index].unique()))
+            folder = str(name) if apart.columns.empty else f"{name}-{number}"
+            untuned = UNTUNED.format(_tuned(runs[alike.index[0]], folder, methods[alike.index].unique()))
             records.append(ComparisonRecord.of_runs(of_record, base, untuned=untuned, **design))
     present = {name for record in records for name in record.candidates}
     if baseline is not None and present and baseline not in present:
@@ -70,11 +69,9 @@ def _settings(runs: Sequence[Result]) -> pd.DataFrame:
     return table[sorted((key for key in table if key not in PAIRED), key=lambda key: (len(key), key))]
 
 
-def _apart(table: pd.DataFrame, methods: pd.Series) -> list[str]:
+def _apart(table: pd.DataFrame) -> list[str]:
     """In what runs differ beside method, seed and the method's settings."""
-    own = methods[table.index]
-    tuned = [key for key in table if TUNED.fullmatch(key) and table[key].groupby(own).nunique().max() == 1]
-    differ = _varying(table.drop(columns=tuned))
+    differ = _varying(table)
     # other files, and none that has changed
     paths = [key for key in differ if key.endswith(("path", ".name", ".tokenizer"))]
     explained = [key for key in differ if paths and key.startswith("inputs.") and key not in paths]
@@ -105,9 +102,10 @@ def _kept_apart(name: str, apart: pd.DataFrame) -> str:
     return f"The runs of {name} differ in {found}. {changed}Runs are compared with their like alone: a table each."
 
 
-def _tuned(name: str, command: str, methods: Sequence[str]) -> str:
-    """The command that compares the methods of a sweep, each of them tuned."""
-    words = [word for word in shlex.split(command)[2:] if not OF_SWEEP.match(word)]
+def _tuned(run: Result, folder: str, methods: Sequence[str]) -> str:
+    """The command that compares the methods of a table, each of them tuned, in a folder of its own."""
+    words = [word for word in run.overrides if not OF_JOB.match(word)]
     words = [word for word in words if not WITHOUT_EFFECT.fullmatch(word.lstrip("+").partition("=")[0])]
-    data = [] if any(word.startswith(("experiment=", "data=")) for word in words) else [f"experiment={name}"]
-    return shlex.join(["as-lightning-compare", *data, *words, f"methods={','.join(methods)}"])
+    if folder != run.name:
+        words = [*(word for word in words if not word.startswith("name=")), f"name={folder}"]
+    return shlex.join(["as-lightning-compare", *words, f"methods={','.join(methods)}"])

@@ -37,7 +37,7 @@ JOINED = ("method", "group", "seed")  # roles that several columns may have toge
 WIDE = {"method", "score"}  # roles that no column has where each candidate has one
 LESS_IS_BETTER = re.compile(
     r"(?i)(?<![a-z])([a-z]*(loss|errors?|cross.?entropy|mse|msle|mape)|nll|nlpd|b?ce|err|mpe|mae|medae|perplexity|ppl|ece"
-    r"|([wcdet]|ht)er|brier|crps|xent|kl|fid|lpips|f[np]r|bpc|bpd|bits|regret|deviance|distance|cost|time|seconds|latency)"
+    r"|([bcdetuw]|ht)er|brier|crps|xent|kl|fid|lpips|f[np]r|bpc|bpd|bits|regret|deviance|distance|cost|time|seconds|latency)"
     r"(?![a-z])"
 )
 UNITS = {"share": "shares (0 to 1)", "percent": "percents (0 to 100)", "raw": "points of its own unit"}
@@ -295,7 +295,8 @@ def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, s
     plain = {column: re.sub(r"\W+", "_", PREFIX.sub("", str(column).lower())) for column in frame}
     named = {part.lower() for names in columns.values() for part in (str(names), *str(names).split(","))}
     unnamed = [column for column in frame if not {str(column).lower(), plain[column]} & named]
-    tracked = [column for column in unnamed if TRACKED.fullmatch(plain[column])]
+    written = set(WRITTEN) <= set(frame)
+    tracked = [] if written else [column for column in unnamed if TRACKED.fullmatch(plain[column])]
     notes, own = [], [column for column in frame if plain[column] and not plain[column].startswith("unnamed_")]
     for column in (column for column in frame if column not in own):
         _texts(frame.dropna(subset=column), "index", [column], empty=True)
@@ -309,7 +310,7 @@ def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, s
     if not ended.all() and (len(tracked) > 3 or ended.any()):
         notes.append(f"{LEFT_OUT} they have not finished: {_rows(frame.index[~ended])}.")
         frame = frame[ended]
-    if written := set(WRITTEN) <= set(frame):
+    if written:
         frame = frame[frame["phase"] == "final"]
         if len(scores := frame["metric"].unique()) > 1:
             raise ValueError(f"the runs have several metrics, {' and '.join(map(str, scores))}: make a table of each")
@@ -331,6 +332,8 @@ def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, s
     texts = {role: _texts(frame, role, roles[role]) for role in JOINED if role in roles}
     runs = pd.DataFrame({"group": "", **texts})
     runs["score"] = _numbers(frame, roles["score"][0], empty=written)
+    if (failed := runs["score"].isna()).any():
+        notes.append(f"{LEFT_OUT} they have failed: {_rows(frame.index[failed])}.")
     runs["looks"] = _stripped(frame["looks"]) if written and "looks" in frame else ""
     of_score = written and roles["score"] == ["score"]
     runs["floor"] = pd.to_numeric(frame["floor"], errors="coerce") if of_score and "floor" in frame else math.nan
@@ -351,7 +354,7 @@ def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, s
     name = frame["metric"].iloc[0] if of_score else roles["score"][0]
     read = [f"{role} from {' and '.join(map(str, of))}" for role, of in roles.items() if not (wide and role in WIDE)]
     columns_of = ["a column for each candidate"] if wide else []
-    return runs, str(name), [*notes, f"{len(runs)} runs were read: {', '.join([*columns_of, *read])}."]
+    return runs, str(name), [*notes, f"{runs['score'].count()} runs were read: {', '.join([*columns_of, *read])}."]
 
 
 def _roles(frame: pd.DataFrame, plain: Mapping[Any, str], given: dict[str, str]) -> dict[str, list[Any]]:

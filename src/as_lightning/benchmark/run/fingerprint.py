@@ -14,7 +14,7 @@ import secrets
 import sys
 import types
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from contextlib import suppress
 from enum import Enum
 from itertools import chain, islice, pairwise
@@ -42,8 +42,12 @@ KINDS[RANDOM] = (torch.Generator, random.Random, np.random.Generator, np.random.
 # what holds nothing that a training could depend on
 WITHOUT_STATE = (type(Lock()), type(RLock()), local, types.ModuleType, RemovableHandle)
 OF_CLASSES = ("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__", "__annotations__")
-# environment variables that differ between the processes of a run, or tell how fast it is
-OF_PROCESS = re.compile(r"\w*RANK|\w*WORLD_SIZE|\w*_NUM_THREADS|(MASTER|SLURM|PL|AS_LIGHTNING|CUDA_VISIBLE)_\w*")
+ON_DISK = " on disk"  # ends the place of what tells that a file was changed
+# environment variables that differ between the processes of a run or between two commands, or tell how fast it is
+OF_PROCESS = re.compile(
+    r"(LOCAL_|GLOBAL_|NODE_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|CUDA_VISIBLE_DEVICES|PL_GLOBAL_SEED"
+    r"|(SLURM|TORCHELASTIC|AS_LIGHTNING)_\w+|[A-Z]+_NUM_THREADS|_|(OLD)?PWD|SHLVL"
+)
 TAKING = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")  # instructions, from a function's file
 PLAIN = (bool, int, float, complex, bytes, type(None), type(...), range, slice, torch.dtype, torch.device, np.dtype)
 
@@ -81,11 +85,12 @@ class Fingerprint:
     def lasting(self, *, of_data: bool = False) -> dict[str, str]:
         """The parts on which a training may depend if they change: not what belongs to a class, where users collect.
 
-        Random generators count wherever they are, and ``of_data`` they and streams alone.
+        Random generators count wherever they are, and ``of_data`` they and streams alone. Files are what a run writes.
         """
         kept = tuple(f"{p}." for p, text in self.parts.items() if text == RANDOM or (of_data and text == STREAM))
         left = tuple(f"{p}." for p, text in self.parts.items() if text == CLASS)
-        rest = {p: text for p, text in self.parts.items() if not (of_data or p.startswith(left) or ".all of " in p)}
+        rest = {} if of_data else {p: text for p, text in self.parts.items() if not p.endswith(ON_DISK)}
+        rest = {p: text for p, text in rest.items() if not (p.startswith(left) or ".all of " in p)}
         return rest | {p: text for p, text in self.parts.items() if kept and p.startswith(kept)}
 
     def _read(self, value: Any, place: str) -> None:
@@ -102,6 +107,8 @@ class Fingerprint:
             return
         kind = next((kind for kind, of in KINDS.items() if isinstance(value, of)), type(value).__qualname__)
         self.parts[place] = kind if text is None else text
+        if isinstance(value, (str, PurePath)):
+            self._read_what_it_names(str(value), place)
         if text is None or isinstance(value, torch.nn.Parameter):  # which may be tied
             self._seen[id(value)] = place, value
         if text is not None:
@@ -117,15 +124,27 @@ class Fingerprint:
         except Exception:  # whatever an object says that cannot be taken apart
             self.unread.append(place)
 
+    def _read_what_it_names(self, text: str, place: str) -> None:
+        if len(text) < 4096 and os.path.isfile(text):
+            found = os.stat(text)
+            self.parts[place + ON_DISK] = f"{found.st_size} {found.st_mtime_ns}"
+        if text.isidentifier() and text in os.environ and not OF_PROCESS.fullmatch(text):
+            self.parts[f"{place} in the environment"] = os.environ[text]
+
+    def files_since(self, before: Fingerprint) -> list[str]:
+        """Where it has another state of a file than before."""
+        return [place for place in self.differing(before) if place.endswith(ON_DISK)]
+
+    def leave_out(self, places: Iterable[str]) -> None:
+        """Forget the parts at these places."""
+        for place in places:
+            self.parts.pop(place, None)
+
 
 def _text(value: Any) -> str | None:
     """What is told in one line: plain values, arrays, names of libraries; None of what has parts."""
     if isinstance(value, (str, PurePath)):
-        text = repr(str(value))
-        if len(text) < 4096 and os.path.isfile(value):  # of a file also what tells that it was changed
-            found = os.stat(value)
-            text += f" {found.st_size} {found.st_mtime_ns}"
-        return text
+        return repr(str(value))
     if isinstance(value, PLAIN) and not isinstance(value, Enum):
         return repr(value)
     if isinstance(value, Tensor):
@@ -138,7 +157,7 @@ def _text(value: Any) -> str | None:
     if type(value) in (np.ndarray, np.memmap) and not value.dtype.hasobject:  # others may have a mask
         raw = np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
         return f"{value.dtype} {value.shape} {hashlib.sha256(raw).hexdigest()}"
-    if isinstance(value, WITHOUT_STATE) or value is os.environ:  # of which code is read that names a variable
+    if isinstance(value, WITHOUT_STATE) or value is os.environ:  # of which those count that a text names
         return type(value).__name__ + getattr(value, "__name__", "")
     builtin = isinstance(value, types.BuiltinFunctionType)
     known = isinstance(value, (type, types.FunctionType)) and not getattr(value, "__closure__", None)
@@ -230,11 +249,8 @@ def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
         names |= dict.fromkeys(each.co_names)  # attributes too
         taken |= {step.argval: None for step in dis.get_instructions(each) if step.opname in TAKING}
         codes += [part for part in each.co_consts if isinstance(part, types.CodeType)]
-        constants = [part for part in each.co_consts if not isinstance(part, types.CodeType)]
-        if not {"environ", "getenv"}.isdisjoint(each.co_names):
-            texts = [text for text in constants if isinstance(text, str) and not OF_PROCESS.fullmatch(text)]
-            variables = [text for text in texts if text in os.environ]
-            yield f"environment {number}", {variable: os.environ[variable] for variable in variables}
+        plain = [part for part in each.co_consts if not isinstance(part, types.CodeType)]
+        constants = [part for part in plain if part is None or part is not function.__doc__]
         about = repr((each.co_names, each.co_varnames, each.co_flags))
         yield f"code {number}", [each.co_code, getattr(each, "co_exceptiontable", b""), about, constants]
     scopes = [("", function.__globals__)]

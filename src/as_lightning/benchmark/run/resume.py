@@ -118,15 +118,17 @@ def _beside(settings: dict[str, Any], other: dict[str, Any]) -> str:
     return ", ".join(changed) or "no such settings"
 
 
-def checked_start(path: Path, settings: dict[str, Any]) -> Path:
+def checked_start(path: Path, settings: dict[str, Any], meaning: dict[str, str]) -> Path:
     """The checkpoint of another run; a `SettingError` if it cannot be read, or this run's `settings` are not followed.
 
-    Its optimizer and schedule take the place of this run's, and its epochs count.
+    Its optimizer and schedule take the place of this run's, and its epochs count. Its weights must have the same
+    `meaning`, which `ResumedState` saves.
     """
     try:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         epochs = int(content["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"])
         written = written_config(content)["config"]
+        brought = content["callbacks"].get("ResumedState", {}).get("meaning", {})
     except Exception as error:  # whatever a damaged file makes the reader say
         raise SettingError(f"ckpt_path={path} is no checkpoint of a run of this app ({_reason(error)})") from error
     for group in ("optimizer", "lr_scheduler"):
@@ -136,6 +138,11 @@ def checked_start(path: Path, settings: dict[str, Any]) -> Path:
                 f"ckpt_path brings its own optimizer and schedule: {group} has {_beside(there, here)} there and "
                 f"{_beside(here, there)} here; give both runs the same"
             )
+    for what in (what for what, found in meaning.items() if brought.get(what, found) != found):
+        raise SettingError(
+            f"the weights of ckpt_path={path} were trained with other {what} than these data give: take the data, or "
+            "the pretrained data.tokenizer, that they were trained with"
+        )
     if 0 < (asked := settings["trainer"]["max_epochs"] or -1) <= epochs:
         raise SettingError(
             f"ckpt_path={path} has {epochs} epochs behind it: trainer.max_epochs={asked} leaves none to train, set it "
@@ -153,11 +160,12 @@ class ResumedState(pl.Callback):
     The training loader's state is loaded too: for a schedule that asks for `trainer.estimated_stepping_batches`
     Lightning makes the loader before it has read the state, and the epoch would begin with its first batches again.
     So are the gradients of an open window of ``trainer.accumulate_grad_batches``, which Lightning does not save.
-    Checkpoint callbacks, which keep absolute paths, get those of the run's folder as it is called now.
+    Checkpoint callbacks, which keep absolute paths, get those of the run's folder as it is called now. `meaning` has
+    digests of what the weights stand for, for a run that starts from them.
     """
 
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = os.path.realpath(folder)
+    def __init__(self, folder: str | Path, meaning: dict[str, str]) -> None:
+        self.folder, self.meaning = os.path.realpath(folder), meaning
         self._generators: dict[str, Any] | None = None
         self._loaders: list[dict[str, int]] = []
         self._gradients: dict[str, torch.Tensor] = {}
@@ -166,6 +174,7 @@ class ResumedState(pl.Callback):
         name, keys, *rest = np.random.get_state()
         return {  # of types that a checkpoint is read with as plain data
             "folder": self.folder,
+            "meaning": self.meaning,
             "python": repr(random.getstate()),
             "numpy": repr((name, np.asarray(keys).tolist(), *rest)),
             "torch": torch.get_rng_state(),

@@ -48,9 +48,13 @@ def run_lock(folder: Path) -> Iterator[None]:
 
 
 def finished_or_made(
-    directory: Path, config: dict[str, Any], inputs: dict[str, str], make: Callable[[], Made]
+    directory: Path, config: dict[str, Any], inputs: dict[str, str], make: Callable[[], Made], processes: int = 1
 ) -> Result:
-    """The result of the same run that is in `directory`, else one that is made there and takes its place when whole."""
+    """The result of the same run that is in `directory`, else one that is made there and takes its place when whole.
+
+    Of `processes` that an earlier run has joined the first one decides for all: digests of others may be of other files
+    and variables.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     with run_lock(directory):
         before = readable_result(directory)
@@ -59,9 +63,13 @@ def finished_or_made(
             if changed:
                 log.warning("%s: finished with another %s, running again", directory, changed[0])
                 before = None
-        if (finished := _of_first_process(before)) is not None:
+        if processes > 1 and torch.distributed.is_available() and torch.distributed.is_initialized():
+            found = [before]
+            torch.distributed.broadcast_object_list(found)
+            (before,) = found
+        if before is not None:
             log.info("%s: already finished (delete it to run again)", directory)
-            return finished
+            return before
         result, predictions = make()
         if getattr(rank_zero_only, "rank", 0) == 0:
             if predictions is None:
@@ -71,15 +79,6 @@ def finished_or_made(
             result.write(directory)
             score = f"test {result.score} {result.metrics[result.score]:.4f}; " if result.metrics else ""
             log.info("%swrote %s", score, directory / RESULT_FILE)
-    return result
-
-
-def _of_first_process(result: Result | None) -> Result | None:
-    """What the first of a run's processes has: digests of others may be of other files and variables."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        box = [result]
-        torch.distributed.broadcast_object_list(box)
-        result = box[0]
     return result
 
 

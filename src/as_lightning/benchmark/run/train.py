@@ -133,7 +133,8 @@ def train(config: DictConfig) -> Result:
     for setting in foreign:
         log.info("method.%s is no setting of %s: it goes without", setting, config.method.name)
     if type(config.seed) is not int or not 0 <= config.seed < 2**32:
-        raise SettingError(f"seed must be an integer from 0 to {2**32 - 1}, got {config.seed}")
+        several = "; several are -m seed=0,1" * (not isinstance(config.seed, int))
+        raise SettingError(f"seed must be an integer from 0 to {2**32 - 1}, got {config.seed}{several}")
     epochs = config.trainer.max_epochs
     if epochs is not None and (type(epochs) is not int or (epochs < 1 and epochs != -1)):
         raise SettingError(f"trainer.max_epochs must be an integer of at least 1, or -1 for no limit, got {epochs!r}")
@@ -167,13 +168,14 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
         app_callbacks = [callback for callback in app_callbacks if not isinstance(callback, LearningRateMonitor)]
     # the app's callbacks come last: they see what the method's have logged and decided
     predictions = PredictionRecorder(example_ids(datamodule.example_names("test")) if config.test else None)
-    callbacks = [*method_callbacks, recorder, ResumedState(directory), predictions, *app_callbacks]
+    meaning = meaning_of(datamodule)
+    callbacks = [*method_callbacks, recorder, ResumedState(directory, meaning), predictions, *app_callbacks]
     trainer = instantiate(
         config.trainer, callbacks=callbacks, logger=loggers, plugins=plugins, default_root_dir=str(directory)
     )
     checkpoint = checkpoint_to_resume(directory / "checkpoints", recorder.identity)
     if checkpoint is None and config.get("ckpt_path") is not None:
-        checkpoint = checked_start(Path(config.ckpt_path), settings)
+        checkpoint = checked_start(Path(config.ckpt_path), settings, meaning)
     result, predicted = trained(
         trainer,
         module,
@@ -190,6 +192,13 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
     )
     log_settings(loggers, config, result)
     return result, predicted
+
+
+def meaning_of(data: BenchmarkDataModule) -> dict[str, str]:
+    """Digests of what the rows of a head and of an embedding stand for: the classes, and of texts the tokens."""
+    tokenizer: Any = getattr(data, "tokenizer", None)
+    tokens = tokenizer.get_vocab() if tokenizer else {}
+    return {"classes": digest(*data.class_names), "tokens": digest(*sorted(tokens, key=tokens.__getitem__))}
 
 
 def _made(parts: DictConfig) -> list[Any]:

@@ -20,16 +20,11 @@ QUALITIES = {"major": (0, 4, 7), "minor": (0, 3, 7), "diminished": (0, 3, 6), "s
 LOWEST_C_HZ = 440.0 * 2.0 ** (-21 / 12)  # C3
 
 
-def chord(
-    root: int,
-    quality: str,
-    seed: tuple[int, ...],
-    rate: int,
-    seconds: float,
-    octaves: int = 3,
-    detune: float = 15.0,
-    snr_db: tuple[float, float] = (-12.0, 8.0),
-) -> tuple[Tensor, int]:
+# octaves from C3 on that a chord may start in, cents that it may be out of tune, and signal-to-noise ratios
+OCTAVES, DETUNE, SNR_DB = 3, 15.0, (-12.0, 8.0)
+
+
+def chord(root: int, quality: str, seed: tuple[int, ...], rate: int, seconds: float) -> tuple[Tensor, int]:
     r"""The samples of a synthetic clip and their rate: everything in it but the chord is drawn from ``seed``.
 
     $$
@@ -38,15 +33,14 @@ def chord(
 
     for each tone, of 8 harmonics at most, with ``p`` in [0.5, 2], ``d`` in [1, 6] per second and ``a`` in [0.15, 1].
     The chord is in any inversion and lies in white noise. The largest sample is 0.5. ``rate`` is $r$ in Hz. The chord
-    starts in one of ``octaves`` octaves from C3 on and is out of tune by ``detune`` cents at most, a quarter of that
-    from tone to tone; ``snr_db`` are the least and the greatest signal-to-noise ratio.
+    starts in one of three octaves, and is out of tune by 15 cents at most and by a quarter of that from tone to tone.
     """
     random = np.random.default_rng(seed)
     semitones = np.array(QUALITIES[quality])
     inversion = random.integers(len(semitones))
     semitones[:inversion] += 12
-    octave = random.integers(octaves)
-    cents = random.uniform(-detune, detune) + random.normal(0.0, detune / 4, len(semitones))
+    octave = random.integers(OCTAVES)
+    cents = random.uniform(-DETUNE, DETUNE) + random.normal(0.0, DETUNE / 4, len(semitones))
     pitches = LOWEST_C_HZ * 2.0 ** (octave + (root + semitones + cents / 100) / 12)
     slope, decay = random.uniform(0.5, 2.0), random.uniform(1.0, 6.0)
 
@@ -60,7 +54,7 @@ def chord(
     waves = np.sin(np.outer(frequency.astype(np.float32), time) + phase[:, None].astype(np.float32))
     waves *= np.exp(np.outer(-decay * np.sqrt(harmonic).astype(np.float32), time))
     clean = amplitude.astype(np.float32) @ waves
-    power = float(np.square(clean).mean()) / 10.0 ** (random.uniform(*snr_db) / 10.0)
+    power = float(np.square(clean).mean()) / 10.0 ** (random.uniform(*SNR_DB) / 10.0)
     noisy = clean + np.sqrt(power) * random.standard_normal(len(time), dtype=np.float32)
     return torch.from_numpy((0.5 / np.abs(noisy).max() * noisy).astype(np.float32)), rate
 
