@@ -165,7 +165,7 @@ def test_evaluation_computes_the_loss_but_counts_nothing(batches, tmp_path):
     module.as_softmax_loss(torch.randn(2, 3), torch.tensor([0, 1]))
     assert not module.masking_counter.counted
     fit(module.train(), batches, tmp_path, max_epochs=1, validation=batches)
-    assert module.masking_counter.open_counts[1] == sum(len(batch[1]) for batch in batches)
+    assert module.masking_counter.open_sums.counts[1] == sum(len(batch[1]) for batch in batches)
 
 
 def test_the_warmup_counts_batches_and_not_optimizer_steps_and_validation_uses_the_final_margin(batches, tmp_path):

@@ -43,12 +43,11 @@ class ASSoftmaxLoss(MaskedLoss):
         ignore_index: int = -100,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(delta, ignore_index, reduction)
+        super().__init__(delta, ignore_index=ignore_index, reduction=reduction)
         self.register_buffer("weight", weight)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        settings = {"weight": self.weight, "ignore_index": self.ignore_index, "reduction": self.reduction}
-        return self._counted(as_cross_entropy, logits, target, self.delta, **settings)
+        return self._counted(as_cross_entropy, logits, target, self.delta, weight=self.weight)
 
 
 class MultiLabelASSoftmaxLoss(MaskedLoss):
@@ -69,12 +68,8 @@ class MultiLabelASSoftmaxLoss(MaskedLoss):
         tensor(0.8451)
     """
 
-    def __init__(self, delta: float = DEFAULT_DELTA, *, ignore_index: int = -100, reduction: str = "mean") -> None:
-        super().__init__(delta, ignore_index, reduction)
-
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        settings = {"ignore_index": self.ignore_index, "reduction": self.reduction}
-        return self._counted(multilabel_as_cross_entropy, logits, target, self.delta, **settings)
+        return self._counted(multilabel_as_cross_entropy, logits, target, self.delta)
 
 
 class LinearCrossEntropyLoss(MaskedLoss):
@@ -125,7 +120,7 @@ class LinearCrossEntropyLoss(MaskedLoss):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(delta, ignore_index, reduction)
+        super().__init__(delta, ignore_index=ignore_index, reduction=reduction)
         check_label_smoothing(label_smoothing)
         check_class_weight(weight, num_classes)
         self.register_buffer("weight", weight)
@@ -138,6 +133,5 @@ class LinearCrossEntropyLoss(MaskedLoss):
                 f"LinearCrossEntropyLoss reads the weight and bias of its linear layer and does not call it, but "
                 f"{problem}: compute ASSoftmaxLoss({self.delta})(linear(hidden), target) with a layer of your own"
             )
-        settings = {"weight": self.weight, "ignore_index": self.ignore_index, "reduction": self.reduction}
         operands = input, self.linear.weight, target, self.delta
-        return self._counted(as_linear_cross_entropy, *operands, bias=self.linear.bias, **settings)
+        return self._counted(as_linear_cross_entropy, *operands, bias=self.linear.bias, weight=self.weight)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from as_lightning.functional.argument_checks import check_reduction
 from as_lightning.functional.counts import MaskingCounts
-from as_lightning.functional.masking import check_delta
+from as_lightning.functional.masking import DEFAULT_DELTA, check_delta
 
 
 class WindowSums(NamedTuple):
@@ -128,13 +128,10 @@ class MaskingCounter:
         return torch.where(self._uneven, torch.nan, self._of_batch)
 
     @property
-    def open_counts(self) -> Tensor:
-        """The counts since the last window closed, ``int64`` of shape ``(4,)``, of this rank alone."""
-        return torch.zeros(4, dtype=torch.int64) if self._open is None else self._open
-
-    @property
     def open_sums(self) -> WindowSums:
-        return WindowSums(self.open_counts, self.items, self.loss)
+        """What was counted since the last window closed, of this rank alone."""
+        counts = torch.zeros(4, dtype=torch.int64) if self._open is None else self._open
+        return WindowSums(counts, self.items, self.loss)
 
     def weigh(self, items: float | Tensor, loss: Tensor) -> None:
         """Add what a batch weighs, and its loss by that weight."""
@@ -188,13 +185,14 @@ class MaskedLoss(nn.Module):
 
     masking_counter: MaskingCounter | None = None  # set by the callbacks from a batch's start to its end, else None
 
-    def __init__(self, delta: float, ignore_index: int, reduction: str) -> None:
+    def __init__(self, delta: float = DEFAULT_DELTA, *, ignore_index: int = -100, reduction: str = "mean") -> None:
         super().__init__()
         self.delta = check_delta(delta)
         self.ignore_index = ignore_index
         self.reduction = check_reduction(reduction)
 
     def _counted(self, function: Callable[..., Any], *operands: Any, **settings: Any) -> Tensor:
+        settings |= {"ignore_index": self.ignore_index, "reduction": self.reduction}
         if self.masking_counter is None:
             return function(*operands, **settings)
         loss, counts = function(*operands, **settings, return_counts=True)

@@ -170,20 +170,13 @@ class ASSoftmaxMixin(_Base):
         delta = self.as_softmax_delta
         if self._in_training:
             return self._as_softmax_warmup.margin(self, trainer_at_work(self), self.as_softmax_progress, delta)
-        return 1.0 if self.as_softmax_validation == "softmax" and self._in_evaluation else delta
+        return 1.0 if self.as_softmax_validation == "softmax" else delta
 
     @property
     def _in_training(self) -> bool:
         # a trainer knows better than train(): parts in eval mode are trained too, as in fine-tuning
         trainer = trainer_at_work(self)
         return self.training if trainer is None else trainer.training
-
-    @property
-    def _in_evaluation(self) -> bool:
-        trainer = trainer_at_work(self)
-        if trainer is None:
-            return not self.training
-        return trainer.evaluating or trainer.sanity_checking or trainer.predicting
 
     def on_fit_start(self) -> None:
         """Forget the counts before this training."""

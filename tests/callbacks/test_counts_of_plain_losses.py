@@ -230,4 +230,4 @@ def test_a_loss_before_or_after_the_batch_is_in_no_window(make: Callable[[], Pla
         ends.append((monitor.history, speed.history))
     assert ends[0] == ends[1]
     module.training_step(data[0], 0)  # by hand, after the fit: the mixin's counter counts it
-    assert bool(module.masking_counter.open_counts[1]) == isinstance(module, Mixed)
+    assert bool(module.masking_counter.open_sums.counts[1]) == isinstance(module, Mixed)

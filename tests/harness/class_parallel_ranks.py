@@ -327,7 +327,7 @@ class WideClassifier(ASSoftmaxMixin, pl.LightningModule):
         hidden, target = self.rows(batch)
         loss = self.as_softmax_head_loss(hidden, self.head, target)
         self.losses.append(loss.detach())
-        self.counts.append(self.masking_counter.open_counts.clone())
+        self.counts.append(self.masking_counter.open_sums.counts.clone())
         return loss
 
     def configure_optimizers(self) -> torch.optim.Optimizer:

@@ -66,12 +66,8 @@ def fit_temperature(
         raise ValueError(f"prior_samples must be at least 0, got {prior_samples}")
     from scipy.optimize import minimize_scalar
 
-    multilabel = is_multilabel(logits, target)
-    logits, target = known_entries(logits.detach(), target, ignore_index)
-    logits = in_float64(logits)
-    target = target.to(logits.device)
+    logits, target, multilabel = _in_digits(logits.detach(), target, ignore_index)
     if not multilabel:
-        _check_indices(logits, target)
         ruled_out = logits.gather(-1, target.unsqueeze(-1)).squeeze(-1) == -torch.inf
         if bool(ruled_out.any()):  # no temperature makes such a class likely
             logits, target = logits[~ruled_out], target[~ruled_out]
@@ -84,8 +80,14 @@ def fit_temperature(
 
     def objective(log_beta: float) -> float:
         scaled = logits * math.exp(log_beta)
-        observed, unknown = _binary_terms(scaled, target) if multilabel else _class_terms(scaled, target, possible)
-        sums = reduce(torch.stack([observed, unknown])).tolist()
+        if multilabel:
+            of_prior, of_labels = torch.full_like(scaled, 0.5), target.to(scaled.dtype)
+            losses = [F.binary_cross_entropy_with_logits(scaled, y, reduction="sum") for y in (of_labels, of_prior)]
+        else:
+            log_p = scaled.log_softmax(dim=-1)
+            unknown = -log_p.where(possible, 0.0).sum(dim=-1) / possible.sum(dim=-1).clamp(min=1)
+            losses = [F.nll_loss(log_p, target, reduction="sum"), unknown.sum()]
+        sums = reduce(torch.stack(losses)).tolist()
         return float(sums[0] + prior_samples * sums[1] / rows)
 
     bounds = (-math.log(MAX_TEMPERATURE), -math.log(MIN_TEMPERATURE))
@@ -174,23 +176,17 @@ def known_entries(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Te
     return logits, target
 
 
-def _check_indices(logits: Tensor, target: Tensor) -> None:
-    if target.numel() and not 0 <= int(target.min()) <= int(target.max()) < logits.size(-1):
+def _in_digits(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor, bool]:
+    """The `known_entries` with logits in float64, and whether they are of several labels; refuses stray indices."""
+    multilabel = is_multilabel(logits, target)
+    logits, target = known_entries(logits, target, ignore_index)
+    logits = in_float64(logits)
+    target = target.to(logits.device)
+    if not multilabel and target.numel() and not 0 <= int(target.min()) <= int(target.max()) < logits.size(-1):
         found = f"{int(target.min())} to {int(target.max())}"
         expected = f"from 0 to {logits.size(-1) - 1} or ignore_index"
         raise IndexError(f"target must hold class indices {expected}, got {found}")
-
-
-def _class_terms(logits: Tensor, target: Tensor, possible: Tensor) -> tuple[Tensor, Tensor]:
-    log_p = logits.log_softmax(dim=-1)
-    unknown = -log_p.where(possible, 0.0).sum(dim=-1) / possible.sum(dim=-1).clamp(min=1)
-    return F.nll_loss(log_p, target, reduction="sum"), unknown.sum()
-
-
-def _binary_terms(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    observed = F.binary_cross_entropy_with_logits(logits, target.to(logits.dtype), reduction="sum")
-    unknown = F.binary_cross_entropy_with_logits(logits, torch.full_like(logits, 0.5), reduction="sum")
-    return observed, unknown
+    return logits, target, multilabel
 
 
 class Reliability(NamedTuple):
@@ -240,14 +236,10 @@ def reliability(logits: Tensor, target: Tensor, *, ignore_index: int = -100, bin
     Source: Guo et al., ICML 2017, section 2; torchmetrics' calibration error with ``norm="l1"``.
     """
     check_count("bins", bins, least=1)
-    multilabel = is_multilabel(logits, target)
-    logits, target = known_entries(logits, target, ignore_index)
-    logits = in_float64(logits)
-    target = target.to(logits.device)
+    logits, target, multilabel = _in_digits(logits, target, ignore_index)
     if multilabel:
         confidence, correct = logits.sigmoid(), target.double()
     else:
-        _check_indices(logits, target)
         confidence, predicted = logits.softmax(dim=-1).max(dim=-1)
         correct = (predicted == target).double()
     return sorted_by_confidence(confidence, correct, bins)

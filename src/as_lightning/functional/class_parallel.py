@@ -31,7 +31,7 @@ from as_lightning.functional.calling_convention import (
 from as_lightning.functional.counts import MaskingCounts, counts_of_rows, live_rows
 from as_lightning.functional.kernels.row_loss import block_size, blocks, gradient_unit, graph_is_kept
 from as_lightning.functional.masking import all_masked_above, masked_by_delta
-from as_lightning.functional.tracing import innermost, transformed
+from as_lightning.functional.tracing import transformed
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -44,8 +44,11 @@ else:
 
 def refuse_transforms(**operands: Tensor | None) -> None:
     """Raise ``RuntimeError`` if a transform or forward-mode differentiation, at work now, meets a DTensor."""
+    functorch = torch._C._functorch  # torch has no public question for it
     for name, x in operands.items():
-        if x is not None and isinstance(innermost(x), DTensor):
+        while x is not None and functorch.is_functorch_wrapped_tensor(x):
+            x = functorch.get_unwrapped(x)
+        if isinstance(x, DTensor):
             raise RuntimeError(
                 f"torch.func transforms and forward-mode differentiation do not take DTensors, and {name} is one: use "
                 f"{name}.full_tensor() there, for the loss of one process"

@@ -93,16 +93,9 @@ def label_sides(labels: LabelRows) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def multilabel_keep(labels: LabelRows, delta: float) -> tuple[Tensor, Tensor]:
-    r"""What the margin keeps as a negative, and as a positive; a label is then masked by its own side only.
+    """What the margin keeps as a negative, and as a positive, by the formula of `multilabel_as_cross_entropy`.
 
-    With $p = \operatorname{softmax}(o)$ over the known labels, $P$ the positives, $N$ the negatives:
-
-    $$
-    \text{keep}^-_i = \min_{t \in P} p_t - p_i \le \delta, \qquad \text{keep}^+_t = p_t - \max_{i \in N} p_i \le \delta
-    $$
-
-    A positive is read from the target, also if its probability underflows. Without positives (or negatives) all is
-    kept.
+    A label is masked by its own side only. A positive is read from the target, also if its probability underflows.
     """
     probability, weakest_positive, strongest_negative, two_sided = label_sides(labels)
     negative_masked = masked_by_delta(probability, weakest_positive, delta)

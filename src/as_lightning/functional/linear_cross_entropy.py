@@ -134,8 +134,27 @@ def as_linear_cross_entropy(
         >>> torch.allclose(loss, as_cross_entropy(F.linear(hidden, weight), target, delta=0.5), atol=1e-6)
         True
     """
+    delta = check_delta(delta)
+    check_reduction(reduction)
     operands = HeadOperands(hidden, head_weight, bias, target, weight)
-    loss, counts = cross_entropy_of_head(operands, delta, ignore_index, reduction, return_counts)
+    dtype = check_head(operands)
+    plain = transformed() or has_tangent(hidden, head_weight, bias) or recorded(hidden)
+    if plain:
+        refuse_transforms(**operands._asdict())
+    (hidden, head_weight, bias, target, weight), shard = local_head(operands)
+    shape, classes = target.shape, operands.head_weight.size(0)
+    hidden = hidden.reshape(target.numel(), hidden.size(-1))
+    target, ignored = safe_targets(target.reshape(-1), classes, ignore_index)
+    if shard is None and (plain or dense_is_faster(target.numel(), head_weight)):
+        if ignored is not None:  # the weight's gradient is a product with all hidden states
+            hidden = hidden.masked_fill(ignored.unsqueeze(-1), 0.0)
+        rows = ClassRows(F.linear(hidden, head_weight, bias), target, ignored, classes)
+        loss, counts = kernel(rows.logits, None)(rows, delta, weight, reduction, return_counts)
+    else:
+        loss, masked = _fused_loss(hidden, head_weight, bias, target, ignored, weight, delta, dtype, reduction, shard)
+        counts = counts_of_rows(masked, ignored, classes) if return_counts else None
+    loss = loss.to(loss_dtype(dtype, hidden.device))
+    loss = loss.reshape(shape) if reduction == "none" else loss
     return loss if counts is None else (loss, counts)
 
 
@@ -171,8 +190,8 @@ def linear_cross_entropy(
         True
     """
     check_label_smoothing(label_smoothing)
-    operands = HeadOperands(input, linear_weight, linear_bias, target, weight)
-    return cross_entropy_of_head(operands, 1.0, ignore_index, reduction, counting=False)[0]
+    settings: dict[str, Any] = {"weight": weight, "ignore_index": ignore_index, "reduction": reduction}
+    return as_linear_cross_entropy(input, linear_weight, target, 1.0, bias=linear_bias, **settings)
 
 
 def check_label_smoothing(label_smoothing: float) -> None:
@@ -205,33 +224,6 @@ def why_not_linear(head: nn.Module, *, hooks: bool) -> str | None:
     if isinstance(head.weight, DTensor):
         known += ("torch.distributed.tensor.",)  # place input and output, as parallelize_module has them do
     return None if all(home.startswith(known) for home in homes) else "it has hooks, which would not be called"
-
-
-def cross_entropy_of_head(
-    operands: HeadOperands, delta: float, ignore_index: int, reduction: str, counting: bool
-) -> tuple[Tensor, MaskingCounts | None]:
-    """The loss of a head, and the counts if they are asked for."""
-    delta = check_delta(delta)
-    check_reduction(reduction)
-    dtype = check_head(operands)
-    hidden, head_weight, bias, target, weight = operands  # torch 2.6 compiles no slice of a named tuple
-    plain = transformed() or has_tangent(hidden, head_weight, bias) or recorded(hidden)
-    if plain:
-        refuse_transforms(**operands._asdict())
-    (hidden, head_weight, bias, target, weight), shard = local_head(operands)
-    shape, classes = target.shape, operands.head_weight.size(0)
-    hidden = hidden.reshape(target.numel(), hidden.size(-1))
-    target, ignored = safe_targets(target.reshape(-1), classes, ignore_index)
-    if shard is None and (plain or dense_is_faster(target.numel(), head_weight)):
-        if ignored is not None:  # the weight's gradient is a product with all hidden states
-            hidden = hidden.masked_fill(ignored.unsqueeze(-1), 0.0)
-        rows = ClassRows(F.linear(hidden, head_weight, bias), target, ignored, classes)
-        loss, counts = kernel(rows.logits, None)(rows, delta, weight, reduction, counting)
-    else:
-        loss, masked = _fused_loss(hidden, head_weight, bias, target, ignored, weight, delta, dtype, reduction, shard)
-        counts = counts_of_rows(masked, ignored, classes) if counting else None
-    loss = loss.to(loss_dtype(dtype, hidden.device))
-    return loss.reshape(shape) if reduction == "none" else loss, counts
 
 
 @torch.compiler.disable

@@ -25,11 +25,9 @@ def transformed() -> bool:
 
 def recorded(x: Tensor) -> bool:
     """True while ``torch.export`` or ``make_fx`` records a call, and for a tensor without values (`FakeTensor`)."""
-    return isinstance(x, FakeTensor) or _exporting() or _proxied()
-
-
-def _exporting() -> bool:  # torch 2.7 and later; in a graph of torch.compile, torch.compiler.is_exporting() is True too
-    return getattr(torch.compiler, "_is_exporting_flag", False)
+    # torch 2.7 and later; in a graph of torch.compile, torch.compiler.is_exporting() is True too
+    exporting = getattr(torch.compiler, "_is_exporting_flag", False)
+    return isinstance(x, FakeTensor) or exporting or _proxied()
 
 
 def _proxied() -> bool:  # as proxy_tensor.get_proxy_mode, which takes longer
@@ -53,14 +51,6 @@ def certain(condition: bool) -> bool:
     if not torch.compiler.is_compiling() or (torch.compiler.is_dynamo_compiling() and not _CAN_BE_ASKED):
         return condition
     return statically_known_true(condition)
-
-
-def innermost(x: Tensor) -> Tensor:
-    """The tensor that the transforms of ``torch.func`` have wrapped."""
-    functorch = torch._C._functorch  # torch has no public question for it
-    while functorch.is_functorch_wrapped_tensor(x):
-        x = functorch.get_unwrapped(x)
-    return x
 
 
 def looks(tensor: Tensor) -> bool:
