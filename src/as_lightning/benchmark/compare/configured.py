@@ -19,7 +19,7 @@ from hydra.core.override_parser.types import Override
 from hydra.core.utils import JobStatus
 from hydra.errors import InstantiationException
 from hydra.plugins.launcher import Launcher
-from hydra.utils import instantiate
+from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
@@ -237,8 +237,12 @@ class ConfiguredComparison:
         ``+module.hidden=64``, ``+data.root=files``; what the project's own data have is not passed on.
         """
         config = self._compose(*overrides)
-        located(config.data._target_)
-        target: Any = located(config.module._target_)
+        for group in ("module", "data"):
+            try:
+                get_object(config[group]._target_)
+            except Exception as error:  # Hydra raises what the import raises
+                raise SettingError(f"{group}._target_={config[group]._target_}: {error}") from None
+        target = get_object(config.module._target_)
         arguments = {key: value for key, value in plain(config.module).items() if key not in OWN_SETTINGS}
         described = {key.removeprefix("module."): of_key for key, of_key in search.items()}
         check_arguments(target, {**arguments, **described}, "module.")

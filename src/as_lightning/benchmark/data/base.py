@@ -120,7 +120,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
     def __init__(
         self,
         *,
-        batch_size: int = 32,
+        batch_size: int,
         split_seed: int | None = None,
         data_dir: str | Path = "data",
         num_workers: int = 0,

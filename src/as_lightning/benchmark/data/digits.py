@@ -21,6 +21,9 @@ class Digits(BenchmarkDataModule):
 
     splits_by_seed = True
 
+    def __init__(self, batch_size: int = 32, **loader: Any) -> None:
+        super().__init__(batch_size=batch_size, **loader)
+
     @property
     def input_spec(self) -> dict[str, Any]:
         return {"in_channels": 1}
