@@ -44,7 +44,7 @@ SINGLE_LABEL: dict[str, Loss] = {
     "sparse_softmax (k=10)": partial(functional.sparse_softmax_loss, k=10),
     "sparsemax": functional.sparsemax_loss,
     "entmax (alpha=1.5)": partial(functional.entmax_loss, alpha=1.5),
-    "entmax (alpha=1.3, bisection)": partial(functional.entmax_loss, alpha=1.3),
+    "entmax (alpha=1.3)": partial(functional.entmax_loss, alpha=1.3),
     "taylor_softmax (order 2)": partial(functional.taylor_softmax_loss, order=2),
     "taylor_softmax (order 6)": partial(functional.taylor_softmax_loss, order=6),
     "am_softmax": partial(functional.am_softmax_loss, margin=0.35, tau=0.2),

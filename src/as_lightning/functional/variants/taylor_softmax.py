@@ -10,6 +10,7 @@ from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_count
 from as_lightning.functional.calling_convention import cross_entropy_of, over_rows
+from as_lightning.functional.tracing import in_plain_operations
 
 
 def check_order(order: int) -> None:
@@ -18,13 +19,39 @@ def check_order(order: int) -> None:
         raise ValueError(f"order must be 2, 4 or 6 (an odd polynomial has negative values), got {order}")
 
 
-def _log_taylor(x: Tensor, order: int) -> Tensor:
-    r"""$\log f_k(x)$, elementwise."""
-    power, polynomial = x, x + 1.0
+class _LogTaylor(torch.autograd.Function):
+    r"""$\log f_k(x)$, elementwise; its derivative $f_{k-1} / f_k$ is the one tensor kept for the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, order: int) -> Tensor:
+        ctx.order = order
+        lower, polynomial = _last_two_polynomials(x, order)
+        ctx.save_for_backward(x, lower / polynomial)
+        return polynomial.log_()  # only eager calls come here: the compiler takes no operation in place
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        x, derivative = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph=True: what was kept is a constant
+            lower, polynomial = _last_two_polynomials(x, ctx.order)
+            derivative = lower / polynomial
+        return grad * derivative, None
+
+
+def _last_two_polynomials(x: Tensor, order: int) -> tuple[Tensor, Tensor]:
+    """The polynomials of the order before and of ``order``."""
+    power, lower, polynomial = x, x, x + 1.0
     for i in range(2, order + 1):
         power = power * x
-        polynomial = torch.add(polynomial, power, alpha=1.0 / math.factorial(i))
-    return polynomial.log()
+        lower = polynomial
+        polynomial = torch.add(lower, power, alpha=1.0 / math.factorial(i))
+    return lower, polynomial
+
+
+def _log_taylor(x: Tensor, order: int) -> Tensor:
+    if in_plain_operations(x):
+        return _last_two_polynomials(x, order)[1].log()
+    return _LogTaylor.apply(x, order)
 
 
 def taylor_softmax(logits: Tensor, *, order: int = 2, dim: int = -1) -> Tensor:
