@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import lightning.pytorch as pl
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from torch import nn
@@ -26,16 +28,18 @@ class FittedTemperature:
         """A value for the weights of these digests."""
         self.value, self.weights = value, weights
 
-    def fits(self, weights: dict[str, int] | None) -> bool:
-        """Whether weights of these digests are those of the value, as far as one process can know.
-
-        All that there are now are among those of the value: a checkpoint may leave some out.
-        """
-        return self.weights is None or weights is None or weights.items() <= self.weights.items()
+    def fits(self, module: pl.LightningModule) -> bool:
+        """Whether the weights that ``module`` has now are those of the value, as far as one process can know."""
+        return self.weights is None or weights_of(module) in (None, self.weights)
 
     def read(self, module: pl.LightningModule) -> float | None:
         """The value, if it is that of the weights that ``module`` has now."""
-        return self.value if self.value is not None and self.fits(weights_of(module)) else None
+        return self.value if self.value is not None and self.fits(module) else None
+
+    def saved_with(self, state: dict[str, Any]) -> float | None:
+        """The value, if the weights of a checkpoint, which may leave some out, are among those of the value."""
+        known = self.weights is None or weights_digest(state).items() <= self.weights.items()
+        return self.value if known else None
 
 
 def weights_of(module: pl.LightningModule) -> dict[str, int] | None:
@@ -45,9 +49,11 @@ def weights_of(module: pl.LightningModule) -> dict[str, int] | None:
     """
     strategy = None if module._trainer is None else module._trainer.strategy
     whole = strategy is None or isinstance(strategy, (SingleDeviceStrategy, DDPStrategy))
-    whole = whole and all(type(weight) is nn.Parameter for weight in module.parameters())
-    if not whole:
+    weights: dict[str, Any] = dict(nn.Module.named_parameters(module, remove_duplicate=False))
+    if not whole or not all(issubclass(type(weight), nn.Parameter) for weight in weights.values()):  # as a DTensor
         return None
-    parameters = {name for name, _ in nn.Module.named_parameters(module, remove_duplicate=False)}
-    saved = module.state_dict()  # both of which a class may override, without arguments
-    return weights_digest({name: nn.Parameter(x, False) if name in parameters else x for name, x in saved.items()})
+    # not by state_dict, which a class may override
+    for place, part in nn.Module.named_modules(module, remove_duplicate=False):
+        for name in part._buffers.keys() - part._non_persistent_buffers_set:
+            weights[f"{place}.{name}".lstrip(".")] = part._buffers[name]
+    return weights_digest(weights)

@@ -268,8 +268,8 @@ class ASSoftmaxMixin(_Base):
         """Save the temperature of the checkpoint's weights, the length of a warm-up, and all that loads it back."""
         super().on_save_checkpoint(checkpoint)
         fitted = self._as_softmax_fitted  # a callback such as EMAWeightAveraging may save other weights
-        known = fitted.value is not None and fitted.fits(weights_digest(checkpoint["state_dict"]))
-        saved = {"temperature": fitted.value, "weights": fitted.weights} if known else {"temperature": None}
+        temperature = fitted.saved_with(checkpoint["state_dict"])
+        saved = {"temperature": temperature} | ({} if temperature is None else {"weights": fitted.weights})
         checkpoint[TEMPERATURE_KEY] = {**saved, "multilabel": self.as_softmax_multilabel}
         if self._as_softmax_warmup.training_batches is not None:
             checkpoint[LENGTH_KEY] = self._as_softmax_warmup.training_batches
@@ -286,6 +286,7 @@ class ASSoftmaxMixin(_Base):
         saved = checkpoint.get(TEMPERATURE_KEY, {"temperature": None, "multilabel": None})
         if saved["multilabel"] is not None:
             self._as_softmax_fitted.multilabel = bool(saved["multilabel"])
-        state = checkpoint.get("state_dict", {})
-        weights = saved["weights"] if "weights" in saved else weights_digest(state, singles=True) or None
+        own = {name for name, _ in self.named_parameters(remove_duplicate=False)}
+        state = {n: nn.Parameter(x, False) if n in own else x for n, x in checkpoint.get("state_dict", {}).items()}
+        weights = saved["weights"] if "weights" in saved else weights_digest(state) or None  # before 0.4
         self._as_softmax_fitted.set(saved["temperature"], weights)

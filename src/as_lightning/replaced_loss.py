@@ -7,7 +7,6 @@ import inspect
 import re
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -34,7 +33,8 @@ class CountedLoss(nn.Module):
     """The owner's `as_softmax_loss`, or its multi-label loss, called as the loss in whose place it stands.
 
     ``persistent`` class weights are in state dicts. ``replaced`` is a loss of one's own: at the first call it is
-    compared with the cross-entropy of the settings, and if it is another loss, a warning says what is lost.
+    compared with the cross-entropy of the settings, and if it is another loss, or cannot be compared, a warning says
+    what is lost.
     """
 
     _owner: Any
@@ -94,14 +94,16 @@ class CountedLoss(nn.Module):
     def _compare_with_replaced(self, logits: Tensor, target: Tensor) -> None:
         if target.is_floating_point() or target.dim() >= logits.dim():
             return
-        same: bool | None = True  # a loss that raises says nothing of what it is
-        with suppress(Exception):
+        why, same = "is not", None
+        try:
             same = is_cross_entropy(self._replaced, logits, target, settings_of(self._replaced))
+        except Exception as error:  # whatever a copy of it raises, or the copying
+            why, same = f"could not be compared ({type(error).__name__}: {error}) with", False
         if same is None:
             return
         replaced = vars(self).pop("_replaced")
         if not same:
-            _warn_of_another_loss(replaced, "self.as_softmax_loss(logits, target, weight=..., ignore_index=...)")
+            _warn_of_another_loss(replaced, "self.as_softmax_loss(logits, target, weight=..., ignore_index=...)", why)
 
     def __getstate__(self) -> dict[str, Any]:
         function = _function_of(self._replaced)
@@ -287,11 +289,11 @@ def masked_loss(owner: Any, replaced: Any) -> CountedLoss:
     return CountedLoss(owner, multilabel=False, persistent=isinstance(replaced, nn.Module), **carried)
 
 
-def _warn_of_another_loss(loss: Any, instead: str) -> None:
+def _warn_of_another_loss(loss: Any, instead: str, why: str = "is not") -> None:
     function = _function_of(loss)
     name = getattr(function, "__name__", type(function).__name__)
     rank_zero_warn(
-        f"the loss that is replaced, {name}, is not the cross-entropy of its logits and targets with the weight, "
+        f"the loss that is replaced, {name}, {why} the cross-entropy of its logits and targets with the weight, "
         "ignore_index and reduction that it shows as attributes: what else it does (other ignored rows, weights, "
         "label smoothing, a factor) is lost. Let it be one of PyTorch's, as nn.CrossEntropyLoss, which keeps these "
         f"three, or call {instead} in training_step"
@@ -343,7 +345,7 @@ def is_cross_entropy(loss: Any, logits: Tensor, target: Tensor, settings: Mappin
 
 
 def _apart(loss: Any, like: Tensor) -> Any:
-    """A copy of a loss, or of settings, of this device and precision; a method's module keeps its weights."""
+    """A copy of a loss, or of settings, of this device and precision; a method's module keeps its tensors."""
     if isinstance(loss, partial):
         return partial(_apart(loss.func, like), *loss.args, **_apart(loss.keywords, like))
     if isinstance(loss, Mapping):
@@ -351,8 +353,9 @@ def _apart(loss: Any, like: Tensor) -> Any:
     if isinstance(loss, Tensor):
         return loss.to(like) if loss.is_floating_point() else loss.to(like.device)
     owner = getattr(loss, "__self__", None)
-    weights = owner.parameters() if isinstance(owner, nn.Module) else ()
-    made = copy.deepcopy(loss, {id(weight): weight for weight in weights})
+    parts = owner.modules() if isinstance(owner, nn.Module) else ()
+    held = (part for module in parts for part in (*module.parameters(recurse=False), *vars(module).values()))
+    made = copy.deepcopy(loss, {id(part): part for part in held if isinstance(part, Tensor)})  # some cannot be copied
     return made.to(like) if isinstance(made, nn.Module) else made
 
 

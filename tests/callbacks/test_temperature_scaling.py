@@ -238,22 +238,27 @@ def test_other_weights_are_not_measured_at_the_temperature_of_the_trained_ones(
     assert metrics["test/nll_scaled"] == metrics["test/nll_unscaled"]
 
 
+class Scale(torch.nn.Parameter):
+    """A weight of a class of its own."""
+
+
 def test_a_temperature_goes_with_its_weights_and_stays_with_copies_of_them(tmp_path: Path) -> None:
     class Normalised(Masked):
         def __init__(self) -> None:
             super().__init__()
             self.net = torch.nn.Sequential(torch.nn.BatchNorm1d(4), self.net)  # whose buffers `double` makes anew
-            self.scale = torch.nn.Parameter(torch.tensor(1.0), requires_grad=False)  # of the logits, as CLIP's
+            self.scale = Scale(torch.tensor(1.0), requires_grad=False)  # of the logits, as CLIP's
+            self.strict_loading = False
 
-        def state_dict(self) -> dict[str, Any]:  # as one that knows no arguments
-            return super().state_dict()
+        def state_dict(self) -> dict[str, Any]:  # as one that knows no arguments, and leaves a part out
+            return {name: part for name, part in super().state_dict().items() if name != "scale"}
 
     def trained_by_hand(module: Masked, optimizer: type = torch.optim.SGD, **settings) -> None:
         module.loss(module(all_of(loader())[0]), all_of(loader())[1]).backward()
         optimizer(module.parameters(), lr=0.5, **settings).step()
 
     changes = {
-        "load_state_dict": lambda module: module.load_state_dict(Normalised().state_dict()),
+        "load_state_dict": lambda module: module.load_state_dict(Normalised().state_dict(), strict=False),
         "in another's place": lambda module: module.net.load_state_dict(Normalised().net.state_dict(), assign=True),
         "training by hand": trained_by_hand,
         "a fused optimizer": lambda module: trained_by_hand(module, torch.optim.AdamW, fused=True),
@@ -270,8 +275,10 @@ def test_a_temperature_goes_with_its_weights_and_stays_with_copies_of_them(tmp_p
             assert copy.deepcopy(module.double()).as_softmax_temperature == trained.as_softmax_temperature
             change(module.float())
             assert copy.deepcopy(module).as_softmax_temperature is module.as_softmax_temperature is None, name
-            module.load_state_dict(trained.state_dict())
+            module.load_state_dict(torch.nn.Module.state_dict(trained))
             assert module.as_softmax_temperature == trained.as_softmax_temperature
+    trained.net[0] = torch.nn.Identity()
+    assert trained.as_softmax_temperature is None
 
 
 def test_logits_that_are_nan_leave_no_temperature(tmp_path: Path) -> None:

@@ -150,6 +150,8 @@ class ValidationCallback(Callback):
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if _fitting(trainer):
             self._start(pl_module)
+        elif trainer.sanity_checking:  # a step that is compiled there keeps the hooks that it was compiled with
+            self.source.start(pl_module)
 
     def on_validation_batch_end(
         self,
@@ -164,8 +166,8 @@ class ValidationCallback(Callback):
             self._see(trainer, pl_module, batch)
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.source.stop()
         if _fitting(trainer):
-            self.source.stop()
             self._end(trainer, pl_module)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:

@@ -181,7 +181,7 @@ class TemperatureScaling(ValidationCallback):
     def _validate_once_more(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Unless these weights have a temperature."""
         fitted = self.temperature is not None or self._undefined
-        fitted = fitted and self._fitted.fits(weights_of(pl_module))
+        fitted = fitted and self._fitted.fits(pl_module)
         fitted = trainer.strategy.reduce_boolean_decision(fitted)  # a validation takes all ranks
         if not fitted and trainer.enable_validation:
             trainer.validating = True

@@ -103,18 +103,19 @@ def scaled_probabilities(logits: Tensor, temperature: float | None, multilabel: 
     return scaled.sigmoid() if multilabel else scaled.softmax(dim=-1)
 
 
-def weights_digest(weights: Mapping[str, Any], *, singles: bool = False) -> dict[str, int]:
+def weights_digest(weights: Mapping[str, Any]) -> dict[str, int]:
     """A number for each weight that changes with its values in float32, and with their places.
 
-    Single numbers, such as counters and best scores, which a validation may change, are no weights; parameters are.
-    With ``singles`` all numbers count, as in a checkpoint, which does not say what is a parameter.
+    Single numbers, such as counters and best scores, which a validation may change, are no weights; parameters are. A
+    weight of a compiled part has the name that it had before.
     """
-    plain = {
-        name: torch.view_as_real(x.detach()) if x.is_complex() else x.detach()
+    kept = {
+        name.replace("_orig_mod.", ""): x.detach().as_subclass(Tensor)
         for name, x in weights.items()
-        if type(x) in (Tensor, Parameter) and x.layout == torch.strided and not x.is_quantized
-        if x.numel() > (type(x) is Tensor and not singles)
+        if (type(x) is Tensor and x.numel() > 1) or issubclass(type(x), Parameter)
+        if x.layout == torch.strided and not x.is_quantized and x.numel()
     }
+    plain = {name: torch.view_as_real(x) if x.is_complex() else x for name, x in kept.items()}
     if not plain:
         return {}
     columns = {device: _mixed(torch.arange(ROW, device=device)) for device in {x.device for x in plain.values()}}

@@ -1,6 +1,5 @@
 """The written report: one page for sweeps and comparisons, in Markdown, CSV and HTML that needs nothing else."""
 
-import itertools
 import json
 import re
 import shutil
@@ -16,7 +15,7 @@ import pytest
 from harness.run_findings import stored
 
 from as_lightning.benchmark.commands.report import main
-from as_lightning.benchmark.report.figures import PALETTE, PageFigure, report_figures
+from as_lightning.benchmark.report.figures import report_figures
 from as_lightning.benchmark.report.findings import findings
 from as_lightning.benchmark.report.page import print_comparison, write_report
 from as_lightning.benchmark.report.record import ComparisonRecord, Example, Trial, run_folder
@@ -228,16 +227,6 @@ def test_an_arm_of_fewer_seeds_is_drawn_at_its_paired_difference_and_time_ratio(
     lines = report_figures(findings(record), 1)[0].lines.set_index("candidate")
     assert lines.y.to_dict() == pytest.approx({"softmax": 79.0, "m": 83.0})
     assert lines.x.to_dict() == pytest.approx({"softmax": 14.0, "m": 28.0})
-
-
-def test_methods_beyond_the_colours_are_told_apart_by_their_markers():
-    colors = dict(zip("abcdefghijkl", itertools.cycle(PALETTE), strict=False))
-    lines = pd.DataFrame([(method, 0.0, place) for place, method in enumerate(colors)], columns=["candidate", "x", "y"])
-    figure = PageFigure("many", "many methods", lines, colors, {"xlabel": "x", "ylabel": "y"})
-    drawn = ElementTree.fromstring(figure.svg).iter("{http://www.w3.org/2000/svg}use")
-    link = "{http://www.w3.org/1999/xlink}href"
-    markers = {(use.get(link), use.get("style")) for use in drawn if any(c in use.get("style", "") for c in PALETTE)}
-    assert len(markers) == len(colors)
 
 
 def test_runs_without_validation_or_training_time_are_reported_and_experiments_of_like_names_have_a_figure_each(

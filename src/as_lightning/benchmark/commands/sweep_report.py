@@ -63,8 +63,7 @@ class ReportCallback(Callback):
         else:
             result = Result.read(made)
             if not result.command:  # one that was there before keeps its own
-                about: dict[str, Any] = {"overrides": [*config.hydra.overrides.task]}
-                replace(result, command=command.read_text(encoding="utf-8"), **about).write(made.parent)
+                replace(result, command=command.read_text(encoding="utf-8")).write(made.parent)
         (self.notes / f"{config.hydra.job.num}.json").write_text(json.dumps(note), encoding="utf-8")
 
 

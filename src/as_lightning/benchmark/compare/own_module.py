@@ -104,7 +104,7 @@ class OwnModules:
     looked_at: dict[str, str] = field(default_factory=dict)  # each candidate's module in words, unless each is another
     _about: dict[str, Any] = field(default_factory=dict)  # of the first candidate's module
     _tuned_modules: dict[str, str] = field(default_factory=dict)  # digests
-    _written: dict[str, list[str]] = field(default_factory=dict)  # by each module in a look: the places of the files
+    _written: dict[str, set[str]] = field(default_factory=dict)  # files of each candidate that have changed in a look
 
     def __post_init__(self) -> None:
         for name, candidate in self.candidates.items():
@@ -205,10 +205,10 @@ class OwnModules:
                 looked[name] = self._look_at(name)
         self._note_rates(looked, lr_factor)
         for name, made in modules.items():
-            self._written[name] = Fingerprint(self._fresh(name), name).files_since(made)
+            self._written[name] = made.changing()
             self.inputs[name]["module"] = self.inputs[name]["module"] or self._digest_of(made, name)
-        for argument, again in self._fingerprints_of_trainer().items():
-            (made := trainer[argument]).leave_out(again.files_since(made))
+        for argument, made in trainer.items():
+            made.leave_out(made.changing())
             self.of_trainer[argument] = made.digest
             if made.unread:
                 self.notes.append(f"What {made.unread[0]} is cannot be told, so runs in the folder are made anew.")
@@ -235,6 +235,7 @@ class OwnModules:
         if rates is not None:
             self.rates[name] = rates
         read, examples, trained = self._same_splits(name)
+        made.take(read)
         self.inputs[name] = {"module": "", "data": digest(read.digest, trained)}
         if unknown := [*made.unread, *made.differing(unlike), *read.unread]:
             self.inputs[name]["module"] = secrets.token_hex(8)  # like no other

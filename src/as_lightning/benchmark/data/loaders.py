@@ -104,7 +104,8 @@ class ResumableLoader(DataLoader[Any]):
         if first:
             assert self.batch_sampler is not None
             rest = copy.copy(self)
-            vars(rest)["batch_sampler"] = islice(self.batch_sampler, first, None)  # which a loader refuses to be set
+            # what a loader refuses to be set, and workers that have the whole one
+            vars(rest).update(batch_sampler=islice(self.batch_sampler, first, None), _iterator=None)
             batches = DataLoader.__iter__(rest)
         else:
             batches = super().__iter__()

@@ -15,7 +15,7 @@ from as_lightning.benchmark.run.identity import WITHOUT_EFFECT, RunIdentity
 from as_lightning.benchmark.run.result import Result
 from as_lightning.benchmark.run.settings import SettingError, nearest
 
-UNTUNED = "One setting for all, not tuned: no advice. For advice: {}"
+UNTUNED = "One setting for all, not tuned: no advice."
 PAIRED = ("seed", "name")  # by which a table pairs and names its runs
 OF_JOB = re.compile(r"[+~]*(method|seed|test|hydra|hparams_search)\b")  # words that no comparison shares
 
@@ -51,8 +51,9 @@ def sweep_records(
                     of_record.append(replace(runs[place], epochs=len(runs[place].epoch_seconds) or None, **about))
             labels = [run.candidate for run in of_record]
             base = next((str(known) for known in (baseline, *BASELINES) if known in labels), labels[0])
-            folder = str(name) if apart.columns.empty else f"{name}-{number}"
-            untuned = UNTUNED.format(_tuned(runs[alike.index[0]], folder, methods[alike.index].unique()))
+            folder = (str(name) if apart.columns.empty else f"{name}-{number}").replace("/", "-")
+            words = _tuned(runs[alike.index[0]], folder, methods[alike.index].unique())
+            untuned = f"{UNTUNED} For advice: {words}" if words else UNTUNED
             records.append(ComparisonRecord.of_runs(of_record, base, untuned=untuned, **design))
     present = {name for record in records for name in record.candidates}
     if baseline is not None and present and baseline not in present:
@@ -103,7 +104,11 @@ def _kept_apart(name: str, apart: pd.DataFrame) -> str:
 
 
 def _tuned(run: Result, folder: str, methods: Sequence[str]) -> str:
-    """The command that compares the methods of a table, each of them tuned, in a folder of its own."""
+    """The command that compares the methods of a table, each of them tuned, in a folder of its own; none is known of a
+    run that has not kept its words, as in older versions.
+    """
+    if not run.overrides:
+        return ""
     words = [word for word in run.overrides if not OF_JOB.match(word)]
     words = [word for word in words if not WITHOUT_EFFECT.fullmatch(word.lstrip("+").partition("=")[0])]
     if folder != run.name:

@@ -14,7 +14,7 @@ import secrets
 import sys
 import types
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Collection, Iterator, Mapping, Sized
 from contextlib import suppress
 from enum import Enum
 from itertools import chain, islice, pairwise
@@ -42,7 +42,6 @@ KINDS[RANDOM] = (torch.Generator, random.Random, np.random.Generator, np.random.
 # what holds nothing that a training could depend on
 WITHOUT_STATE = (type(Lock()), type(RLock()), local, types.ModuleType, RemovableHandle)
 OF_CLASSES = ("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__", "__annotations__")
-ON_DISK = " on disk"  # ends the place of what tells that a file was changed
 # environment variables that differ between the processes of a run or between two commands, or tell how fast it is
 OF_PROCESS = re.compile(
     r"(LOCAL_|GLOBAL_|NODE_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|CUDA_VISIBLE_DEVICES|PL_GLOBAL_SEED"
@@ -60,13 +59,16 @@ def digest(*texts: str) -> str:
 class Fingerprint:
     """What ``value`` is made of: attributes, weights, arrays, code, what functions enclose and call, files it names.
 
-    ``parts`` has a line for each, by its place in ``value``. ``unread`` are the places of which nothing can be known,
-    as a stream or an object of a C extension that cannot be pickled: a fingerprint that has one is like no other.
+    ``parts`` has a line for each, by its place in ``value``. ``outside`` tells the state of the files and environment
+    variables that texts name. ``unread`` are the places of which nothing can be known, as a stream or an object of a C
+    extension that cannot be pickled: a fingerprint that has one is like no other.
     """
 
     def __init__(self, value: Any, name: str, seen: dict[int, tuple[str, Any]] | None = None) -> None:
         self.parts: dict[str, str] = {}
+        self.outside: dict[str, str] = {}
         self.unread: list[str] = []
+        self._texts: set[str] = set()
         # with the object: an id is free again when its object is gone
         self._seen = {} if seen is None else seen
         self._read(value, name)
@@ -75,22 +77,36 @@ class Fingerprint:
     def digest(self) -> str:
         """The digest of all parts."""
         alone = [secrets.token_hex(8)] if self.unread else []
-        return digest(*(f"{place} {text}" for place, text in self.parts.items()), *alone)
+        lines = (f"{place} {text}" for place, text in self.parts.items())
+        return digest(*lines, *(f"{name} {state}" for name, state in sorted(self.outside.items())), *alone)
 
     def differing(self, other: Fingerprint) -> list[str]:
-        """The places at which two fingerprints differ."""
+        """The places at which the parts of two fingerprints differ."""
         places = dict.fromkeys([*self.parts, *other.parts])
         return [place for place in places if self.parts.get(place) != other.parts.get(place)]
+
+    def take(self, other: Fingerprint) -> None:
+        """Take over what another one names outside."""
+        self._texts |= other._texts
+        self.outside, other.outside = self.outside | other.outside, {}
+
+    def changing(self) -> set[str]:
+        """What is named outside and has changed since, or come into being, as files that a training writes."""
+        now = dict(chain.from_iterable(_outside(text).items() for text in self._texts))
+        return {name for name in now.keys() | self.outside.keys() if now.get(name) != self.outside.get(name)}
+
+    def leave_out(self, names: Collection[str]) -> None:
+        """Forget what is outside and has these names."""
+        self.outside = {name: state for name, state in self.outside.items() if name not in names}
 
     def lasting(self, *, of_data: bool = False) -> dict[str, str]:
         """The parts on which a training may depend if they change: not what belongs to a class, where users collect.
 
-        Random generators count wherever they are, and ``of_data`` they and streams alone. Files are what a run writes.
+        Random generators count wherever they are, and ``of_data`` they and streams alone.
         """
         kept = tuple(f"{p}." for p, text in self.parts.items() if text == RANDOM or (of_data and text == STREAM))
         left = tuple(f"{p}." for p, text in self.parts.items() if text == CLASS)
-        rest = {} if of_data else {p: text for p, text in self.parts.items() if not p.endswith(ON_DISK)}
-        rest = {p: text for p, text in rest.items() if not (p.startswith(left) or ".all of " in p)}
+        rest = {p: text for p, text in self.parts.items() if not (of_data or p.startswith(left) or ".all of " in p)}
         return rest | {p: text for p, text in self.parts.items() if kept and p.startswith(kept)}
 
     def _read(self, value: Any, place: str) -> None:
@@ -108,7 +124,8 @@ class Fingerprint:
         kind = next((kind for kind, of in KINDS.items() if isinstance(value, of)), type(value).__qualname__)
         self.parts[place] = kind if text is None else text
         if isinstance(value, (str, PurePath)):
-            self._read_what_it_names(str(value), place)
+            self._texts.add(str(value))
+            self.outside |= _outside(str(value))
         if text is None or isinstance(value, torch.nn.Parameter):  # which may be tied
             self._seen[id(value)] = place, value
         if text is not None:
@@ -117,6 +134,8 @@ class Fingerprint:
             if isinstance(value, (set, frozenset)):
                 members = [Fingerprint(part, "member", self._seen) for part in value]
                 self.unread += [place for member in members if member.unread]
+                for member in members:
+                    self.take(member)
                 self.parts[place] += digest(*sorted(member.digest for member in members))
                 return
             for name, part in _inside(value):
@@ -124,21 +143,16 @@ class Fingerprint:
         except Exception:  # whatever an object says that cannot be taken apart
             self.unread.append(place)
 
-    def _read_what_it_names(self, text: str, place: str) -> None:
-        if len(text) < 4096 and os.path.isfile(text):
-            found = os.stat(text)
-            self.parts[place + ON_DISK] = f"{found.st_size} {found.st_mtime_ns}"
-        if text.isidentifier() and text in os.environ and not OF_PROCESS.fullmatch(text):
-            self.parts[f"{place} in the environment"] = os.environ[text]
 
-    def files_since(self, before: Fingerprint) -> list[str]:
-        """Where it has another state of a file than before."""
-        return [place for place in self.differing(before) if place.endswith(ON_DISK)]
-
-    def leave_out(self, places: Iterable[str]) -> None:
-        """Forget the parts at these places."""
-        for place in places:
-            self.parts.pop(place, None)
+def _outside(text: str) -> dict[str, str]:
+    """The state of the file, and of the environment variable, that a text names."""
+    found = {}
+    if len(text) < 4096 and os.path.isfile(text):
+        about = os.stat(text)
+        found[f"the file {text}"] = f"{about.st_size} {about.st_mtime_ns}"
+    if text.isidentifier() and text in os.environ and not OF_PROCESS.fullmatch(text):
+        found[f"the variable {text}"] = os.environ[text]
+    return found
 
 
 def _text(value: Any) -> str | None:
@@ -174,7 +188,7 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
         yield "factory", getattr(value, "default_factory", None)
         parts = enumerate(value.items())
         yield from ((key if isinstance(key, str) else f"key {n}", part) for n, (key, part) in parts)
-        yield from ((f"key the key {n}", key) for n, key in enumerate(value) if not isinstance(key, str))
+        yield from ((f"key the key {n}", key) for n, key in enumerate(value))
     elif isinstance(value, (list, tuple)):
         yield from ((str(number), part) for number, part in enumerate(value))
     elif type(value) is np.ndarray:
@@ -249,8 +263,9 @@ def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
         names |= dict.fromkeys(each.co_names)  # attributes too
         taken |= {step.argval: None for step in dis.get_instructions(each) if step.opname in TAKING}
         codes += [part for part in each.co_consts if isinstance(part, types.CodeType)]
-        plain = [part for part in each.co_consts if not isinstance(part, types.CodeType)]
-        constants = [part for part in plain if part is None or part is not function.__doc__]
+        loaded = {step.arg for step in dis.get_instructions(each) if step.opcode in dis.hasconst}
+        of_doc = {0} - loaded  # where a docstring is
+        constants = [p for n, p in enumerate(each.co_consts) if n not in of_doc and not isinstance(p, types.CodeType)]
         about = repr((each.co_names, each.co_varnames, each.co_flags))
         yield f"code {number}", [each.co_code, getattr(each, "co_exceptiontable", b""), about, constants]
     scopes = [("", function.__globals__)]

@@ -71,7 +71,7 @@ class Result:
     parameters: int | None = None  # how many numbers of the module are trained; None where unknown
     resumed: bool = False  # whether the run was interrupted and went on from a checkpoint
     command: str = ""  # of the sweep that made it; empty for a single run
-    overrides: list[str] = field(default_factory=list)  # of its job in the sweep
+    overrides: list[str] = field(default_factory=list)  # of its command, or of its job in the sweep
     session: str = field(default_factory=lambda: os.environ.get(SESSION, ""))  # of the command, or call, that made it
     versions: dict[str, str] = field(default_factory=package_versions)  # of the packages that the numbers depend on
     machine: dict[str, Any] = field(default_factory=machine_description)  # processor, cores and accelerator

@@ -12,6 +12,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from hydra.core.hydra_config import HydraConfig
 from hydra.utils import instantiate
 from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
@@ -188,7 +189,7 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
         config=settings,
         resumed=checkpoint is not None,
         inputs=inputs,
-        **({"candidate": config.method.name, "epochs": config.trainer.max_epochs} | about),
+        **({"candidate": config.method.name, "epochs": config.trainer.max_epochs} | _of_job() | about),
     )
     log_settings(loggers, config, result)
     return result, predicted
@@ -196,9 +197,12 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
 
 def meaning_of(data: BenchmarkDataModule) -> dict[str, str]:
     """Digests of what the rows of a head and of an embedding stand for: the classes, and of texts the tokens."""
-    tokenizer: Any = getattr(data, "tokenizer", None)
-    tokens = tokenizer.get_vocab() if tokenizer else {}
+    tokens: dict[str, int] = getattr(getattr(data, "tokenizer", None), "get_vocab", dict)()
     return {"classes": digest(*data.class_names), "tokens": digest(*sorted(tokens, key=tokens.__getitem__))}
+
+
+def _of_job() -> dict[str, Any]:
+    return {"overrides": list(HydraConfig.get().overrides.task)} if HydraConfig.initialized() else {}
 
 
 def _made(parts: DictConfig) -> list[Any]:
