@@ -2,6 +2,8 @@ r"""How many batches to accumulate, from the share of masked samples (paper: AS-
 
 from __future__ import annotations
 
+from as_lightning.functional.argument_checks import check_count, check_number
+
 
 def accumulation_steps(
     samples: int,
@@ -33,6 +35,7 @@ def accumulation_steps(
     Raises:
         ValueError: if a count is negative, ``masked_samples > samples``, ``scale <= 0``, ``max_steps < 1`` or
             ``previous < 1``.
+        TypeError: if one of these three is no number.
 
     Source: paper, section on AS-Speed (adaptive gradient accumulation).
 
@@ -42,13 +45,9 @@ def accumulation_steps(
     """
     if samples < 0 or masked_samples < 0 or masked_samples > samples:
         raise ValueError(f"expected 0 <= masked_samples <= samples, got masked_samples={masked_samples}, {samples=}")
-    if not scale > 0:
-        raise ValueError(f"scale must be positive, got {scale}")
-    if max_steps < 1:
-        raise ValueError(f"max_steps must be at least 1, got {max_steps}")
-    if previous < 1:
-        raise ValueError(f"previous must be at least 1, got {previous}")
-    previous = min(previous, max_steps)
+    scale = check_number("scale", scale, lambda number: number > 0, "a positive number")
+    max_steps = check_count("max_steps", max_steps, least=1)
+    previous = min(check_count("previous", previous, least=1), max_steps)
     if samples == 0:
         return previous
     unmasked = samples - masked_samples
