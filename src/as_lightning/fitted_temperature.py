@@ -37,9 +37,11 @@ class FittedTemperature:
         return self.value if self.value is not None and self.fits(module) else None
 
     def saved_with(self, state: dict[str, Any]) -> float | None:
-        """The value, if the weights of a checkpoint, which may leave some out, are among those of the value."""
-        known = self.weights is None or weights_digest(state).items() <= self.weights.items()
-        return self.value if known else None
+        """The value, if the weights of a checkpoint, which may leave some out and hold more, are those of the value."""
+        own = {} if self.weights is None else self.weights
+        return (
+            self.value if all(own.get(name, found) == found for name, found in weights_digest(state).items()) else None
+        )
 
 
 def weights_of(module: pl.LightningModule) -> dict[str, int] | None:
@@ -49,11 +51,16 @@ def weights_of(module: pl.LightningModule) -> dict[str, int] | None:
     """
     strategy = None if module._trainer is None else module._trainer.strategy
     whole = strategy is None or isinstance(strategy, (SingleDeviceStrategy, DDPStrategy))
+    whole = whole and all(
+        issubclass(type(weight), nn.Parameter) for weight in nn.Module.parameters(module)
+    )  # no DTensor
+    return weights_digest(own_weights(module)) if whole else None
+
+
+def own_weights(module: nn.Module) -> dict[str, Any]:
+    """The parameters and persistent buffers, not by ``state_dict``, which a class may override."""
     weights: dict[str, Any] = dict(nn.Module.named_parameters(module, remove_duplicate=False))
-    if not whole or not all(issubclass(type(weight), nn.Parameter) for weight in weights.values()):  # as a DTensor
-        return None
-    # not by state_dict, which a class may override
     for place, part in nn.Module.named_modules(module, remove_duplicate=False):
         for name in part._buffers.keys() - part._non_persistent_buffers_set:
             weights[f"{place}.{name}".lstrip(".")] = part._buffers[name]
-    return weights_digest(weights)
+    return weights

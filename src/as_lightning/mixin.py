@@ -10,7 +10,7 @@ import lightning.pytorch as pl
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor, nn
 
-from as_lightning.fitted_temperature import FittedTemperature, weights_of
+from as_lightning.fitted_temperature import FittedTemperature, own_weights, weights_of
 from as_lightning.functional.argument_checks import check_choice
 from as_lightning.functional.calibration import scaled_probabilities, weights_digest
 from as_lightning.functional.counts import MaskingCounts
@@ -286,7 +286,8 @@ class ASSoftmaxMixin(_Base):
         saved = checkpoint.get(TEMPERATURE_KEY, {"temperature": None, "multilabel": None})
         if saved["multilabel"] is not None:
             self._as_softmax_fitted.multilabel = bool(saved["multilabel"])
-        own = {name for name, _ in self.named_parameters(remove_duplicate=False)}
-        state = {n: nn.Parameter(x, False) if n in own else x for n, x in checkpoint.get("state_dict", {}).items()}
+        own = own_weights(self)
+        state = {name: x for name, x in checkpoint.get("state_dict", {}).items() if name in own}
+        state |= {n: nn.Parameter(x, False) for n, x in state.items() if isinstance(own[n], nn.Parameter)}
         weights = saved["weights"] if "weights" in saved else weights_digest(state) or None  # before 0.4
         self._as_softmax_fitted.set(saved["temperature"], weights)

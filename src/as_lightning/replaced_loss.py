@@ -18,6 +18,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from as_lightning.functional.calling_convention import class_dimension
 from as_lightning.functional.tracing import recorded, traced
@@ -345,7 +346,7 @@ def is_cross_entropy(loss: Any, logits: Tensor, target: Tensor, settings: Mappin
 
 
 def _apart(loss: Any, like: Tensor) -> Any:
-    """A copy of a loss, or of settings, of this device and precision; a method's module keeps its tensors."""
+    """A copy of a loss, or of settings, of this device and precision; a method's module keeps its weights."""
     if isinstance(loss, partial):
         return partial(_apart(loss.func, like), *loss.args, **_apart(loss.keywords, like))
     if isinstance(loss, Mapping):
@@ -354,8 +355,10 @@ def _apart(loss: Any, like: Tensor) -> Any:
         return loss.to(like) if loss.is_floating_point() else loss.to(like.device)
     owner = getattr(loss, "__self__", None)
     parts = owner.modules() if isinstance(owner, nn.Module) else ()
-    held = (part for module in parts for part in (*module.parameters(recurse=False), *vars(module).values()))
-    made = copy.deepcopy(loss, {id(part): part for part in held if isinstance(part, Tensor)})  # some cannot be copied
+    held = [part for module in parts for part in tree_leaves(vars(module)) if isinstance(part, Tensor)]
+    weights = {id(part): part for part in held if isinstance(part, nn.Parameter)}
+    kept = {id(part): part.detach().clone() for part in held if not part.is_leaf}  # which deepcopy refuses
+    made = copy.deepcopy(loss, weights | kept)
     return made.to(like) if isinstance(made, nn.Module) else made
 
 

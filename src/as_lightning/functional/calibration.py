@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Parameter
+from torch.nn.parameter import is_lazy
 
 from as_lightning.functional.argument_checks import check_count
 from as_lightning.functional.calling_convention import equals, in_float64
@@ -113,7 +114,7 @@ def weights_digest(weights: Mapping[str, Any]) -> dict[str, int]:
         name.replace("_orig_mod.", ""): x.detach().as_subclass(Tensor)
         for name, x in weights.items()
         if (type(x) is Tensor and x.numel() > 1) or issubclass(type(x), Parameter)
-        if x.layout == torch.strided and not x.is_quantized and x.numel()
+        if not is_lazy(x) and x.layout == torch.strided and not x.is_quantized and x.numel()
     }
     plain = {name: torch.view_as_real(x) if x.is_complex() else x for name, x in kept.items()}
     if not plain:

@@ -88,7 +88,8 @@ class Fingerprint:
     def take(self, other: Fingerprint) -> None:
         """Take over what another one names outside."""
         self._texts |= other._texts
-        self.outside, other.outside = self.outside | other.outside, {}
+        self.outside |= other.outside
+        other.outside = {}
 
     def changing(self) -> set[str]:
         """What is named outside and has changed since, or come into being, as files that a training writes."""
@@ -123,9 +124,10 @@ class Fingerprint:
             return
         kind = next((kind for kind, of in KINDS.items() if isinstance(value, of)), type(value).__qualname__)
         self.parts[place] = kind if text is None else text
-        if isinstance(value, (str, PurePath)):
-            self._texts.add(str(value))
-            self.outside |= _outside(str(value))
+        named = value if isinstance(value, Mapping) else [value]
+        for named_text in (str(text) for text in named if isinstance(text, (str, PurePath))):
+            self._texts.add(named_text)
+            self.outside |= _outside(named_text)
         if text is None or isinstance(value, torch.nn.Parameter):  # which may be tied
             self._seen[id(value)] = place, value
         if text is not None:
@@ -188,7 +190,7 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
         yield "factory", getattr(value, "default_factory", None)
         parts = enumerate(value.items())
         yield from ((key if isinstance(key, str) else f"key {n}", part) for n, (key, part) in parts)
-        yield from ((f"key the key {n}", key) for n, key in enumerate(value))
+        yield from ((f"key the key {n}", key) for n, key in enumerate(value) if not isinstance(key, str))
     elif isinstance(value, (list, tuple)):
         yield from ((str(number), part) for number, part in enumerate(value))
     elif type(value) is np.ndarray:
