@@ -286,8 +286,9 @@ class ASSoftmaxMixin(_Base):
         saved = checkpoint.get(TEMPERATURE_KEY, {"temperature": None, "multilabel": None})
         if saved["multilabel"] is not None:
             self._as_softmax_fitted.multilabel = bool(saved["multilabel"])
-        own = own_weights(self)
-        state = {name: x for name, x in checkpoint.get("state_dict", {}).items() if name in own}
-        state |= {n: nn.Parameter(x, False) for n, x in state.items() if isinstance(own[n], nn.Parameter)}
-        weights = saved["weights"] if "weights" in saved else weights_digest(state) or None  # before 0.4
-        self._as_softmax_fitted.set(saved["temperature"], weights)
+        if "weights" not in saved and saved["temperature"] is not None:  # as before 0.4
+            own, state = own_weights(self), checkpoint.get("state_dict", {})
+            known = {name: x for name, x in state.items() if name in own}
+            known |= {n: nn.Parameter(x, False) for n, x in known.items() if type(own[n]) is nn.Parameter}
+            saved = saved | {"weights": weights_digest(known) or None}
+        self._as_softmax_fitted.set(saved["temperature"], saved.get("weights"))

@@ -27,6 +27,7 @@ from as_lightning.masking_counter import MaskedLoss
 # the losses of PyTorch whose place the masked loss can take: they score classes, by logits or by log-probabilities
 MODULES = (nn.CrossEntropyLoss, nn.NLLLoss, nn.MultiMarginLoss, nn.BCEWithLogitsLoss)
 FUNCTIONS = (F.cross_entropy, F.nll_loss, F.multi_margin_loss, F.binary_cross_entropy_with_logits)
+STATISTICS = 1 << 20  # numbers that a frozen parameter of a loss's own has at most
 HUGGINGFACE_CLASSIFIER = re.compile(r"For(?!AudioFrame)\w*Classification$")  # sequences, tokens, images, audio
 
 
@@ -355,8 +356,12 @@ def _apart(loss: Any, like: Tensor) -> Any:
         return loss.to(like) if loss.is_floating_point() else loss.to(like.device)
     owner = getattr(loss, "__self__", None)
     parts = owner.modules() if isinstance(owner, nn.Module) else ()
+    if any(isinstance(cell.cell_contents, nn.Module) for cell in getattr(loss, "__closure__", None) or ()):
+        raise TypeError("it encloses a module, which a copy of it would share")
     held = [part for module in parts for part in tree_leaves(vars(module)) if isinstance(part, Tensor)]
-    weights = {id(part): part for part in held if isinstance(part, nn.Parameter)}
+    shared = (part for part in held if isinstance(part, nn.Parameter))
+    # a loss may keep statistics in frozen ones, but not in those of a large encoder
+    weights = {id(part): part for part in shared if part.requires_grad or part.numel() > STATISTICS}
     kept = {id(part): part.detach().clone() for part in held if not part.is_leaf}  # which deepcopy refuses
     made = copy.deepcopy(loss, weights | kept)
     return made.to(like) if isinstance(made, nn.Module) else made
