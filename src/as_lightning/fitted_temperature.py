@@ -38,10 +38,10 @@ class FittedTemperature:
 
     def saved_with(self, state: dict[str, Any]) -> float | None:
         """The value, if the weights of a checkpoint, which may leave some out and hold more, are those of the value."""
-        own = {} if self.weights is None else self.weights
-        return (
-            self.value if all(own.get(name, found) == found for name, found in weights_digest(state).items()) else None
-        )
+        if self.value is None or self.weights is None:
+            return self.value
+        found = weights_digest(state)
+        return self.value if all(self.weights.get(name, number) == number for name, number in found.items()) else None
 
 
 def weights_of(module: pl.LightningModule) -> dict[str, int] | None:
@@ -51,9 +51,8 @@ def weights_of(module: pl.LightningModule) -> dict[str, int] | None:
     """
     strategy = None if module._trainer is None else module._trainer.strategy
     whole = strategy is None or isinstance(strategy, (SingleDeviceStrategy, DDPStrategy))
-    whole = whole and all(
-        issubclass(type(weight), nn.Parameter) for weight in nn.Module.parameters(module)
-    )  # no DTensor
+    kinds = {type(weight) for weight in nn.Module.parameters(module)}
+    whole = whole and all(issubclass(kind, nn.Parameter) for kind in kinds)  # no DTensor
     return weights_digest(own_weights(module)) if whole else None
 
 

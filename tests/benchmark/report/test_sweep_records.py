@@ -25,7 +25,7 @@ def tables(results) -> dict[str, list[str]]:
 
 
 READ = ("data", "model", "tokenizer", "ckpt_path", "python")
-OF_JOB = ["method=m", "seed=1", "method.delta=1", "+data.x=3", "data_dir=files", "model.channels=[4,8]", "name=set"]
+OF_JOB = ["method=m", "seed=1", "method.delta=1", "+data.x=3", "model.channels=[4,8]", "name=set"]
 
 
 def test_a_sweep_says_that_nothing_is_tuned_and_by_which_command_each_table_would_be(result):

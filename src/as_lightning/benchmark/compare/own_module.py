@@ -197,7 +197,8 @@ class OwnModules:
                 examples[name], modules[name] = self._look_at_parts(name, lr_factor)
                 if examples[name] != examples[first]:
                     raise ValueError(f"other validation or test examples than {first} has: compare on the same ones")
-        before, trainer = self._states(), self._fingerprints_of_trainer()
+        before = self._states()
+        trainer = {name: Fingerprint(value, name) for name, value in self.trainer.items() if name not in SHARED}
         self._first_look(first)
         looked = {}
         for name in self.names:
@@ -267,10 +268,6 @@ class OwnModules:
         """Without files that a training writes."""
         made.leave_out(self._written[name])
         return made.digest
-
-    def _fingerprints_of_trainer(self) -> dict[str, Fingerprint]:
-        """Of what changes numbers."""
-        return {name: Fingerprint(value, name) for name, value in self.trainer.items() if name not in SHARED}
 
     def _states(self) -> dict[str, Fingerprint]:
         """What must be the same before each run: losses, what makes data, and modules under one seed.

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from as_lightning.benchmark.report.record import BASELINES, ComparisonRecord
-from as_lightning.benchmark.run.identity import WITHOUT_EFFECT, RunIdentity
+from as_lightning.benchmark.run.identity import RunIdentity
 from as_lightning.benchmark.run.result import Result
 from as_lightning.benchmark.run.settings import SettingError, nearest
 
@@ -110,7 +110,6 @@ def _tuned(run: Result, folder: str, methods: Sequence[str]) -> str:
     if not run.overrides:
         return ""
     words = [word for word in run.overrides if not OF_JOB.match(word)]
-    words = [word for word in words if not WITHOUT_EFFECT.fullmatch(word.lstrip("+").partition("=")[0])]
     if folder != run.name:
         words = [*(word for word in words if not word.startswith("name=")), f"name={folder}"]
     return shlex.join(["as-lightning-compare", *words, f"methods={','.join(methods)}"])

@@ -25,6 +25,7 @@ from as_lightning.benchmark.data.files import checksum
 from as_lightning.benchmark.run.checkpoint_io import WholeFileCheckpointIO
 from as_lightning.benchmark.run.feature_cache import cache_features
 from as_lightning.benchmark.run.fingerprint import Fingerprint, digest
+from as_lightning.benchmark.run.identity import WITHOUT_EFFECT
 from as_lightning.benchmark.run.predictions import PredictionRecorder, example_ids
 from as_lightning.benchmark.run.recorder import RunRecorder
 from as_lightning.benchmark.run.result import Result
@@ -189,7 +190,7 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
         config=settings,
         resumed=checkpoint is not None,
         inputs=inputs,
-        **({"candidate": config.method.name, "epochs": config.trainer.max_epochs} | _of_job() | about),
+        **({"candidate": config.method.name, "epochs": config.trainer.max_epochs} | (about or _of_job())),
     )
     log_settings(loggers, config, result)
     return result, predicted
@@ -202,7 +203,9 @@ def meaning_of(data: BenchmarkDataModule) -> dict[str, str]:
 
 
 def _of_job() -> dict[str, Any]:
-    return {"overrides": list(HydraConfig.get().overrides.task)} if HydraConfig.initialized() else {}
+    """The words of the command, or of a sweep's job, as others repeat them: without where the data lie."""
+    words = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
+    return {"overrides": [w for w in words if not WITHOUT_EFFECT.fullmatch(w.lstrip("+~").partition("=")[0])]}
 
 
 def _made(parts: DictConfig) -> list[Any]:
