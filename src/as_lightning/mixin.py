@@ -39,9 +39,8 @@ class ASSoftmaxMixin(_Base):
     existing module whose ``training_step`` calls an attribute as ``loss(logits, target)``, and name that attribute
     (dots reach into submodules), as in the example. Its ``weight``, ``ignore_index`` and ``reduction`` stay in force,
     also if a ``functools.partial`` sets them. An ``nn.BCEWithLogitsLoss`` becomes the multi-label loss, of logits
-    ``(N, C)`` with two labels or more. What a loss of your own does beyond these attributes is lost: if the first loss
-    differs from that cross-entropy, a warning says so. Of a Hugging Face classifier that is named, the ``loss`` that it
-    computes from ``labels`` is replaced.
+    ``(N, C)`` with two labels or more. Any other loss is refused: what it does would be lost. Of a Hugging Face
+    classifier that is named, the ``loss`` that it computes from ``labels`` is replaced.
 
     The loss is the masked one in validation and test too, so ``val_loss`` is not comparable with that of a softmax run.
     With ``as_softmax_validation = "softmax"`` losses outside training are plain softmax cross-entropy (``delta=1``).
@@ -65,8 +64,8 @@ class ASSoftmaxMixin(_Base):
 
     Raises:
         ValueError: if the margin is out of range, or the loss to replace has settings that AS-Softmax cannot carry on.
-        TypeError: if an argument is of a wrong type or ``as_softmax_replaces`` names no loss of classes; when a class
-            is made that hides the mixin's methods, or of which the mixin hides some, or that has no
+        TypeError: if an argument is of a wrong type or ``as_softmax_replaces`` names no cross-entropy of PyTorch's;
+            when a class is made that hides the mixin's methods, or of which the mixin hides some, or that has no
             ``as_softmax_delta`` and a next class with a ``delta``.
         AttributeError: if ``as_softmax_replaces`` names nothing that the module has after its ``__init__``.
         MisconfigurationException: in training, after the first batch that computes a loss and counts nothing, and where

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -26,7 +25,7 @@ from as_lightning.functional.accumulation import accumulation_steps
 from as_lightning.functional.calling_convention import class_dimension
 from as_lightning.functional.variants.class_counts import with_class_counts
 from as_lightning.mixin import ASSoftmaxMixin
-from as_lightning.replaced_loss import CountedLoss, is_cross_entropy, masked_loss, replace_loss, settings_of
+from as_lightning.replaced_loss import CountedLoss, masked_loss, replace_loss, settings_of
 
 BASELINE, FIRST_LOOK = "softmax", "first look"
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -199,12 +198,6 @@ class TrainingLoss(nn.Module):
         return loss
 
 
-def _is_softmax(own: Any, logits: Tensor, target: Tensor, settings: Mapping[str, Any]) -> bool:
-    with suppress(Exception):  # whatever a loss of another kind says of class indices, or they of its targets
-        return is_cross_entropy(own, logits, target, settings) is not False
-    return False
-
-
 class TargetFinder(ValidationCallback):
     """Finds which part of a batch is the target of the training loss, in a training with `loss`.
 
@@ -223,10 +216,12 @@ class TargetFinder(ValidationCallback):
     def loss(self, logits: Tensor, target: Tensor, own: Loss | None = None, **settings: Any) -> Tensor:
         """A loss that looks for its target in the batch; ``own`` is the one that it replaces, None with the mixin."""
         self.classes = logits.size(class_dimension(logits))
-        shown = settings_of(own) | settings
         self.several |= target.dim() >= logits.dim()
-        self.softmax &= own is None or _is_softmax(partial(own, **settings), logits.detach(), target, shown)
-        self.ignore_index = shown.get("ignore_index", self.ignore_index)
+        try:
+            shown = {} if own is None else settings_of(own)
+        except (TypeError, ValueError):
+            self.softmax, shown = False, {"ignore_index": getattr(own, "ignore_index", self.ignore_index)}
+        self.ignore_index = (shown | settings).get("ignore_index", self.ignore_index)
         batch = self.batch if isinstance(self.batch, (Mapping, Sequence)) else ()
         parts = batch.items() if isinstance(batch, Mapping) else enumerate(batch)
         tensors = [(place, part) for place, part in parts if isinstance(part, Tensor) and part.dtype == target.dtype]

@@ -93,7 +93,7 @@ class OwnModules:
     test_metric: str | None = None  # None where the validation split is scored
     rates: dict[str, Range] = field(default_factory=dict)  # of the candidates whose learning rate can be tuned
     target: str | int | None = None  # its key or position in a batch; None where calibration cannot be measured
-    softmax: bool = True  # whether the module's own loss is cross-entropy
+    several: bool = False  # whether the targets of the module's own loss are no class indices
     ignore_index: int = -100  # of that loss
     inputs: dict[str, dict[str, str]] = field(default_factory=dict)  # digests of each candidate's module and data
     changes: dict[str, dict[str, Any]] = field(default_factory=dict)  # of each candidate to the baseline
@@ -169,7 +169,7 @@ class OwnModules:
                 plan.check_values(name, own)
             spaces[name] = {**({} if rates is None else {RATE: rates}), **own}
             # neutral is where a method is softmax, or where a loss of the user's is the module's own
-            contains = self.losses is not None and (self.softmax or name in self.losses.losses)
+            contains = self.losses is not None and (not self.several or name in self.losses.losses)
             if plan.baseline != BASELINE or not contains:
                 spaces[name] = {key: replace(dimension, neutral=None) for key, dimension in spaces[name].items()}
         facts: dict[str, Any] = {"name": self.name, "score": self.monitor, "mode": self.mode, "notes": self.notes}
@@ -336,17 +336,15 @@ class OwnModules:
                     "attribute that it calls as loss(logits, target), or call a Hugging Face model as "
                     "self.model(..., labels=labels)"
                 )
-            self.target, self.softmax = None if finder.hidden else finder.source.target, finder.softmax
-            self.ignore_index = finder.ignore_index
+            self.target = None if finder.hidden else finder.source.target
+            self.several, self.ignore_index = finder.several, finder.ignore_index
             if (place := finder.source.target) is not None:
                 self.losses.counted = functools.partial(self._class_counts, place, finder.classes)
         notes = {
             "Calibration was not measured, and predictions were not stored: the target of the training loss "
             "is no part of the batch by itself, or validation_step does not call self(x).": self.target is None
             and self.losses is not None,
-            "The module's own loss is not the cross-entropy of its logits and targets with the weight, ignore_index "
-            "and reduction that it shows: what it does beyond that, softmax has and the other methods "
-            "have not.": not (self.losses is None or self.softmax or finder.several),
+            "Here softmax is the module's own loss, which is not PyTorch's cross-entropy.": not finder.softmax,
             f"The scores are of the validation split: there is no {metric} of a test_step on the batches of a "
             "test_dataloader. They are too high: the same split chose settings and epoch.": self.test_metric is None,
         }
