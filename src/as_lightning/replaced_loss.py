@@ -247,7 +247,8 @@ def settings_of(loss: Any) -> dict[str, Any]:
         raise TypeError(
             f"the masked loss cannot take the place of {getattr(function, '__name__', type(function).__name__)}, which "
             f"may do more than cross-entropy: let it be {', '.join(kind.__name__ for kind in (*MODULES, *FUNCTIONS))}, "
-            "or a functools.partial of one, or call self.as_softmax_loss(logits, target) in training_step"
+            "or a functools.partial of one, name the one inside it, as 'criterion.inner', or call "
+            "self.as_softmax_loss(logits, target) in training_step"
         )
     if isinstance(loss, partial) and loss.args:
         raise ValueError(

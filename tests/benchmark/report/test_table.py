@@ -1,5 +1,6 @@
 """Tables of runs from anywhere: what is read, which test it gets, and what is refused, each in one sentence."""
 
+import csv
 import json
 import math
 
@@ -133,7 +134,7 @@ def test_json_lines_with_nested_settings_and_other_delimiters_are_read(tmp_path)
     (tmp_path / "runs.jsonl").write_text("\n".join(map(json.dumps, rows)))
     (tmp_path / "runs.json").write_text(json.dumps(rows))
     LONG.to_csv(tmp_path / "runs.tsv", sep="\t", index=False)
-    (tmp_path / "runs.csv").write_text(LONG.to_csv(sep=";").replace(";", "; "))
+    (tmp_path / "runs.csv").write_text(LONG.to_csv(sep=";", quoting=csv.QUOTE_ALL).replace(";", "; "))
     for name in ("runs.jsonl", "runs.json", "runs.tsv", "runs.csv"):
         pd.testing.assert_frame_equal(judged(read_table(tmp_path / name)), judged(LONG))
 

@@ -108,7 +108,8 @@ def read_table(path: str | Path) -> pd.DataFrame:
             raise ValueError("the file is empty")
         if path.suffix.lower() not in JSON:
             delimiter = max(",;\t", key=text.partition("\n")[0].count)
-            reader = csv.DictReader(text.splitlines(keepends=True), delimiter=delimiter)
+            lines = text.splitlines(keepends=True)
+            reader = csv.DictReader(lines, delimiter=delimiter, skipinitialspace=True)
             reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
             for row in reader:
                 line = reader.line_num
