@@ -13,7 +13,7 @@ import as_lightning
 from as_lightning.benchmark.report.example_spread import ExampleSpread
 from as_lightning.benchmark.report.pairing import paired_differences
 from as_lightning.benchmark.report.record import ComparisonRecord
-from as_lightning.benchmark.report.table import WRITTEN, numbers, read_table, table_records, write_runs
+from as_lightning.benchmark.report.table import WRITTEN, checked_mode, numbers, read_table, table_records, write_runs
 from as_lightning.benchmark.report.verdicts import Arm
 
 SGD, ADAMW = (90.1, 90.4, 89.9, 90.2, 90.0), (93.2, 93.3, 93.1, 93.4, 93.0)
@@ -40,7 +40,7 @@ def test_tables_of_any_shape_unit_type_and_names_are_judged_alike():
         judged(LONG.assign(seed=[str(2**70 + seed) for seed in LONG["seed"]])),
         judged(LONG.assign(seed=[*"0123", "last", 0.0, 1.0, 2.0, 3.0, "last"])),
         judged(LONG.assign(fold=[0, 1, 0, 1, 0] * 2, repeat=[0, 0, 1, 1, 2] * 2), columns={"seed": "fold,repeat"}),
-        judged(LONG.set_axis(roles.values(), axis=1), columns=roles),
+        judged(LONG.set_axis(roles.values(), axis=1), columns=roles, mode="max"),
     ):
         pd.testing.assert_frame_equal(found, expected)
     tiny = judged(LONG.assign(accuracy=LONG["accuracy"] / 1e9), unit="raw", equal_within=5e-10)
@@ -48,6 +48,16 @@ def test_tables_of_any_shape_unit_type_and_names_are_judged_alike():
     assert judged(LONG.assign(method=[1] * 5 + [2] * 5), baseline=1)["word"].tolist() == ["better"]
     timed = table_records(LONG.assign(seconds=[60, None] * 5), "", "sgd")[0]
     assert numbers(timed)["seconds"].tolist() == [60.0, 60.0]  # of the runs that have a time
+
+
+def test_more_is_better_of_scores_that_are_known_and_of_no_others():
+    known = "val/acc testAcc top5 acc@1 macro_f1 MulticlassF1Score mIoU BinaryAUROC pr_auc mAP50 DiceScore r2 sacrebleu"
+    unknown = "val_loss LogLoss testMAE RMSE top1_error acc_loss brier_score wer fid_score gap high"
+    assert {checked_mode(None, name) for name in [*known.split(), "Test Accuracy"]} == {"max"}
+    for name in unknown.split():
+        with pytest.raises(ValueError, match=f"say whether less of {name} is better, mode min, or more, mode max"):
+            checked_mode(None, name)
+        assert checked_mode("min", name) == "min"
 
 
 def test_differences_give_the_standard_errors_of_welch_and_of_nadeau_and_bengio():
@@ -187,7 +197,6 @@ BAD = {
     "two scores": (LONG, {"columns": {"score": "accuracy,seed"}}, "score=accuracy,seed are several columns"),
     "a role that is none": (LONG, {"columns": {"sed": "seed"}}, "sed=seed is of no role: did you mean seed"),
     "no column of scores": (LONG.drop(columns="accuracy"), {}, "no column is known as the score: name it"),
-    "no direction": (LONG.assign(LogLoss=LONG.accuracy), {"columns": {"score": "LogLoss"}}, "say whether less of Log"),
     "two metrics": (LONG.assign(**dict.fromkeys(WRITTEN, "final") | {"metric": [*"ab"] * 5}), {}, "metrics, a and b"),
     "two columns of scores": (LONG.assign(f1=LONG.accuracy - 1), {}, "the score may be accuracy or f1: say it"),
     "text": (changed(3, "accuracy", "n/a"), {}, "row 3: expected a number in the column accuracy, got 'n/a'"),

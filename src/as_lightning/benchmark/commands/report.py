@@ -118,7 +118,8 @@ def _parser() -> argparse.ArgumentParser:
     option = table.add_argument
     columns = "the columns of method, seed, score, group (data set) or seconds, where their names do not say it"
     option("--columns", nargs="+", metavar="ROLE=COLUMN", type=_roles, help=columns)
-    option("--mode", choices=("max", "min"), help="whether more or less of the score is better; by default max")
+    direction = "whether more or less of the score is better, unless its name says it"
+    option("--mode", choices=("max", "min"), help=direction)
     unit = "share: 0 to 1, a point is 0.01; percent: 0 to 100; raw: any; by default auto, share or percent"
     option("--unit", choices=("auto", "share", "percent", "raw"), help=unit)
     splits = "repeated: each seed is another random split of the same examples"

@@ -103,7 +103,7 @@ def compare(
             devices a score is the mean over the processes, and all of them decide by the same results.
         replaces: the attribute that ``training_step`` calls as ``loss(logits, target)``, e.g. ``"criterion"``, or the
             attribute that holds a Hugging Face classifier; None for a module that calls ``self.as_softmax_loss``.
-        mode: ``"max"`` if more of ``monitor`` is better, or ``"min"``; it must be given for a name as ``"val/loss"``.
+        mode: ``"max"`` if more of ``monitor`` is better, or ``"min"``; of an accuracy and the like no word is needed.
         methods: of one factory: names of the app's methods that are a loss; ``softmax`` is the module as it is. By
             default softmax, as_softmax and as_speed.
         losses: of your own, by name: a loss that is called as ``loss(logits, target)`` and returns a scalar, or a pair

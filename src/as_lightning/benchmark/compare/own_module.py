@@ -86,7 +86,7 @@ class OwnModules:
     losses: OwnLosses | None
     replaces: str | None
     monitor: str
-    mode: Any  # "max", "min", or None: "max", unless the monitor's name says otherwise
+    mode: Any  # "max", "min", or None: as the monitor's name says
     trainer: Mapping[str, Any]
     name: str = "comparison"
     # what the first look finds

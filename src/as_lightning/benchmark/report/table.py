@@ -35,9 +35,14 @@ ROLES = {
 }
 JOINED = ("method", "group", "seed")  # roles that several columns may have together
 WIDE = {"method", "score"}  # roles that no column has where each candidate has one
+# of a score that one of these words names more is better, unless one of the second names it too
+MORE_IS_BETTER = re.compile(
+    r"(?i)(?<![a-z])(acc(uracy)?|score|f|[a-z]*f1|fbeta|precision|recall|sensitivity|specificity|t[np]r|[a-z]*au(ro|pr)?c|m?ap"
+    r"|m?iou|jaccard|dice|kappa|mcc|r|top|hits?|mrr|ndcg|em|match|correct|success|wins?|reward|return|[a-z]*bleu|rouge|meteor"
+    r"|chrf|cider|psnr|ssim|corr(elation)?|spearmanr?|pearsonr?)(?![a-z])"
+)
 LESS_IS_BETTER = re.compile(
-    r"(?i)(?<![a-z])([a-z]*(loss|errors?|cross.?entropy|mse|msle|mape)|nll|nlpd|b?ce|err|mpe|mae|medae|perplexity|ppl|ece"
-    r"|([bcdetuw]|ht)er|brier|crps|xent|kl|fid|lpips|f[np]r|bpc|bpd|bits|regret|deviance|distance|cost|time|seconds|latency)"
+    r"(?i)(?<![a-z])([a-z]*(loss|errors?|entropy|mse|mae)|err|[a-z]{0,2}er|ece|brier|fid|regret|distance|cost|time|seconds)"
     r"(?![a-z])"
 )
 UNITS = {"share": "shares (0 to 1)", "percent": "percents (0 to 100)", "raw": "points of its own unit"}
@@ -153,7 +158,7 @@ def verdicts(
         columns: the column of the ``method``, ``seed``, ``score``, ``group`` (data set) or ``seconds``, where its name
             does not say it. Several columns, with commas, are a candidate, a seed or a group together.
         equal_within: the difference that counts as equal, in points.
-        mode: ``"max"`` (the default) if more of the score is better, or ``"min"``; for a name such as ``loss`` say it.
+        mode: ``"max"`` if more of the score is better, or ``"min"``; of an accuracy and the like it need not be said.
         unit: ``"share"`` for scores of 0 to 1 (a point is 0.01), ``"percent"`` for 0 to 100, ``"raw"`` for others (a
             point is 1); ``"auto"`` is one of the first two, and refuses what is neither.
         splits: ``"repeated"`` if each seed is another random split of the same examples.
@@ -462,8 +467,9 @@ def _refuse_duplicates(runs: pd.DataFrame, frame: pd.DataFrame) -> None:
 
 
 def checked_mode(mode: str | None, score: str) -> str:
-    """``"max"`` where nothing else is said; a score whose name says that less is better needs a word."""
-    if mode is None and LESS_IS_BETTER.search(score):
+    """As it is said, or ``"max"`` where the name says that more is better."""
+    words = score + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", f" {score}")  # as in testAcc
+    if mode is None and (LESS_IS_BETTER.search(words) or not MORE_IS_BETTER.search(words)):
         raise ValueError(f"say whether less of {score} is better, mode min, or more, mode max")
     return check_choice("mode", "max" if mode is None else mode, ("max", "min"))
 
