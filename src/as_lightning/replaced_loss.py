@@ -257,9 +257,9 @@ def settings_of(loss: Any) -> dict[str, Any]:
         )
     kept = ("reduction",) if _of_several_labels(loss) else ("weight", "ignore_index", "reduction")
     given = {name: value for name, value in settings.items() if name == "ignore_index" or not _changes_nothing(value)}
-    if unknown := given.keys() - kept:
+    if unknown := [name for name in given if name not in kept]:
         raise ValueError(
-            f"the loss to replace is given {', '.join(f'{name}={given[name]!r}' for name in sorted(unknown))}, which "
+            f"the loss to replace is given {', '.join(f'{name}={given[name]!r}' for name in unknown)}, which "
             f"the losses in its place cannot carry on: they know {', '.join(kept)}. Drop it, or call "
             "self.as_softmax_loss in training_step"
         )

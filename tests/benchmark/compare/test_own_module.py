@@ -135,6 +135,8 @@ def test_a_loss_is_the_methods_in_training_and_the_modules_own_outside_and_softm
         losses = {"focal": Focal()} if method == "focal" else None
         made = with_method(made, method, "criterion", losses, delta=0.2, smoothing=0.3)
         torch.testing.assert_close(made.training_step(batch, 0), loss)
+        compiled = torch.compile(made.criterion, backend="eager", fullgraph=True)
+        torch.testing.assert_close(compiled(logits, batch[1]), loss)
         torch.testing.assert_close(made.eval().training_step(batch, 0), plain)
         assert type(made) is WithCriterion
     assert module.criterion is with_method(module, "softmax", "criterion").criterion
