@@ -665,6 +665,13 @@ ROWS = nn.CrossEntropyLoss(reduction="none")
 Smoothed = variant(WithCriterion, criterion=nn.CrossEntropyLoss(label_smoothing=0.1))
 
 
+class OnPlateau(WithCriterion):
+    def configure_optimizers(self):
+        optimizer: Any = super().configure_optimizers()
+        scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "monitor": "val/acc"}}
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
@@ -702,6 +709,7 @@ Smoothed = variant(WithCriterion, criterion=nn.CrossEntropyLoss(label_smoothing=
         ({"replaces": "loss_fn"}, AttributeError, "no attribute 'loss_fn' after.*are: net, criterion"),
         ({"replaces": None}, ValueError, 'replaces="criterion"'),
         ({"factory": LocalLoss}, ValueError, "never called the loss that was put in: name the attribute"),
+        ({"factory": OnPlateau} | trainer(check_val_every_n_epoch=2), Exception, "val/acc which is not available"),
         ({"mode": "best"}, ValueError, "mode must be"),
         ({"monitor": "val/loss"}, ValueError, "say whether less of val/loss is better"),
         ({"trainer": {}}, TypeError, "trainer.max_epochs must be an integer of at least 1, got None"),

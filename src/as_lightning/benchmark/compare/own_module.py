@@ -60,8 +60,7 @@ CHECKED: set[tuple[str, str]] = set()  # candidates that this process makes as t
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
 ONE_PROCESS = {"devices": 1, "num_nodes": 1, "strategy": "auto"}
 LOOK = {
-    **dict.fromkeys(("limit_train_batches", "limit_val_batches", "limit_test_batches", "check_val_every_n_epoch"), 1),
-    "max_epochs": 2,  # some metrics are logged in every second epoch
+    **dict.fromkeys(("limit_train_batches", "limit_val_batches", "limit_test_batches"), 1),
     "val_check_interval": 1.0,  # Lightning refuses an interval that is longer than the epoch
 }
 
@@ -323,7 +322,7 @@ class OwnModules:
             self.losses.losses[FIRST_LOOK] = (finder.loss, {})
         with TemporaryDirectory() as folder:
             look = Run("tuning", name if self.losses is None else FIRST_LOOK, {}, 1.0, 0)
-            trainer, module, data = self._parts(look, folder, {**LOOK, "default_root_dir": folder}, finder)
+            trainer, module, data = self._parts(look, folder, self._look_limits(folder), finder)
             self._trained(look, trainer, module, data)
             tests = is_overridden("test_step", module) and is_overridden("test_dataloader", data)
             metric = name_in_test(self.monitor)
@@ -397,14 +396,19 @@ class OwnModules:
         """Train and validate on one batch; return what tells this training from one at another learning rate."""
         look = Run("tuning", name, settings, 1.0, 0)
         with TemporaryDirectory() as folder:
-            trainer, module, data = self._parts(look, folder, {**LOOK, "default_root_dir": folder})
+            trainer, module, data = self._parts(look, folder, self._look_limits(folder))
             result, _ = self._trained(look, trainer, module, data)
-        if len(result.evaluations) < len(result.epoch_seconds):
+        if len(result.evaluations) < 2:
             note = f"{self.monitor} is not logged in every epoch: of those that log it the best one is scored."
             self.notes = [*dict.fromkeys([*self.notes, note])]
         groups = [group for optimizer in trainer.optimizers for group in optimizer.param_groups]
         numbers = [{k: v for k, v in group.items() if isinstance(v, (int, float))} for group in groups]
         return [*numbers, *(float(part.detach().double().sum()) for part in module.parameters())]
+
+    def _look_limits(self, folder: str) -> dict[str, Any]:
+        """Two validations: some metrics are logged in every second one."""
+        every = min(self.trainer.get("check_val_every_n_epoch", 1) or 1, self.trainer["max_epochs"])
+        return {**LOOK, "check_val_every_n_epoch": every, "max_epochs": 2 * every, "default_root_dir": folder}
 
     # --- runs
 
