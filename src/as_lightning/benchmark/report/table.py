@@ -37,13 +37,14 @@ JOINED = ("method", "group", "seed")  # roles that several columns may have toge
 WIDE = {"method", "score"}  # roles that no column has where each candidate has one
 # of a score that one of these words names more is better, unless one of the second names it too
 MORE_IS_BETTER = re.compile(
-    r"(?i)(?<![a-z])(acc(uracy)?|score|f|[a-z]*f1|fbeta|precision|recall|sensitivity|specificity|t[np]r|[a-z]*au(ro|pr)?c|m?ap"
-    r"|m?iou|jaccard|dice|kappa|mcc|r|top|hits?|mrr|ndcg|em|match|correct|success|wins?|reward|return|[a-z]*bleu|rouge|meteor"
-    r"|chrf|cider|psnr|ssim|corr(elation)?|spearmanr?|pearsonr?)(?![a-z])"
+    r"(?i)^((val|test)[\W_])?score$|(?<![a-z])(acc(uracy)?|f(?=\d)|[a-z]*f1|fbeta|precision|recall|sensitivity"
+    r"|specificity|t[np]r|[a-z]*au(ro|pr)?c|m?ap|m?iou|jaccard|dice|kappa|mcc|r(?=\d)|top|hits?|mrr|ndcg|em|match"
+    r"|correct|success|wins?|reward|return|[a-z]*bleu|rouge|meteor|chrf|cider|psnr|ssim|corr(elation)?|spearmanr?"
+    r"|pearsonr?)(?![a-z])"
 )
 LESS_IS_BETTER = re.compile(
-    r"(?i)(?<![a-z])([a-z]*(loss|errors?|entropy|mse|mae)|err|[a-z]{0,2}er|ece|brier|fid|regret|distance|cost|time|seconds)"
-    r"(?![a-z])"
+    r"(?i)(?<![a-z])([a-z]*(loss|errors?|entropy|mse|mae)|err|[a-z]{0,2}er|ece|f[np]r|drop|gap|std|regret|distance|cost"
+    r"|time|seconds)(?![a-z])"
 )
 UNITS = {"share": "shares (0 to 1)", "percent": "percents (0 to 100)", "raw": "points of its own unit"}
 WRITTEN = ("candidate", "phase", "metric", "budget", "epochs")  # by `write_runs`
@@ -468,8 +469,9 @@ def _refuse_duplicates(runs: pd.DataFrame, frame: pd.DataFrame) -> None:
 
 def checked_mode(mode: str | None, score: str) -> str:
     """As it is said, or ``"max"`` where the name says that more is better."""
-    words = score + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", f" {score}")  # as in testAcc
-    if mode is None and (LESS_IS_BETTER.search(words) or not MORE_IS_BETTER.search(words)):
+    names = score, re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", score)  # as in testAcc
+    more, less = ([known.search(name) for name in names] for known in (MORE_IS_BETTER, LESS_IS_BETTER))
+    if mode is None and (any(less) or not any(more)):
         raise ValueError(f"say whether less of {score} is better, mode min, or more, mode max")
     return check_choice("mode", "max" if mode is None else mode, ("max", "min"))
 
