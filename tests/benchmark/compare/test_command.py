@@ -159,6 +159,7 @@ def test_what_is_left_out_of_the_data_is_said_before_the_first_run_and_no_label_
     assert "TextFile: 2 classes ([/b], [red]); train / validation / test 24 / 3 / 3" in before
 
 
+@pytest.mark.slow
 def test_a_folder_takes_any_settings_until_its_first_run_and_then_the_same_data_and_design_alone(
     compare, tmp_path, monkeypatch
 ):
@@ -253,6 +254,7 @@ def test_failed_runs_are_named_and_other_processes_of_a_run_get_its_own_settings
     assert [default_settings().keys() & config.keys() for config in given] == [set()] * 4
 
 
+@pytest.mark.slow
 def test_any_settings_are_candidates_of_which_the_report_says_what_each_changes(compare, tmp_path):
     candidates = "candidates={sgd: [optimizer=sgd, optimizer.lr=0.1], wide: ['model.channels=[48,96]']}"
     command = ["experiment=digits", candidates, *SHORT, "seeds=1", "data.num_workers=1", "n_jobs=2"]
@@ -270,6 +272,7 @@ def test_any_settings_are_candidates_of_which_the_report_says_what_each_changes(
     assert written(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_what_a_candidate_names_as_its_range_is_tuned_and_one_called_softmax_is_in_no_method(compare, tmp_path):
     decay = "{overrides: [], search: {optimizer.weight_decay: {low: 0.0, high: 1.0}}}"
     narrow = "{overrides: [method=as_softmax], search: {method.delta: {low: 0.5, high: 0.6}}}"  # not its method's too

@@ -147,6 +147,7 @@ def test_a_loss_is_the_methods_in_training_and_the_modules_own_outside_and_softm
     assert with_method(WithMixin(), "as_softmax", None, delta=0.3).as_softmax_delta == 0.3
 
 
+@pytest.mark.slow
 def test_a_loss_that_asks_for_class_counts_gets_those_of_the_training_data_of_its_run():
     class Tail(Points):  # without a class that chance chooses
         def setup(self, stage: str | None = None):
@@ -514,6 +515,7 @@ SEVERAL = {key: value for key, value in QUICK.items() if key not in ("methods", 
 SEVERAL |= {"trials": 2, "tuning_seeds": 1, "seeds": 1} | trainer(max_epochs=1)
 
 
+@pytest.mark.slow
 def test_modules_are_compared_as_they_are_in_two_processes_as_in_one(tmp_path):
     ranges = {"hidden": {"low": 32, "high": 64}, "learning_rate": [0.01, 0.02]}
     factories, found = {"small": small, "large": (large, None, ranges)}, []
@@ -559,6 +561,7 @@ def test_candidates_of_a_seed_train_on_the_same_rows_in_the_same_order():
     assert torch.cat(seen[4]).equal(torch.cat(seen[64]))
 
 
+@pytest.mark.slow
 def test_other_processes_run_the_code_that_was_looked_at(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
