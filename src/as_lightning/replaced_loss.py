@@ -239,10 +239,7 @@ def settings_of(loss: Any) -> dict[str, Any]:
     >>> settings_of(partial(nn.CrossEntropyLoss(ignore_index=0), reduction="sum"))
     {'ignore_index': 0, 'reduction': 'sum'}
     """
-    function, settings = _function_of(loss), loss.keywords if isinstance(loss, partial) else {}
-    if isinstance(function, MODULES):
-        names = ("weight", "pos_weight", "ignore_index", "reduction", "label_smoothing")
-        settings = {name: getattr(function, name) for name in names if hasattr(function, name)} | settings
+    function, settings = _function_of(loss), shown_by(loss)
     if function not in FUNCTIONS and getattr(type(function), "forward", None) not in [kind.forward for kind in MODULES]:
         raise TypeError(
             f"the masked loss cannot take the place of {getattr(function, '__name__', type(function).__name__)}, which "
@@ -264,6 +261,13 @@ def settings_of(loss: Any) -> dict[str, Any]:
             "self.as_softmax_loss in training_step"
         )
     return given
+
+
+def shown_by(loss: Any) -> dict[str, Any]:
+    """The settings of any loss, as far as attributes or a ``functools.partial`` show them."""
+    function, names = _function_of(loss), ("weight", "pos_weight", "ignore_index", "reduction", "label_smoothing")
+    shown = {name: getattr(function, name) for name in names if hasattr(function, name)}
+    return shown | (loss.keywords if isinstance(loss, partial) else {})
 
 
 def _of_several_labels(loss: Any) -> bool:

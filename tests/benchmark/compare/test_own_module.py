@@ -7,6 +7,7 @@ import random
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from threading import Lock
 from typing import Any, ClassVar
 
@@ -117,8 +118,9 @@ def test_the_argument_of_ones_own_loss_is_tuned_in_its_range_and_no_method_conta
     assert len(tried) > 1
     assert {trial.settings["gamma"] for trial in record.tuning["focal"] if trial.shared} == {0.0}
     assert [name for name, trials in record.tuning.items() if any(trial.shared for trial in trials)] == [*more, "focal"]
-    (finder := TargetFinder()).loss(torch.zeros(6, 3), torch.arange(6) % 3, nn.CrossEntropyLoss(label_smoothing=0.1))
-    assert not finder.softmax  # though of equal logits it is cross-entropy
+    for other in (nn.CrossEntropyLoss(label_smoothing=0.1, ignore_index=2), partial(Focal(), ignore_index=2)):
+        (finder := TargetFinder()).loss(torch.zeros(6, 3), torch.arange(6) % 3, other)
+        assert (finder.softmax, finder.ignore_index) == (False, 2)
 
 
 def test_a_loss_is_the_methods_in_training_and_the_modules_own_outside_and_softmax_leaves_a_module_unchanged():

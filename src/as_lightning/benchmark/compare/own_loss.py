@@ -25,7 +25,7 @@ from as_lightning.functional.accumulation import accumulation_steps
 from as_lightning.functional.calling_convention import class_dimension
 from as_lightning.functional.variants.class_counts import with_class_counts
 from as_lightning.mixin import ASSoftmaxMixin
-from as_lightning.replaced_loss import CountedLoss, masked_loss, replace_loss, settings_of
+from as_lightning.replaced_loss import CountedLoss, masked_loss, replace_loss, settings_of, shown_by
 
 BASELINE, FIRST_LOOK = "softmax", "first look"
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -217,11 +217,12 @@ class TargetFinder(ValidationCallback):
         """A loss that looks for its target in the batch; ``own`` is the one that it replaces, None with the mixin."""
         self.classes = logits.size(class_dimension(logits))
         self.several |= target.dim() >= logits.dim()
+        ignored = (shown_by(own) | settings).get("ignore_index")
+        self.ignore_index = self.ignore_index if ignored is None else ignored
         try:
-            shown = {} if own is None else settings_of(own)
+            settings_of(F.cross_entropy if own is None else own)
         except (TypeError, ValueError):
-            self.softmax, shown = False, {"ignore_index": getattr(own, "ignore_index", self.ignore_index)}
-        self.ignore_index = (shown | settings).get("ignore_index", self.ignore_index)
+            self.softmax = False
         batch = self.batch if isinstance(self.batch, (Mapping, Sequence)) else ()
         parts = batch.items() if isinstance(batch, Mapping) else enumerate(batch)
         tensors = [(place, part) for place, part in parts if isinstance(part, Tensor) and part.dtype == target.dtype]

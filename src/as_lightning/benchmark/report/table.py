@@ -43,8 +43,8 @@ MORE_IS_BETTER = re.compile(
     r"|pearsonr?)(?![a-z])"
 )
 LESS_IS_BETTER = re.compile(
-    r"(?i)(?<![a-z])([a-z]*(loss|errors?|entropy|mse|mae)|err|[a-z]{0,2}er|ece|f[np]r|drop|gap|std|regret|distance|cost"
-    r"|time|seconds)(?![a-z])"
+    r"(?i)(?<![a-z])([a-z]*(loss|errors?|entropy|mse|mae)|err|([bcdetuw]|ht)er|ece|f[np]r|drop|gap|std|regret|distance"
+    r"|cost|time|seconds)(?![a-z])"
 )
 UNITS = {"share": "shares (0 to 1)", "percent": "percents (0 to 100)", "raw": "points of its own unit"}
 WRITTEN = ("candidate", "phase", "metric", "budget", "epochs")  # by `write_runs`
