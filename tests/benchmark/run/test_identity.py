@@ -8,7 +8,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from functools import partial, wraps
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -291,8 +291,24 @@ def test_the_code_of_a_class_of_the_users_and_of_what_a_function_imports_counts(
     before, holds = run_inputs(config), Fingerprint(Holds(1.0), "x")
     monkeypatch.setattr("harness.own_modules.Points.setup", print)
     assert [*before] == ["code"]
-    assert run_inputs(config)["code"] != before["code"]
+    changed = run_inputs(config)
+    assert changed["code"] != before["code"]
     assert Fingerprint(Holds(1.0), "x").digest != holds.digest
+    monkeypatch.setattr("harness.own_modules.Points.source", "AS_FILE", raising=False)
+    named = run_inputs(config)
+    monkeypatch.setenv("AS_FILE", "1")
+    assert len({found["code"] for found in (changed, named, run_inputs(config))}) == 3
+
+
+def test_an_attribute_of_the_name_of_an_environment_variable_is_no_text(monkeypatch):
+    named = type("Named", (nn.Linear,), {"PATH": "data"})(2, 2)
+    named.HOME, named.kept = 1, SimpleNamespace(LANG=1)
+    found = []
+    for value in ("a", "b"):
+        for name in ("PATH", "HOME", "LANG"):
+            monkeypatch.setenv(name, value)
+        found.append(Fingerprint(named, "x").digest)
+    assert found[0] == found[1]
 
 
 def test_data_of_the_standard_library_alone_record_the_version_of_python_and_those_of_another_are_made_anew(

@@ -74,11 +74,15 @@ class Fingerprint:
         self._read(value, name)
 
     @property
+    def readable(self) -> str:
+        """The digest of all that can be read."""
+        lines = [*self.parts.items(), *sorted(self.outside.items())]
+        return digest(*(f"{name} {text}" for name, text in lines))
+
+    @property
     def digest(self) -> str:
-        """The digest of all parts."""
-        alone = [secrets.token_hex(8)] if self.unread else []
-        lines = (f"{place} {text}" for place, text in self.parts.items())
-        return digest(*lines, *(f"{name} {state}" for name, state in sorted(self.outside.items())), *alone)
+        """The digest of all parts, like no other if there are some of which nothing can be known."""
+        return secrets.token_hex(8) if self.unread else self.readable
 
     def differing(self, other: Fingerprint) -> list[str]:
         """The places at which the parts of two fingerprints differ."""
@@ -124,7 +128,7 @@ class Fingerprint:
             return
         kind = next((kind for kind, of in KINDS.items() if isinstance(value, of)), type(value).__qualname__)
         self.parts[place] = kind if text is None else text
-        named = value if isinstance(value, Mapping) else [value]
+        named = [value] if not isinstance(value, Mapping) or isinstance(value, _Attributes) else value
         for named_text in (str(text) for text in named if isinstance(text, (str, PurePath))):
             self._texts.add(named_text)
             self.outside |= _outside(named_text)
@@ -144,6 +148,10 @@ class Fingerprint:
                 self._read(part, f"{place}.{name}")
         except Exception:  # whatever an object says that cannot be taken apart
             self.unread.append(place)
+
+
+class _Attributes(dict[str, Any]):
+    """What an object has by the names of its attributes, which are no texts of the user's."""
 
 
 def _outside(text: str) -> dict[str, str]:
@@ -213,7 +221,7 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
         for base in (base for base in value.__mro__ if not of_library(base)):
             # sorted, as in a class that another process has been sent
             own = {name: part for name, part in sorted(vars(base).items()) if name not in OF_CLASSES}
-            yield base.__qualname__, {n: p for n, p in own.items() if not n.startswith("_abc_")}
+            yield base.__qualname__, _Attributes({n: p for n, p in own.items() if not n.startswith("_abc_")})
             yield "bases", [of for of in base.__bases__ if of_library(of)]
     elif isinstance(value, torch.Generator):
         yield "state", value.get_state()
@@ -230,7 +238,7 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
         if isinstance(reduced, str):  # a name, as of what `functools.lru_cache` makes of a function
             reduced = reduced, (), getattr(value, "__dict__", None)
         made, arguments, state, *items = (*reduced, None, None)[:5]
-        yield "state", state
+        yield "state", _Attributes(state) if type(state) is dict else state
         plain = getattr(made, "__name__", None) == "__newobj__" and len(arguments) == 1
         yield from [("class", type(value))] if plain else [("made", [made, arguments])]
         yield "items", [[*each] for each in items[:2] if each is not None]
@@ -246,7 +254,8 @@ def _state(value: torch.nn.Module) -> dict[str, Any]:
     """The attributes; hooks are numbered in the order of the process."""
     hooks = {name: part for name, part in vars(value).items() if "_hooks" in name and type(part) is OrderedDict}
     places = {key: place for place, key in enumerate(sorted({key for part in hooks.values() for key in part}))}
-    return vars(value) | {n: {places[key]: hook for key, hook in part.items()} for n, part in hooks.items()}
+    numbered = {n: {places[key]: hook for key, hook in part.items()} for n, part in hooks.items()}
+    return _Attributes(vars(value) | numbered)
 
 
 def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:

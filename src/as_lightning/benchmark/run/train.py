@@ -117,7 +117,7 @@ def run_inputs(config: DictConfig) -> dict[str, str]:
     own = {path: part for path, part in made.items() if len(Fingerprint(part, path).parts) > 1}  # a library's has one
     for name, of_method in (("code", False), ("method.code", True)):  # the latter differs between compared methods
         if parts := {path: part for path, part in own.items() if path.startswith("method") == of_method}:
-            inputs[name] = digest(str(Fingerprint(parts, "code").parts))  # without what cannot be read
+            inputs[name] = Fingerprint(parts, "code").readable
     if config.get("ckpt_path") is not None:
         inputs["ckpt_path"] = checksum([Path(config.ckpt_path)])
     return inputs
