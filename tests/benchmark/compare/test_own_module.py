@@ -141,6 +141,12 @@ def test_a_loss_is_the_methods_in_training_and_the_modules_own_outside_and_softm
         torch.testing.assert_close(compiled(logits, batch[1]), loss)
         torch.testing.assert_close(made.eval().training_step(batch, 0), plain)
         assert type(made) is WithCriterion
+        made.criterion.weight = weight = torch.arange(1.0, 6.0)
+        weighed = F.cross_entropy(logits, batch[1], weight=weight)
+        torch.testing.assert_close(made.training_step(batch, 0), weighed)
+        if method == "as_softmax":
+            weighed = as_cross_entropy(logits, batch[1], 0.2, weight=weight)
+            torch.testing.assert_close(made.train().training_step(batch, 0), weighed)
     assert module.criterion is with_method(module, "softmax", "criterion").criterion
     module.criterion = nn.CrossEntropyLoss(weight=torch.arange(5.0), ignore_index=1, reduction="sum")
     plain = module.training_step(batch, 0)
@@ -667,6 +673,7 @@ MODULE, LOCK = WithCriterion(), Lock()
 Foreign = variant(object, __module__="pytorch_lightning.core.module")
 LocalLoss = variant(WithCriterion, training_step=lambda self, batch, _: F.cross_entropy(self(batch[0]), batch[1]))
 ROWS = nn.CrossEntropyLoss(reduction="none")
+Anew = variant(WithCriterion, on_train_epoch_start=lambda self: setattr(self, "criterion", nn.CrossEntropyLoss()))
 Smoothed = variant(WithCriterion, criterion=nn.CrossEntropyLoss(label_smoothing=0.1))
 
 
@@ -714,6 +721,7 @@ class OnPlateau(WithCriterion):
         ({"replaces": "loss_fn"}, AttributeError, "no attribute 'loss_fn' after.*are: net, criterion"),
         ({"replaces": None}, ValueError, 'replaces="criterion"'),
         ({"factory": LocalLoss}, ValueError, "never called the loss that was put in: name the attribute"),
+        ({"factory": Anew}, ValueError, "criterion has been set to another loss while Variant trained"),
         ({"factory": OnPlateau} | trainer(check_val_every_n_epoch=2), Exception, "val/acc which is not available"),
         ({"mode": "best"}, ValueError, "mode must be"),
         ({"monitor": "val/loss"}, ValueError, "say whether less of val/loss is better"),

@@ -184,6 +184,15 @@ class TrainingLoss(nn.Module):
         self.name, self.loss, self.outside, self.of_app = name, loss, outside, of_app
         self.__dict__["_owner"] = module  # as a submodule the module would contain itself
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """What a module sets of its loss in training, as other class weights, is set outside and for the app's loss."""
+        if name not in ("weight", "ignore_index", "reduction"):
+            super().__setattr__(name, value)
+            return
+        for loss in (self.outside, self.loss)[: 1 + self.of_app]:
+            if hasattr(loss, name):
+                setattr(loss, name, value)
+
     def forward(self, logits: Tensor, target: Tensor, **settings: Any) -> Tensor:
         module = self.__dict__["_owner"]
         # a trainer knows better than train(): parts in evaluation mode are trained too

@@ -31,7 +31,14 @@ from torch.utils.data import DistributedSampler
 
 from as_lightning.benchmark.compare.engine import Subject, end_processes, execution
 from as_lightning.benchmark.compare.next_runs import Outcome, best_validation
-from as_lightning.benchmark.compare.own_loss import BASELINE, FIRST_LOOK, OwnLosses, TargetFinder, check_arguments
+from as_lightning.benchmark.compare.own_loss import (
+    BASELINE,
+    FIRST_LOOK,
+    OwnLosses,
+    TargetFinder,
+    TrainingLoss,
+    check_arguments,
+)
 from as_lightning.benchmark.compare.plan import (
     ComparisonPlan,
     Run,
@@ -544,6 +551,12 @@ class OwnModules:
             raise ValueError(
                 f"monitor {self.monitor!r} is never logged in a validation: there is {logged}; "
                 "name one of these as monitor=... (on the command line module.monitor=...)"
+            )
+        put_in = self.losses is not None and self.replaces is not None and run.candidate != BASELINE
+        if put_in and not any(isinstance(part, TrainingLoss) for part in module.modules()):
+            raise ValueError(
+                f"{self.replaces} has been set to another loss while {type(module).__name__} trained, which has taken "
+                f"the place of {run.candidate}: change the loss that is there, as in self.{self.replaces}.weight = ..."
             )
         own = {id(parameter) for parameter in module.parameters()}
         for optimizer in trainer.optimizers:
