@@ -350,7 +350,7 @@ class OwnModules:
             "Calibration was not measured, and predictions were not stored: the target of the training loss "
             "is no part of the batch by itself, or validation_step does not call self(x).": self.target is None
             and self.losses is not None,
-            "Here softmax is the module's own loss, which is not PyTorch's cross-entropy.": not finder.softmax,
+            "Here softmax is the module's own loss as it is, with all that it does.": not finder.softmax,
             f"The scores are of the validation split: there is no {metric} of a test_step on the batches of a "
             "test_dataloader. They are too high: the same split chose settings and epoch.": self.test_metric is None,
         }

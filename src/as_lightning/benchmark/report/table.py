@@ -43,8 +43,9 @@ MORE_IS_BETTER = re.compile(
     r"|pearsonr?)(?![a-z])"
 )
 LESS_IS_BETTER = re.compile(
-    r"(?i)(?<![a-z])([a-z]*(loss|errors?|entropy|mse|mae)|err|([bcdetuw]|ht)er|ece|f[np]r|drop|gap|std|regret|distance"
-    r"|cost|time|seconds)(?![a-z])"
+    r"(?i)(?<![a-z])([a-z]*(loss|errors?|entropy|mse|mae)|err|([bcdetuw]|ht)er|ece|f[np]r|false|nll|nlpd|ppl|perplexity"
+    r"|crps|kl|lpips|mape|msle|bp[cd]|bits|risk|mistakes|forgetting|drop|gap|std|var(iance)?|hat|regret|distance|cost"
+    r"|steps|epochs|time|seconds|latency)(?![a-z])"
 )
 UNITS = {"share": "shares (0 to 1)", "percent": "percents (0 to 100)", "raw": "points of its own unit"}
 WRITTEN = ("candidate", "phase", "metric", "budget", "epochs")  # by `write_runs`
