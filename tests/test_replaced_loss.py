@@ -81,10 +81,18 @@ def test_labels_are_not_guessed_where_binary_cross_entropy_has_no_label_dimensio
         module.criterion(torch.zeros(shape), torch.ones(shape))
 
 
-@pytest.mark.parametrize(("others", "named"), [((), {"reduction": "sum"}), ((torch.ones(3),), {})])
-def test_settings_of_a_call_are_refused_with_the_ways_to_set_them(others, named):
-    with pytest.raises(TypeError, match=r"got also (reduction=\.\.\.|Tensor): set it in the loss that is replaced"):
-        WithAS(F.cross_entropy).criterion(LOGITS, TARGET, *others, **named)
+@pytest.mark.parametrize(
+    ("loss", "others", "named"),
+    [
+        (F.cross_entropy, (), {"label_smoothing": 0.1}),
+        (F.cross_entropy, (torch.ones(3),), {}),
+        (nn.BCEWithLogitsLoss(), (), {"weight": torch.ones(3)}),
+    ],
+)
+def test_settings_of_a_call_are_those_of_the_replaced_loss_and_others_are_refused(loss, others, named):
+    assert WithAS(F.cross_entropy).criterion(LOGITS, TARGET, **ALL) == as_cross_entropy(LOGITS, TARGET, **ALL)
+    with pytest.raises(TypeError, match=r"got also (\w+=\.\.\.|Tensor): it knows .*reduction=\.\.\. beside them"):
+        WithAS(loss).criterion(LOGITS, TARGET, *others, **named)
 
 
 def test_a_partials_weight_moves_with_the_module_and_adds_nothing_to_its_state():

@@ -58,13 +58,16 @@ class CountedLoss(nn.Module):
         self._owner.as_softmax_delta = value
 
     def forward(self, input: Tensor, target: Tensor, *others: Any, **named: Any) -> Tensor:
-        if others or named:
+        settings = {name: getattr(self, name) for name in _kept(self.multilabel)}
+        if others or any(name not in settings for name in named):
             given = ", ".join([*[type(other).__name__ for other in others], *(f"{name}=..." for name in named)])
             raise TypeError(
-                f"the masked loss is called as loss(logits, target), and got also {given}: set it in the loss that is "
+                f"the masked loss is called as loss(logits, target), and got also {given}: it knows "
+                f"{', '.join(f'{name}=...' for name in settings)} beside them. Set it in the loss that is "
                 "replaced, as in functools.partial(F.cross_entropy, reduction='sum'), or call "
                 "self.as_softmax_loss(logits, target, ...)"
             )
+        settings |= named
         if self.multilabel:
             if input.dim() != 2 or input.size(1) == 1:  # PyTorch's loss takes any shape: it has no label dimension
                 raise ValueError(
@@ -74,8 +77,7 @@ class CountedLoss(nn.Module):
                     "self.multilabel_as_softmax_loss(logits, target) in training_step, with the labels in dimension 1"
                 )
             self._owner.as_softmax_multilabel = True  # a Hugging Face classifier may know it by its first labels alone
-            return self._owner.multilabel_as_softmax_loss(input, target, reduction=self.reduction)
-        settings = {"weight": self.weight, "ignore_index": self.ignore_index, "reduction": self.reduction}
+            return self._owner.multilabel_as_softmax_loss(input, target, **settings)
         return self._owner.as_softmax_loss(input, target, **settings)
 
     def extra_repr(self) -> str:
@@ -227,7 +229,7 @@ def _refuse_what_is_no_loss(name: str, replaced: Any) -> None:
 def masked_loss(owner: Any, replaced: Any) -> CountedLoss:
     """The masked loss with the settings of ``replaced``, as `settings_of` reads them."""
     persistent = isinstance(replaced, nn.Module)
-    return CountedLoss(owner, multilabel=_of_several_labels(replaced), persistent=persistent, **settings_of(replaced))
+    return CountedLoss(owner, multilabel=of_several_labels(replaced), persistent=persistent, **settings_of(replaced))
 
 
 def settings_of(loss: Any) -> dict[str, Any]:
@@ -252,7 +254,7 @@ def settings_of(loss: Any) -> dict[str, Any]:
             f"the loss to replace is a partial with {len(loss.args)} positional arguments, whose meaning cannot be "
             "told: give them by name"
         )
-    kept = ("reduction",) if _of_several_labels(loss) else ("weight", "ignore_index", "reduction")
+    kept = _kept(of_several_labels(loss))
     given = {name: value for name, value in settings.items() if name == "ignore_index" or not _changes_nothing(value)}
     if unknown := [name for name in given if name not in kept]:
         raise ValueError(
@@ -270,9 +272,14 @@ def shown_by(loss: Any) -> dict[str, Any]:
     return shown | (loss.keywords if isinstance(loss, partial) else {})
 
 
-def _of_several_labels(loss: Any) -> bool:
+def of_several_labels(loss: Any) -> bool:
+    """Whether this is PyTorch's loss of several labels."""
     function = _function_of(loss)
     return isinstance(function, nn.BCEWithLogitsLoss) or function is F.binary_cross_entropy_with_logits
+
+
+def _kept(multilabel: bool) -> tuple[str, ...]:
+    return ("reduction",) if multilabel else ("weight", "ignore_index", "reduction")
 
 
 def _function_of(loss: Any) -> Any:

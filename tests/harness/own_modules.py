@@ -128,7 +128,7 @@ class HuggingFace(WithCriterion):
         return self(**batch).loss
 
     def accuracy(self, batch: Any) -> Tensor:
-        return (self(**batch).logits.argmax(-1) == batch["labels"]).float().mean()
+        return (self.model(**batch).logits.argmax(-1) == batch["labels"]).float().mean()
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(self.parameters(), lr=self.lr)

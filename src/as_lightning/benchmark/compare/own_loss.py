@@ -25,7 +25,7 @@ from as_lightning.functional.accumulation import accumulation_steps
 from as_lightning.functional.calling_convention import class_dimension
 from as_lightning.functional.variants.class_counts import with_class_counts
 from as_lightning.mixin import ASSoftmaxMixin
-from as_lightning.replaced_loss import CountedLoss, masked_loss, replace_loss, settings_of, shown_by
+from as_lightning.replaced_loss import CountedLoss, of_several_labels, replace_loss, settings_of, shown_by
 
 BASELINE, FIRST_LOOK = "softmax", "first look"
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -150,15 +150,16 @@ class OwnLosses:
                 module.masking_counter.may_be_silent = True
                 module.__dict__["as_softmax_loss"] = TrainingLoss(name, loss, F.cross_entropy, module, of_app)
             return
-        if name == BASELINE:
-            return
         margin = Margin(delta=delta)
         if delta is not None:
             module.masking_counter = margin.masking_counter
 
-        def make(replaced: Any) -> TrainingLoss:
-            made: Any = masked_loss(margin, replaced) if of_app else None  # which refuses what no method carries on
-            made = made if loss is None else loss
+        def make(replaced: Any) -> Any:
+            if name == BASELINE:
+                return replaced
+            if of_app:
+                settings_of(replaced)  # which refuses what no method carries on
+            made: Any = CountedLoss(margin, multilabel=of_several_labels(replaced)) if loss is None else loss
             made = partial(made, own=replaced) if name == FIRST_LOOK else made
             return TrainingLoss(name, made, replaced, module, of_app)
 
@@ -174,36 +175,41 @@ class Margin(ASSoftmaxMixin, pl.LightningModule):
 
 
 class TrainingLoss(nn.Module):
-    """A method's loss in training, and the module's own outside.
+    """A method's loss in training, and the module's own outside, whose attributes it shows and takes.
 
     A loss ``of_app`` has the weight, ``ignore_index`` and reduction of the one that it replaces; others are scalars.
     """
 
+    outside: Any
+
     def __init__(self, name: str, loss: Loss, outside: Loss, module: pl.LightningModule, of_app: bool) -> None:
         super().__init__()
-        self.name, self.loss, self.outside, self.of_app = name, loss, outside, of_app
+        self._name, self._loss, self._of_app = name, loss, of_app
         self.__dict__["_owner"] = module  # as a submodule the module would contain itself
+        self.outside = outside
+
+    def __getattr__(self, name: str) -> Any:
+        own = name.startswith("_") or name == "outside"
+        return super().__getattr__(name) if own else getattr(self.outside, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """What a module sets of its loss in training, as other class weights, is set outside and for the app's loss."""
-        if name not in ("weight", "ignore_index", "reduction"):
+        """What a module sets of its loss in training, as other class weights, is set of the one that holds them."""
+        if name == "outside" or name.startswith("_") or name in self.__dict__:
             super().__setattr__(name, value)
-            return
-        for loss in (self.outside, self.loss)[: 1 + self.of_app]:
-            if hasattr(loss, name):
-                setattr(loss, name, value)
+        else:
+            setattr(self.outside, name, value)
 
     def forward(self, logits: Tensor, target: Tensor, **settings: Any) -> Tensor:
         module = self.__dict__["_owner"]
         # a trainer knows better than train(): parts in evaluation mode are trained too
         if not (module.training if module._trainer is None else module._trainer.training):
             return self.outside(logits, target, **settings)
-        if self.of_app and not isinstance(self.loss, CountedLoss):  # which has them
+        if self._of_app:
             settings = settings_of(self.outside) | settings  # asked at each call: its weight moves with its module
-        loss = self.loss(logits, target, **settings)
-        if not self.of_app and (not isinstance(loss, Tensor) or loss.dim() > 0):
+        loss = self._loss(logits, target, **settings)
+        if not self._of_app and (not isinstance(loss, Tensor) or loss.dim() > 0):
             shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
-            raise ValueError(f"the loss {self.name} must return a scalar, got {shape}: take the mean over the batch")
+            raise ValueError(f"the loss {self._name} must return a scalar, got {shape}: take the mean over the batch")
         return loss
 
 

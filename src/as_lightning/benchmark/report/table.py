@@ -35,17 +35,15 @@ ROLES = {
 }
 JOINED = ("method", "group", "seed")  # roles that several columns may have together
 WIDE = {"method", "score"}  # roles that no column has where each candidate has one
-# of a score that one of these words names more is better, unless one of the second names it too
-MORE_IS_BETTER = re.compile(
-    r"(?i)^((val|test)[\W_])?score$|(?<![a-z])(acc(uracy)?|f(?=\d)|[a-z]*f1|fbeta|precision|recall|sensitivity"
-    r"|specificity|t[np]r|[a-z]*au(ro|pr)?c|m?ap|m?iou|jaccard|dice|kappa|mcc|r(?=\d)|top|hits?|mrr|ndcg|em|match"
-    r"|correct|success|wins?|reward|return|[a-z]*bleu|rouge|meteor|chrf|cider|psnr|ssim|corr(elation)?|spearmanr?"
-    r"|pearsonr?)(?![a-z])"
+# a score whose whole name is made of these words, one of the first at least, is better if it is more
+MORE_IS_BETTER = (
+    "score|acc(uracy)?|f[0-9]|(macro|micro|weighted)f1|fbeta|precision|recall|sensitivity|specificity|t[np]r"
+    "|(pr|roc)?au(ro|pr)?c|m?ap|m?iou|jaccard|dice|kappa|mcc|matthews|r2|top[0-9]*|hits?|mrr|ndcg|em|match|correct"
+    "|success|wins?|reward|return|(sacre)?bleu|rouge|meteor|chrf|cider|psnr|ssim|corr(coef|elation)?|spearmanr?|pearsonr?"
 )
-LESS_IS_BETTER = re.compile(
-    r"(?i)(?<![a-z])([a-z]*(loss|errors?|entropy|mse|mae)|err|([bcdetuw]|ht)er|ece|f[np]r|false|nll|nlpd|ppl|perplexity"
-    r"|crps|kl|lpips|mape|msle|bp[cd]|bits|risk|mistakes|forgetting|drop|gap|std|var(iance)?|hat|regret|distance|cost"
-    r"|steps|epochs|time|seconds|latency)(?![a-z])"
+OF_ANY_SCORE = (
+    "val(id(ation)?)?|test(ing)?|eval(uation)?|dev|train(ing)?|avg|average|mean|best|final|overall|macro|micro|weighted"
+    "|balanced|binary|multiclass|multilabel|cohen|exact|roc|pr|rate|at|k|coefficient|l|lsum|[0-9]+"
 )
 UNITS = {"share": "shares (0 to 1)", "percent": "percents (0 to 100)", "raw": "points of its own unit"}
 WRITTEN = ("candidate", "phase", "metric", "budget", "epochs")  # by `write_runs`
@@ -470,11 +468,18 @@ def _refuse_duplicates(runs: pd.DataFrame, frame: pd.DataFrame) -> None:
 
 def checked_mode(mode: str | None, score: str) -> str:
     """As it is said, or ``"max"`` where the name says that more is better."""
-    names = score, re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", score)  # as in testAcc
-    more, less = ([known.search(name) for name in names] for known in (MORE_IS_BETTER, LESS_IS_BETTER))
-    if mode is None and (any(less) or not any(more)):
+    plain = PREFIX.sub("", score)
+    names = (re.split(rf"[\W_]+{camel}", plain) for camel in ("", "|(?<=[a-z0-9])(?=[A-Z])"))  # as mAP, and as testAcc
+    known = any(_more_is_better([word.lower() for word in words if word]) for words in names)
+    if mode is None and not known:
         raise ValueError(f"say whether less of {score} is better, mode min, or more, mode max")
     return check_choice("mode", "max" if mode is None else mode, ("max", "min"))
+
+
+def _more_is_better(words: Sequence[str]) -> bool:
+    named = [re.fullmatch(rf"({MORE_IS_BETTER})[0-9]*", word) for word in words]
+    rest = (word for word, more in zip(words, named, strict=True) if not more)
+    return any(named) and all(re.fullmatch(OF_ANY_SCORE, word) for word in rest)
 
 
 def _checked_unit(scores: pd.Series, unit: str, mode: str) -> str:
