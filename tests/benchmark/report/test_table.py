@@ -52,7 +52,7 @@ def test_tables_of_any_shape_unit_type_and_names_are_judged_alike():
 
 def test_more_is_better_of_scores_that_are_known_and_of_no_others():
     known = "val/acc testAcc accuracy_top-5 rougeL top5 macro_f1 MulticlassF1Score mIoU BinaryAUROC mAP50 r2 sacrebleu"
-    unknown = "val_loss fpr_at_95_recall ner_f1 best_acc_index testMAE steps_to_reward TweedieDevianceScore"
+    unknown = "val_loss fpr_at_95_recall ner_f1 1-acc train_acc-test_acc -acc testMAE steps_to_reward"
     assert {checked_mode(None, name) for name in [*known.split(), "Test Accuracy", "val/score"]} == {"max"}
     for name in unknown.split():
         with pytest.raises(ValueError, match=f"say whether less of {name} is better, mode min, or more, mode max"):

@@ -131,6 +131,7 @@ ON_ITS_SIDE[0x0112] = 6  # turn it clockwise by 90 degrees
         (encoded(RGB), RGB),
         (encoded(GREY), GREY),
         (encoded(GREY.astype(np.uint16) * 256 + 99), GREY),
+        (b"P5 7 5 65535\n" + (GREY * np.uint16(256) + 99).astype(">u2").tobytes(), GREY),
         (encoded(Image.fromarray(GREY).convert("P")), GREY),
         (encoded(RGB, exif=ON_ITS_SIDE), np.rot90(RGB, k=-1)),
         (encoded(CLEAR), 255 - ALPHA),  # what is transparent shows white
@@ -138,7 +139,7 @@ ON_ITS_SIDE[0x0112] = 6  # turn it clockwise by 90 degrees
         (encoded(COLOURS, transparency=ALPHA.tobytes()), 255 - ALPHA),
         (encoded(ALPHA.astype(np.uint16) * 256, transparency=51 * 256), np.array([[0, 255, 255]], dtype=np.uint8)),
     ],
-    ids=["rgb", "grey", "16 bits", "palette", "turned", "clear", "clear grey", "clear palette", "clear 16 bits"],
+    ids=["rgb", "grey", "16 bits", "pgm", "palette", "turned", "clear", "clear grey", "clear palette", "clear 16 bits"],
 )
 def test_every_kind_of_pixels_becomes_upright_rgb_channels_first(content: bytes, shown: Any):
     image = decode_image(content)

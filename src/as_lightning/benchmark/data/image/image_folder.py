@@ -29,7 +29,8 @@ def decode_image(content: bytes, image_size: int | None = None) -> Tensor:
     try:
         with Image.open(io.BytesIO(content)) as opened:
             image = ImageOps.exif_transpose(opened)
-            if image.mode.startswith("I;16"):
+            # a grey image of more than 8 bits in Netpbm's form (.pgm) Pillow scales to 16
+            if image.mode.startswith("I;16") or (image.mode, opened.format) == ("I", "PPM"):
                 grey = np.asarray(image)
                 grey = np.where(grey == image.info.get("transparency"), 2**16 - 1, grey)  # of one value, or of none
                 image = Image.fromarray((grey >> 8).astype(np.uint8))
