@@ -81,18 +81,19 @@ def test_labels_are_not_guessed_where_binary_cross_entropy_has_no_label_dimensio
         module.criterion(torch.zeros(shape), torch.ones(shape))
 
 
-@pytest.mark.parametrize(
-    ("loss", "others", "named"),
-    [
-        (F.cross_entropy, (), {"label_smoothing": 0.1}),
-        (F.cross_entropy, (torch.ones(3),), {}),
-        (nn.BCEWithLogitsLoss(), (), {"weight": torch.ones(3)}),
-    ],
-)
-def test_settings_of_a_call_are_those_of_the_replaced_loss_and_others_are_refused(loss, others, named):
+@pytest.mark.parametrize("setting", ["label_smoothing", "pos_weight", "weight"])
+def test_what_is_set_later_or_given_in_a_call_counts_or_is_refused_and_the_loss_keeps_its_kind(setting):
     assert WithAS(F.cross_entropy).criterion(LOGITS, TARGET, **ALL) == as_cross_entropy(LOGITS, TARGET, **ALL)
-    with pytest.raises(TypeError, match=r"got also (\w+=\.\.\.|Tensor): it knows .*reduction=\.\.\. beside them"):
-        WithAS(loss).criterion(LOGITS, TARGET, *others, **named)
+    loss = nn.CrossEntropyLoss() if setting == "label_smoothing" else nn.BCEWithLogitsLoss()
+    module = WithAS(loss)
+    assert isinstance(module.criterion, type(loss))
+    with pytest.raises(TypeError, match="got also Tensor: give it by name"):
+        module.criterion(LOGITS, TARGET, torch.ones(3))
+    with pytest.raises(ValueError, match=rf"is given {setting}=.*cannot carry on: they know .*reduction"):
+        module.criterion(LOGITS, TARGET, **{setting: torch.ones(3)})
+    setattr(module.criterion, setting, torch.ones(3))
+    with pytest.raises(ValueError, match=rf"is given {setting}=.*cannot carry on"):
+        module.criterion(LOGITS, TARGET)
 
 
 def test_a_partials_weight_moves_with_the_module_and_adds_nothing_to_its_state():

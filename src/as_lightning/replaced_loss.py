@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -27,26 +27,16 @@ HUGGINGFACE_CLASSIFIER = re.compile(r"For(?!AudioFrame)\w*Classification$")  # s
 class CountedLoss(nn.Module):
     """The owner's `as_softmax_loss`, or its multi-label loss, called as the loss in whose place it stands.
 
-    ``persistent`` class weights are in state dicts.
+    The classes below are of that loss's kind, for a module that asks ``isinstance``, with its attributes, which are
+    read at each call.
     """
 
     _owner: Any
-    weight: Tensor | None
+    multilabel = False
 
-    def __init__(
-        self,
-        owner: Any,
-        *,
-        multilabel: bool,
-        persistent: bool = True,
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: str = "mean",
-    ) -> None:
-        super().__init__()
+    def __init__(self, owner: Any, **settings: Any) -> None:
+        super().__init__(**settings)
         vars(self)["_owner"] = owner  # as a submodule the owner would contain itself
-        self.multilabel, self.ignore_index, self.reduction = multilabel, ignore_index, reduction
-        self.register_buffer("weight", weight, persistent=persistent)
 
     @property
     def delta(self) -> float:
@@ -58,16 +48,13 @@ class CountedLoss(nn.Module):
         self._owner.as_softmax_delta = value
 
     def forward(self, input: Tensor, target: Tensor, *others: Any, **named: Any) -> Tensor:
-        settings = {name: getattr(self, name) for name in _kept(self.multilabel)}
-        if others or any(name not in settings for name in named):
-            given = ", ".join([*[type(other).__name__ for other in others], *(f"{name}=..." for name in named)])
+        if others:
+            given = ", ".join(type(other).__name__ for other in others)
             raise TypeError(
-                f"the masked loss is called as loss(logits, target), and got also {given}: it knows "
-                f"{', '.join(f'{name}=...' for name in settings)} beside them. Set it in the loss that is "
-                "replaced, as in functools.partial(F.cross_entropy, reduction='sum'), or call "
-                "self.as_softmax_loss(logits, target, ...)"
+                f"the masked loss is called as loss(logits, target), and got also {given}: give it by name, set it in "
+                "the loss that is replaced, or call self.as_softmax_loss(logits, target, ...)"
             )
-        settings |= named
+        settings = _carried_on(shown_by(self) | named, self.multilabel)
         if self.multilabel:
             if input.dim() != 2 or input.size(1) == 1:  # PyTorch's loss takes any shape: it has no label dimension
                 raise ValueError(
@@ -81,9 +68,26 @@ class CountedLoss(nn.Module):
         return self._owner.as_softmax_loss(input, target, **settings)
 
     def extra_repr(self) -> str:
-        kind = "multilabel, " if self.multilabel else ""
-        weight = "" if self.weight is None else f", weight of {self.weight.numel()} classes"
-        return f"{kind}delta={self.delta}, reduction={self.reduction!r}, ignore_index={self.ignore_index}{weight}"
+        settings = {name: value for name, value in shown_by(self).items() if not _changes_nothing(value)}
+        settings |= {"weight": f"of {settings['weight'].numel()} classes"} if "weight" in settings else {}
+        return ", ".join(f"{name}={value}" for name, value in {"delta": self.delta, **settings}.items())
+
+
+class CountedCrossEntropyLoss(CountedLoss, nn.CrossEntropyLoss):
+    """In the place of cross-entropy."""
+
+
+class CountedNLLLoss(CountedLoss, nn.NLLLoss):
+    """In the place of the cross-entropy of log-probabilities."""
+
+
+class CountedBCEWithLogitsLoss(CountedLoss, nn.BCEWithLogitsLoss):
+    """In the place of the cross-entropy of several labels."""
+
+    multilabel = True
+
+
+COUNTED = (CountedCrossEntropyLoss, CountedNLLLoss, CountedBCEWithLogitsLoss)
 
 
 class LossOfLabels(nn.Module):
@@ -228,8 +232,27 @@ def _refuse_what_is_no_loss(name: str, replaced: Any) -> None:
 
 def masked_loss(owner: Any, replaced: Any) -> CountedLoss:
     """The masked loss with the settings of ``replaced``, as `settings_of` reads them."""
-    persistent = isinstance(replaced, nn.Module)
-    return CountedLoss(owner, multilabel=of_several_labels(replaced), persistent=persistent, **settings_of(replaced))
+    made = counted_kind(replaced)(owner, **settings_of(replaced))
+    made._non_persistent_buffers_set |= set() if isinstance(replaced, nn.Module) else {*made._buffers}
+    return made
+
+
+def counted_kind(loss: Any) -> type[CountedLoss]:
+    """The class of the masked loss that takes this one's place; a ``TypeError`` unless it is PyTorch's cross-entropy.
+
+    What a class of the user's changes may be more than that.
+    """
+    function = _function_of(loss)
+    forward = getattr(type(function), "forward", None)
+    for kind, module, plain in zip(COUNTED, MODULES, FUNCTIONS, strict=True):
+        if function is plain or forward is vars(module)["forward"]:
+            return kind
+    raise TypeError(
+        f"the masked loss cannot take the place of {getattr(function, '__name__', type(function).__name__)}, which "
+        f"may do more than cross-entropy: let it be {', '.join(kind.__name__ for kind in (*MODULES, *FUNCTIONS))}, "
+        "or a functools.partial of one, name the one inside it, as 'criterion.inner', or call "
+        "self.as_softmax_loss(logits, target) in training_step"
+    )
 
 
 def settings_of(loss: Any) -> dict[str, Any]:
@@ -241,20 +264,17 @@ def settings_of(loss: Any) -> dict[str, Any]:
     >>> settings_of(partial(nn.CrossEntropyLoss(ignore_index=0), reduction="sum"))
     {'ignore_index': 0, 'reduction': 'sum'}
     """
-    function, settings = _function_of(loss), shown_by(loss)
-    if function not in FUNCTIONS and getattr(type(function), "forward", None) not in [kind.forward for kind in MODULES]:
-        raise TypeError(
-            f"the masked loss cannot take the place of {getattr(function, '__name__', type(function).__name__)}, which "
-            f"may do more than cross-entropy: let it be {', '.join(kind.__name__ for kind in (*MODULES, *FUNCTIONS))}, "
-            "or a functools.partial of one, name the one inside it, as 'criterion.inner', or call "
-            "self.as_softmax_loss(logits, target) in training_step"
-        )
+    kind = counted_kind(loss)
     if isinstance(loss, partial) and loss.args:
         raise ValueError(
             f"the loss to replace is a partial with {len(loss.args)} positional arguments, whose meaning cannot be "
             "told: give them by name"
         )
-    kept = _kept(of_several_labels(loss))
+    return _carried_on(shown_by(loss), kind.multilabel)
+
+
+def _carried_on(settings: Mapping[str, Any], multilabel: bool) -> dict[str, Any]:
+    kept = ("reduction",) if multilabel else ("weight", "ignore_index", "reduction")
     given = {name: value for name, value in settings.items() if name == "ignore_index" or not _changes_nothing(value)}
     if unknown := [name for name in given if name not in kept]:
         raise ValueError(
@@ -270,16 +290,6 @@ def shown_by(loss: Any) -> dict[str, Any]:
     function, names = _function_of(loss), ("weight", "pos_weight", "ignore_index", "reduction", "label_smoothing")
     shown = {name: getattr(function, name) for name in names if hasattr(function, name)}
     return shown | (loss.keywords if isinstance(loss, partial) else {})
-
-
-def of_several_labels(loss: Any) -> bool:
-    """Whether this is PyTorch's loss of several labels."""
-    function = _function_of(loss)
-    return isinstance(function, nn.BCEWithLogitsLoss) or function is F.binary_cross_entropy_with_logits
-
-
-def _kept(multilabel: bool) -> tuple[str, ...]:
-    return ("reduction",) if multilabel else ("weight", "ignore_index", "reduction")
 
 
 def _function_of(loss: Any) -> Any:

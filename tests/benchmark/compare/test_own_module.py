@@ -3,6 +3,7 @@
 import importlib
 import math
 import os
+import pickle
 import random
 import sys
 from collections.abc import Iterator
@@ -143,6 +144,7 @@ def test_a_loss_is_the_methods_in_training_and_the_modules_own_outside_and_softm
         assert type(made) is WithCriterion
         made.criterion.weight = weight = torch.arange(1.0, 6.0)
         assert (made.criterion.weight is weight, made.criterion.ignore_index) == (True, -100)
+        assert isinstance(pickle.loads(pickle.dumps(made)).criterion, nn.CrossEntropyLoss)
         weighed = F.cross_entropy(logits, batch[1], weight=weight)
         torch.testing.assert_close(made.training_step(batch, 0), weighed)
         if method == "as_softmax":

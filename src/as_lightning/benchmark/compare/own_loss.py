@@ -25,7 +25,7 @@ from as_lightning.functional.accumulation import accumulation_steps
 from as_lightning.functional.calling_convention import class_dimension
 from as_lightning.functional.variants.class_counts import with_class_counts
 from as_lightning.mixin import ASSoftmaxMixin
-from as_lightning.replaced_loss import CountedLoss, of_several_labels, replace_loss, settings_of, shown_by
+from as_lightning.replaced_loss import counted_kind, replace_loss, settings_of, shown_by
 
 BASELINE, FIRST_LOOK = "softmax", "first look"
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -159,7 +159,7 @@ class OwnLosses:
                 return replaced
             if of_app:
                 settings_of(replaced)  # which refuses what no method carries on
-            made: Any = CountedLoss(margin, multilabel=of_several_labels(replaced)) if loss is None else loss
+            made: Any = counted_kind(replaced)(margin) if loss is None else loss
             made = partial(made, own=replaced) if name == FIRST_LOOK else made
             return TrainingLoss(name, made, replaced, module, of_app)
 
@@ -182,6 +182,13 @@ class TrainingLoss(nn.Module):
 
     outside: Any
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:  # for a module that asks isinstance
+        return type(self.outside) if isinstance(self.outside, nn.Module) else TrainingLoss
+
+    def __reduce__(self) -> Any:  # pickle wants the class that it is asked for
+        return object.__new__, (TrainingLoss,), vars(self)
+
     def __init__(self, name: str, loss: Loss, outside: Loss, module: pl.LightningModule, of_app: bool) -> None:
         super().__init__()
         self._name, self._loss, self._of_app = name, loss, of_app
@@ -199,14 +206,14 @@ class TrainingLoss(nn.Module):
         else:
             setattr(self.outside, name, value)
 
-    def forward(self, logits: Tensor, target: Tensor, **settings: Any) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor, **settings: Any) -> Tensor:
         module = self.__dict__["_owner"]
         # a trainer knows better than train(): parts in evaluation mode are trained too
         if not (module.training if module._trainer is None else module._trainer.training):
-            return self.outside(logits, target, **settings)
+            return self.outside(input, target, **settings)
         if self._of_app:
             settings = settings_of(self.outside) | settings  # asked at each call: its weight moves with its module
-        loss = self._loss(logits, target, **settings)
+        loss = self._loss(input, target, **settings)
         if not self._of_app and (not isinstance(loss, Tensor) or loss.dim() > 0):
             shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
             raise ValueError(f"the loss {self._name} must return a scalar, got {shape}: take the mean over the batch")

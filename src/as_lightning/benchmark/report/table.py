@@ -38,13 +38,14 @@ WIDE = {"method", "score"}  # roles that no column has where each candidate has 
 # a score whose whole name is made of these words, each once, and of numbers after one of the first, is better if it is
 # more: not 1-acc, nor train_acc-val_acc
 MORE_IS_BETTER = (
-    "score|acc(uracy)?|f[0-9]|(macro|micro|weighted)f1|fbeta|precision|recall|sensitivity|specificity|t[np]r"
+    "score|acc(uracy)?|f[1-9]|(macro|micro|weighted)f1|fbeta|precision|recall|sensitivity|specificity|t[np]r"
     "|(pr|roc)?au(ro|pr)?c|m?ap|m?iou|jaccard|dice|kappa|mcc|matthews|r2|top[0-9]*|hits?|mrr|ndcg|em|match|correct"
-    "|success|wins?|reward|return|(sacre)?bleu|rouge|meteor|chrf|cider|psnr|ssim|corr(coef|elation)?|spearmanr?|pearsonr?"
+    "|success|wins?|(hit|win|success) rate|reward|return|(sacre)?bleu|rouge|meteor|chrf|cider|psnr|ssim"
+    "|corr(coef|elation)?|spearmanr?|pearsonr?"
 )
 OF_ANY_SCORE = (
-    "val(id(ation)?)?|test(ing)?|eval(uation)?|dev|avg|average|mean|best|final|overall|macro|micro|weighted"
-    "|balanced|binary|multiclass|multilabel|cohen|exact|roc|pr|rate|at|k|coefficient|l|lsum|dataloader idx"
+    "val(id(ation)?)?|test(ing)?|eval(uation)?|avg|average|mean|best|final|overall|macro|micro|weighted"
+    "|balanced|binary|multiclass|multilabel|cohen|exact|roc|pr|at|k|coefficient|l|lsum|dataloader idx"
 )
 UNITS = {"share": "shares (0 to 1)", "percent": "percents (0 to 100)", "raw": "points of its own unit"}
 WRITTEN = ("candidate", "phase", "metric", "budget", "epochs")  # by `write_runs`
@@ -470,7 +471,8 @@ def _refuse_duplicates(runs: pd.DataFrame, frame: pd.DataFrame) -> None:
 def checked_mode(mode: str | None, score: str) -> str:
     """As it is said, or ``"max"`` where the name says that more is better."""
     plain = PREFIX.sub("", score)
-    names = (re.split(rf"[\W_]+{camel}", plain) for camel in ("", "|(?<=[a-z0-9])(?=[A-Z])"))  # as mAP, and as testAcc
+    camel = "|(?<=[a-z0-9])(?=[A-Z])"  # as of testAcc, and not of mAP
+    names = (re.split(rf"[\s_/.@:()[\]%-]+{at}", plain) for at in ("", camel))
     if mode is None and not any(_more_is_better(" ".join(words).lower().rstrip()) for words in names):
         raise ValueError(f"say whether less of {score} is better, mode min, or more, mode max")
     return check_choice("mode", "max" if mode is None else mode, ("max", "min"))
@@ -478,7 +480,8 @@ def checked_mode(mode: str | None, score: str) -> str:
 
 def _more_is_better(words: str) -> bool:
     more, once = rf"({MORE_IS_BETTER})[0-9]*", r"(?!.*\b([a-z]+\d*)\b.*\b\1\b)"
-    return re.fullmatch(rf"{once}(({OF_ANY_SCORE}) )*{more}( ({more}|{OF_ANY_SCORE}|[0-9]+))*", words) is not None
+    form = rf"{once}(dev )?(({OF_ANY_SCORE}) )*{more}( ({more}|{OF_ANY_SCORE}|[0-9]+))*"
+    return re.fullmatch(form, words) is not None
 
 
 def _checked_unit(scores: pd.Series, unit: str, mode: str) -> str:

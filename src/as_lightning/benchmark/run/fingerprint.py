@@ -157,8 +157,8 @@ class _Attributes(dict[str, Any]):
 def _outside(text: str) -> dict[str, str]:
     """The state of the file, and of the environment variable, that a text names."""
     found = {}
-    if len(text) < 4096 and os.path.isfile(text):
-        about = os.stat(text)
+    if len(text) < 4096 and os.path.isfile(path := os.path.expanduser(text)):
+        about = os.stat(path)
         found[f"the file {text}"] = f"{about.st_size} {about.st_mtime_ns}"
     if text.isidentifier() and text in os.environ and not OF_PROCESS.fullmatch(text):
         found[f"the variable {text}"] = os.environ[text]
