@@ -49,8 +49,7 @@ class Depth(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-class Module(ASSoftmaxMixin, pl.LightningModule):
-    pass
+class Module(ASSoftmaxMixin, pl.LightningModule): ...
 
 
 @pytest.mark.parametrize("rows", [8, 40_000], ids=["few logits", "many logits"])

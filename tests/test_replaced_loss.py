@@ -84,8 +84,7 @@ def test_labels_are_not_guessed_where_binary_cross_entropy_has_no_label_dimensio
 @pytest.mark.parametrize("setting", ["label_smoothing", "pos_weight", "weight"])
 def test_what_is_set_later_or_given_in_a_call_counts_or_is_refused_and_the_loss_keeps_its_kind(setting):
     assert WithAS(F.cross_entropy).criterion(LOGITS, TARGET, **ALL) == as_cross_entropy(LOGITS, TARGET, **ALL)
-    loss = nn.CrossEntropyLoss() if setting == "label_smoothing" else nn.BCEWithLogitsLoss()
-    module = WithAS(loss)
+    module = WithAS(loss := nn.CrossEntropyLoss() if setting == "label_smoothing" else nn.BCEWithLogitsLoss())
     assert isinstance(module.criterion, type(loss))
     with pytest.raises(TypeError, match="got also Tensor: give it by name"):
         module.criterion(LOGITS, TARGET, torch.ones(3))
@@ -208,6 +207,7 @@ def test_a_method_that_every_module_has_is_refused(name):
 def test_cross_entropy_by_another_name_is_replaced_with_its_settings(loss):
     settings = ALL if isinstance(loss, nn.Module) else {}
     module, target = WithAS(loss, delta=0.3), TARGET if settings else TARGET.clamp(min=0)
+    assert isinstance(module.criterion, type(loss) if settings else nn.Module)
     assert module.criterion(LOGITS, target) == as_cross_entropy(LOGITS, target, 0.3, **settings)
 
 

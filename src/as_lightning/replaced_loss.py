@@ -24,19 +24,40 @@ FUNCTIONS = (F.cross_entropy, F.nll_loss, F.binary_cross_entropy_with_logits)
 HUGGINGFACE_CLASSIFIER = re.compile(r"For(?!AudioFrame)\w*Classification$")  # sequences, tokens, images, audio
 
 
-class CountedLoss(nn.Module):
-    """The owner's `as_softmax_loss`, or its multi-label loss, called as the loss in whose place it stands.
+class InPlaceOf(nn.Module):
+    """A loss in the place of another one, which a module that asks ``isinstance`` takes for one of that class."""
 
-    The classes below are of that loss's kind, for a module that asks ``isinstance``, with its attributes, which are
-    read at each call.
+    def __init__(self, replaced: Any) -> None:
+        super().__init__()
+        vars(self)["_replaced_class"] = type(replaced if isinstance(replaced, nn.Module) else self)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return vars(self).get("_replaced_class", type(self))
+
+    def __reduce__(self) -> Any:  # pickle wants the class that it is asked for
+        return object.__new__, (type(self),), vars(self)
+
+    def _get_name(self) -> str:
+        return type(self).__name__
+
+
+class CountedLoss(InPlaceOf):
+    """The owner's `as_softmax_loss`, or its multi-label loss, with the settings of the loss in whose place it stands.
+
+    They are read at each call. Class weights of a module are in state dicts, those of a ``functools.partial`` are not.
     """
 
     _owner: Any
-    multilabel = False
+    weight: Tensor | None
 
-    def __init__(self, owner: Any, **settings: Any) -> None:
-        super().__init__(**settings)
+    def __init__(self, owner: Any, replaced: Any) -> None:
+        super().__init__(replaced)
         vars(self)["_owner"] = owner  # as a submodule the owner would contain itself
+        self.multilabel, settings = of_several_labels(replaced), settings_of(replaced)
+        self.register_buffer("weight", settings.pop("weight", None), persistent=isinstance(replaced, nn.Module))
+        self.ignore_index, self.reduction = -100, "mean"
+        vars(self).update(settings)
 
     @property
     def delta(self) -> float:
@@ -68,26 +89,9 @@ class CountedLoss(nn.Module):
         return self._owner.as_softmax_loss(input, target, **settings)
 
     def extra_repr(self) -> str:
-        settings = {name: value for name, value in shown_by(self).items() if not _changes_nothing(value)}
-        settings |= {"weight": f"of {settings['weight'].numel()} classes"} if "weight" in settings else {}
-        return ", ".join(f"{name}={value}" for name, value in {"delta": self.delta, **settings}.items())
-
-
-class CountedCrossEntropyLoss(CountedLoss, nn.CrossEntropyLoss):
-    """In the place of cross-entropy."""
-
-
-class CountedNLLLoss(CountedLoss, nn.NLLLoss):
-    """In the place of the cross-entropy of log-probabilities."""
-
-
-class CountedBCEWithLogitsLoss(CountedLoss, nn.BCEWithLogitsLoss):
-    """In the place of the cross-entropy of several labels."""
-
-    multilabel = True
-
-
-COUNTED = (CountedCrossEntropyLoss, CountedNLLLoss, CountedBCEWithLogitsLoss)
+        weight = [] if self.weight is None else [f"weight of {self.weight.numel()} classes"]
+        numbers = [f"{name}={getattr(self, name)}" for name in ("delta", "reduction", "ignore_index")]
+        return ", ".join([*numbers, *weight])
 
 
 class LossOfLabels(nn.Module):
@@ -230,31 +234,6 @@ def _refuse_what_is_no_loss(name: str, replaced: Any) -> None:
         )
 
 
-def masked_loss(owner: Any, replaced: Any) -> CountedLoss:
-    """The masked loss with the settings of ``replaced``, as `settings_of` reads them."""
-    made = counted_kind(replaced)(owner, **settings_of(replaced))
-    made._non_persistent_buffers_set |= set() if isinstance(replaced, nn.Module) else {*made._buffers}
-    return made
-
-
-def counted_kind(loss: Any) -> type[CountedLoss]:
-    """The class of the masked loss that takes this one's place; a ``TypeError`` unless it is PyTorch's cross-entropy.
-
-    What a class of the user's changes may be more than that.
-    """
-    function = _function_of(loss)
-    forward = getattr(type(function), "forward", None)
-    for kind, module, plain in zip(COUNTED, MODULES, FUNCTIONS, strict=True):
-        if function is plain or forward is vars(module)["forward"]:
-            return kind
-    raise TypeError(
-        f"the masked loss cannot take the place of {getattr(function, '__name__', type(function).__name__)}, which "
-        f"may do more than cross-entropy: let it be {', '.join(kind.__name__ for kind in (*MODULES, *FUNCTIONS))}, "
-        "or a functools.partial of one, name the one inside it, as 'criterion.inner', or call "
-        "self.as_softmax_loss(logits, target) in training_step"
-    )
-
-
 def settings_of(loss: Any) -> dict[str, Any]:
     """What a loss in the place of this one keeps: ``weight``, ``ignore_index`` and ``reduction``.
 
@@ -264,18 +243,25 @@ def settings_of(loss: Any) -> dict[str, Any]:
     >>> settings_of(partial(nn.CrossEntropyLoss(ignore_index=0), reduction="sum"))
     {'ignore_index': 0, 'reduction': 'sum'}
     """
-    kind = counted_kind(loss)
+    function = _function_of(loss)
+    if function not in FUNCTIONS and getattr(type(function), "forward", None) not in [kind.forward for kind in MODULES]:
+        raise TypeError(
+            f"the masked loss cannot take the place of {getattr(function, '__name__', type(function).__name__)}, which "
+            f"may do more than cross-entropy: let it be {', '.join(kind.__name__ for kind in (*MODULES, *FUNCTIONS))}, "
+            "or a functools.partial of one, name the one inside it, as 'criterion.inner', or call "
+            "self.as_softmax_loss(logits, target) in training_step"
+        )
     if isinstance(loss, partial) and loss.args:
         raise ValueError(
             f"the loss to replace is a partial with {len(loss.args)} positional arguments, whose meaning cannot be "
             "told: give them by name"
         )
-    return _carried_on(shown_by(loss), kind.multilabel)
+    return _carried_on(shown_by(loss), of_several_labels(loss))
 
 
 def _carried_on(settings: Mapping[str, Any], multilabel: bool) -> dict[str, Any]:
     kept = ("reduction",) if multilabel else ("weight", "ignore_index", "reduction")
-    given = {name: value for name, value in settings.items() if name == "ignore_index" or not _changes_nothing(value)}
+    given = {name: value for name, value in settings.items() if not _changes_nothing(name, value)}
     if unknown := [name for name in given if name not in kept]:
         raise ValueError(
             f"the loss to replace is given {', '.join(f'{name}={given[name]!r}' for name in unknown)}, which "
@@ -292,12 +278,20 @@ def shown_by(loss: Any) -> dict[str, Any]:
     return shown | (loss.keywords if isinstance(loss, partial) else {})
 
 
+def of_several_labels(loss: Any) -> bool:
+    """Whether this is PyTorch's loss of several labels."""
+    function = _function_of(loss)
+    return isinstance(function, nn.BCEWithLogitsLoss) or function is F.binary_cross_entropy_with_logits
+
+
 def _function_of(loss: Any) -> Any:
     return loss.func if isinstance(loss, partial) else loss
 
 
-def _changes_nothing(value: Any) -> bool:
-    """Whether a setting is None or the number 0; False and a tensor of several numbers are neither."""
+def _changes_nothing(name: str, value: Any) -> bool:
+    """Whether a setting is None, the number 0 or no class; False and a tensor of several numbers are none of these."""
     if isinstance(value, Tensor) and value.dim() == 0:
         value = value.item()
+    if name == "ignore_index":
+        return bool(value == -100)
     return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool) and value == 0)

@@ -48,7 +48,6 @@ def test_a_fused_head_refuses_what_it_would_not_compute(composed, override, mess
         (Classifier, FusedSoftmaxClassifier),
         (partial(ASSoftmaxClassifier, delta=0.3), partial(ASSoftmaxClassifier, delta=0.3, fused_head=True)),
     ],
-    ids=["softmax", "as_softmax"],
 )
 @pytest.mark.parametrize(
     "criterion", [{"ignore_index": 0}, {"reduction": "sum"}, {"weight": torch.tensor([9.0, 1, 1])}]

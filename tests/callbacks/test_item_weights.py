@@ -309,8 +309,7 @@ def test_one_host_read_a_window_and_none_a_batch(host_reads: Counter[str]) -> No
     assert ours <= len(speed.history) + 2 < len(COUNTS) * EPOCHS  # the first and the last step write their loss
 
 
-class ReducesInItsOwnWay(SingleDeviceStrategy):
-    pass
+class ReducesInItsOwnWay(SingleDeviceStrategy): ...
 
 
 def test_a_strategy_that_is_not_known_to_be_exact_is_refused_for_items_alone(monkeypatch: pytest.MonkeyPatch) -> None:

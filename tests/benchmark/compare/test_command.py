@@ -191,8 +191,7 @@ def test_a_folder_takes_any_settings_until_its_first_run_and_then_the_same_data_
 PACKAGE = """
 from harness.own_modules import Points as MyData, WithCriterion as LitModel
 from torch import nn
-class Focal(nn.CrossEntropyLoss):
-    pass
+class Focal(nn.CrossEntropyLoss): ...
 """
 
 
@@ -331,6 +330,7 @@ def test_what_a_candidate_names_as_its_range_is_tuned_and_one_called_softmax_is_
         (["n_jobs=0"], "n_jobs must be an integer of at least 1, got 0"),
         (["n_jobs=2", "hydra/launcher=joblib"], "a launcher has its own, as hydra.launcher.n_jobs=2"),
         ([*OF_OWN, "data._target_=harness.own_modules.Pints"], "data._target_=harness.own_modules.Pints: "),
+        ([*OF_OWN, "candidates={a: [+module.hidden=8]}", "baseline=c"], "no candidate is called c: there are: "),
         ([*OF_OWN, "+module.feetures=3"], "module.feetures: WithCriterion has no such argument; "),
         (["candidates={a: [trainer.accelerator=cuda]}"], "in the candidate a: the settings of trainer are refused: "),
         (["methods=softmax,as_softmax", "method.delta=null"], "method.delta must be a number in [0, 1], got null"),

@@ -88,7 +88,6 @@ def with_method(module: Any, method: str, replaces: str | None, losses: Any = No
         (lambda: WithMixin(lr=0.01), Points, None),
         (lambda: HuggingFace(lr=1e-3), Sentences, "model"),
     ],
-    ids=["criterion", "as_softmax_loss", "huggingface"],
 )
 def test_a_module_of_each_form_is_compared_with_built_in_losses_and_its_own(factory, data, replaces, tmp_path):
     asked = {"replaces": replaces, "methods": ["as_softmax", "entmax"], "losses": {"focal": Focal()}, "seeds": 1}
@@ -200,11 +199,10 @@ class Rates(pl.Callback):
 @pytest.mark.parametrize(
     "factory",
     [
-        lambda lr=2e-3: WithCriterion(lr=lr),
-        lambda: WithCriterion(lr=2e-3),
-        lambda lr=None: WithCriterion(lr=lr or 2e-3),
+        lambda lr=2e-3: WithCriterion(lr=lr),  # an argument of the factory
+        lambda: WithCriterion(lr=2e-3),  # a hyperparameter
+        lambda lr=None: WithCriterion(lr=lr or 2e-3),  # an argument without a number as its default
     ],
-    ids=["argument of the factory", "hyperparameter", "argument without a number as its default"],
 )
 def test_every_run_trains_with_the_learning_rate_that_its_result_names(factory, monkeypatch):
     monkeypatch.setattr(Rates, "seen", [])
@@ -322,16 +320,16 @@ def test_a_metric_of_steps_and_of_the_epoch_is_that_of_the_epoch():
 
 
 @pytest.mark.parametrize(
-    ("factory", "data"),
+    ("factory", "data", "limit"),
     [
-        (without(WithCriterion, "test_step"), Points),
-        (WithCriterion, without(Points, "test_dataloader")),
-        (WithCriterion, variant(Points, test_dataloader=no_batch)),
+        (without(WithCriterion, "test_step"), Points, 1.0),
+        (WithCriterion, without(Points, "test_dataloader"), 1.0),
+        (WithCriterion, variant(Points, test_dataloader=no_batch), 1.0),
+        (WithCriterion, Points, 0),
     ],
-    ids=["test_step", "test_dataloader", "batches"],
 )
-def test_without_a_test_the_validation_split_is_scored_and_it_is_said(factory, data):
-    own = own_module(factory, data)
+def test_without_a_test_the_validation_split_is_scored_and_it_is_said(factory, data, limit):
+    own = own_module(factory, data, limit_test_batches=limit)
     assert own.test_metric is None
     assert "The scores are of the validation split: there is no test/acc of a test_step" in " ".join(own.notes)
 
@@ -529,9 +527,10 @@ SEVERAL |= {"trials": 2, "tuning_seeds": 1, "seeds": 1} | trainer(max_epochs=1)
 @pytest.mark.slow
 def test_modules_are_compared_as_they_are_in_two_processes_as_in_one(tmp_path):
     ranges = {"hidden": {"low": 32, "high": 64}, "learning_rate": [0.01, 0.02]}
-    factories, found = {"small": small, "large": (large, None, ranges)}, []
+    factories, found = {"large": (large, None, ranges), "small": small}, []
     for jobs in (1, 2):
-        record = compare(factories, Points, n_jobs=jobs, folder=tmp_path / str(jobs), **SEVERAL).record
+        asked = SEVERAL | {"baseline": "small", "n_jobs": jobs, "folder": tmp_path / str(jobs)}
+        record = compare(factories, Points, **asked).record
         found.append([(run.candidate, run.seed, run.metrics, run.parameters) for run in record.results])
         assert (record.baseline, record.failures) == ("small", [])
         assert record.changes["large"] == {"hidden": ["4", "64"]}
@@ -698,7 +697,8 @@ class OnPlateau(WithCriterion):
         (several(a=small, b=(small, None, {"c": [1]})), ValueError, "c: small has no such argument; there are: lr"),
         (several(a=small, b=(large, None, {"hidden": [1, 2, 3]})) | {"trials": 2}, ValueError, "cannot try all 3 valu"),
         ({"factory": {"a": small, "b": large}}, ValueError, "compared as they are: leave methods, losses and"),
-        (several(a=small, b=large) | {"baseline": "c"}, ValueError, "no candidate is called 'c'"),
+        (several(a=small, b=large) | {"baseline": "c"}, ValueError, "no candidate is called c"),
+        ({"baseline": "entmx"}, ValueError, "unknown method 'entmx': did you mean entmax"),
         ({"n_jobs": 2, "factory": lambda: LOCK and small()}, TypeError, "n_jobs or a .* can be pickled"),
         ({"n_jobs": 2} | trainer(devices=2, strategy="ddp"), ValueError, "n_jobs=2 is for runs of one process, and th"),
         (trainer(strategy="ddp_spawn"), ValueError, "must not set strategy='ddp_spawn': what its"),

@@ -85,7 +85,7 @@ def test_worse_calibration_is_said_with_what_a_temperature_makes_of_it():
     own = {"calibration_error": 0.3, "calibration_error_scaled": 0.02}
     base = {"calibration_error": 0.1, "calibration_error_scaled": 0.01}
     said = "The probabilities of a are worse calibrated (0.30 against 0.10); "
-    scaled = "the softmax of the logits at one temperature, fitted on validation, has 0.020 against 0.010."
+    scaled = "those of the logits at one temperature, fitted on validation, have 0.020 against 0.010."
     assert said + scaled in advice(found(row(A, "equal", SAME_TIME, **own), baseline=base))
     sentences = advice(found(row(A, "equal", SAME_TIME, calibration_error=0.11), baseline=base))
     assert not any("calibrated" in sentence for sentence in sentences)

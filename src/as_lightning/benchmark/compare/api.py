@@ -13,7 +13,7 @@ from rich.console import Console
 
 from as_lightning.benchmark.compare.engine import run_comparison
 from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses
-from as_lightning.benchmark.compare.own_module import OwnCandidate, OwnModules
+from as_lightning.benchmark.compare.own_module import OwnCandidate, OwnModules, baseline_first
 from as_lightning.benchmark.compare.plan import ComparisonPlan, default_settings
 from as_lightning.benchmark.compare.search import Space, setting_range
 from as_lightning.benchmark.report.advice import advice
@@ -22,7 +22,6 @@ from as_lightning.benchmark.report.page import ReportPaths, print_comparison, wr
 from as_lightning.benchmark.report.record import ComparisonRecord
 from as_lightning.benchmark.run.result import new_session
 from as_lightning.benchmark.run.runner import quiet_training
-from as_lightning.benchmark.run.settings import nearest
 from as_lightning.functional.argument_checks import check_count
 
 Factory = Callable[..., pl.LightningModule]
@@ -146,12 +145,12 @@ def compare(
             raise ValueError("several factories are compared as they are: leave methods, losses and replaces out")
         candidates = {label: _candidate(label, made, datamodule) for label, made in factory.items()}
         first = next(iter(candidates), "") if baseline is None else baseline
-        if first not in candidates:
-            raise ValueError(f"no candidate is called {first!r}: {nearest(first, candidates)}")
-        candidates = {first: candidates[first]} | candidates
+        candidates = baseline_first(candidates, first)
     else:
         own_losses = OwnLosses(
-            [BASELINE, *default_settings()["default_methods"][BASELINE]] if methods is None else methods, losses
+            [BASELINE, *default_settings()["default_methods"][BASELINE]] if methods is None else methods,
+            losses,
+            baseline=baseline,
         )
         candidates = {type(factory).__name__: OwnCandidate(factory, datamodule)}
         first = BASELINE if baseline is None else baseline

@@ -27,7 +27,7 @@ from rich.console import Console
 from as_lightning.benchmark.compare.engine import Execute, Subject, end_processes, execution, run_comparison
 from as_lightning.benchmark.compare.next_runs import Outcome
 from as_lightning.benchmark.compare.own_loss import BASELINE, OwnLosses, check_arguments, knobs, plain
-from as_lightning.benchmark.compare.own_module import OwnCandidate, OwnModules
+from as_lightning.benchmark.compare.own_module import OwnCandidate, OwnModules, baseline_first
 from as_lightning.benchmark.compare.plan import (
     ComparisonPlan,
     Run,
@@ -214,21 +214,23 @@ class ConfiguredComparison:
             name = str(config.module._target_).rpartition(".")[2]
         losses = None
         if given:
+            baseline = baseline or CANDIDATE_BASELINE
             described = _described({CANDIDATE_BASELINE: []} | dict(given), own=True)
             made = {}
             for label, of_one in described.items():
                 with of_candidate(label, CANDIDATE_BASELINE):
                     made[label] = self._own_candidate(keys, *of_one)
+            made = baseline_first(made, baseline)
         else:
             default = [BASELINE, *plain(self.config.default_methods)[BASELINE]]
             fixed = {key: value for key, value in plain(config.method).items() if f"method.{key}" in keys}
             own = {str(key): _own_loss(node) for key, node in plain(config.losses).items()}
-            losses = OwnLosses(methods or default, own, fixed)
+            losses = OwnLosses(methods or default, own, fixed, baseline)
             made = {name: self._own_candidate(keys, [], {})}
         scored, trainer = config.module, plain(config.trainer)
         trainer.pop("_target_")
         self.own = OwnModules(made, losses, scored.replaces, scored.monitor, scored.mode, trainer, name)
-        return self.own.names, baseline or (CANDIDATE_BASELINE if given else BASELINE)
+        return self.own.names, baseline or BASELINE
 
     def _own_candidate(
         self, keys: Collection[str], overrides: Sequence[str], search: Mapping[str, Any]

@@ -25,7 +25,7 @@ from as_lightning.functional.accumulation import accumulation_steps
 from as_lightning.functional.calling_convention import class_dimension
 from as_lightning.functional.variants.class_counts import with_class_counts
 from as_lightning.mixin import ASSoftmaxMixin
-from as_lightning.replaced_loss import counted_kind, replace_loss, settings_of, shown_by
+from as_lightning.replaced_loss import CountedLoss, InPlaceOf, of_several_labels, replace_loss, settings_of, shown_by
 
 BASELINE, FIRST_LOOK = "softmax", "first look"
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -67,17 +67,22 @@ def check_arguments(function: Callable[..., Any], names: Iterable[str], prefix: 
 class OwnLosses:
     """The methods of a comparison of one's own module, softmax first: what each tunes, and the loss that it puts in.
 
-    ``methods`` and ``losses`` are as `compare` takes them; ``fixed`` are settings of built-in methods that are not
-    tuned, as ``{"delta": 0.2}``.
+    ``methods``, ``losses`` and ``baseline`` are as `compare` takes them; ``fixed`` are settings of built-in methods
+    that are not tuned, as ``{"delta": 0.2}``.
     """
 
     def __init__(
-        self, methods: Sequence[str], losses: Mapping[str, Any] | None = None, fixed: Mapping[str, Any] | None = None
+        self,
+        methods: Sequence[str],
+        losses: Mapping[str, Any] | None = None,
+        fixed: Mapping[str, Any] | None = None,
+        baseline: str | None = None,
     ) -> None:
         self.fixed = dict(fixed or {})
         self.counted: Callable[[int], Tensor] = _unknown_counts  # the class counts of the training data of a seed
         self.losses = {name: made if isinstance(made, tuple) else (made, {}) for name, made in (losses or {}).items()}
-        others = (method for method in methods if method != BASELINE)
+        added = [baseline] if baseline and baseline not in (*methods, *self.losses) else []
+        others = (method for method in (*methods, *added) if method != BASELINE)
         self.names = (BASELINE, *others, *(name for name in self.losses if name not in methods))
         known = {path.stem for path in (config_dir() / "method").glob("*.yaml")}
         for name in self.losses.keys() & known & {BASELINE, *methods}:
@@ -159,7 +164,8 @@ class OwnLosses:
                 return replaced
             if of_app:
                 settings_of(replaced)  # which refuses what no method carries on
-            made: Any = counted_kind(replaced)(margin) if loss is None else loss
+            plain = nn.BCEWithLogitsLoss() if of_several_labels(replaced) else nn.CrossEntropyLoss()
+            made: Any = CountedLoss(margin, plain) if loss is None else loss  # it gets the settings at each call
             made = partial(made, own=replaced) if name == FIRST_LOOK else made
             return TrainingLoss(name, made, replaced, module, of_app)
 
@@ -174,7 +180,7 @@ class Margin(ASSoftmaxMixin, pl.LightningModule):
     """Computes and counts AS-Softmax for a module without the mixin."""
 
 
-class TrainingLoss(nn.Module):
+class TrainingLoss(InPlaceOf):
     """A method's loss in training, and the module's own outside, whose attributes it shows and takes.
 
     A loss ``of_app`` has the weight, ``ignore_index`` and reduction of the one that it replaces; others are scalars.
@@ -182,15 +188,8 @@ class TrainingLoss(nn.Module):
 
     outside: Any
 
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:  # for a module that asks isinstance
-        return type(self.outside) if isinstance(self.outside, nn.Module) else TrainingLoss
-
-    def __reduce__(self) -> Any:  # pickle wants the class that it is asked for
-        return object.__new__, (TrainingLoss,), vars(self)
-
     def __init__(self, name: str, loss: Loss, outside: Loss, module: pl.LightningModule, of_app: bool) -> None:
-        super().__init__()
+        super().__init__(outside)
         self._name, self._loss, self._of_app = name, loss, of_app
         self.__dict__["_owner"] = module  # as a submodule the module would contain itself
         self.outside = outside

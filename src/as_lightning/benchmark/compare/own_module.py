@@ -413,9 +413,11 @@ class OwnModules:
         return [*numbers, *(float(part.detach().double().sum()) for part in module.parameters())]
 
     def _look_limits(self, folder: str) -> dict[str, Any]:
-        """Two validations: some metrics are logged in every second one."""
+        """Two validations: some metrics are logged in every second one; no batch of a split that the runs leave out."""
+        left_out = {name: 0 for name in LOOK if self.trainer.get(name) == 0}
         every = min(self.trainer.get("check_val_every_n_epoch", 1) or 1, self.trainer["max_epochs"])
-        return {**LOOK, "check_val_every_n_epoch": every, "max_epochs": 2 * every, "default_root_dir": folder}
+        limits = LOOK | left_out | {"check_val_every_n_epoch": every, "max_epochs": 2 * every}
+        return limits | {"default_root_dir": folder}
 
     # --- runs
 
@@ -569,6 +571,13 @@ class OwnModules:
 
 
 _files_of_this_process = functools.cache(user_files)  # as its first run has read them
+
+
+def baseline_first(candidates: Mapping[str, OwnCandidate], baseline: str) -> dict[str, OwnCandidate]:
+    """The candidates in the order of `OwnModules`; a ``ValueError`` if there is no such baseline."""
+    if baseline not in candidates:
+        raise ValueError(f"no candidate is called {baseline}: {nearest(baseline, candidates)}")
+    return {baseline: candidates[baseline], **candidates}
 
 
 def checked(made: Any, kind: type, hint: str) -> Any:

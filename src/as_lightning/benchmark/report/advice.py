@@ -133,7 +133,7 @@ def _calibration(row: Row, reference: Row) -> str:
         return ""
     said = f"The probabilities of {row.arm.candidate} are worse calibrated ({own:.2f} against {base:.2f})"
     if not math.isnan(scaled + of_base):
-        said += "; the softmax of the logits at one temperature, fitted on validation, has "
+        said += "; those of the logits at one temperature, fitted on validation, have "
         said += f"{scaled:.3f} against {of_base:.3f}"
     return f"{said}."
 

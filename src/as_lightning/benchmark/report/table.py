@@ -36,16 +36,16 @@ ROLES = {
 JOINED = ("method", "group", "seed")  # roles that several columns may have together
 WIDE = {"method", "score"}  # roles that no column has where each candidate has one
 # a score whose whole name is made of these words, each once, and of numbers after one of the first, is better if it is
-# more: not 1-acc, nor train_acc-val_acc
+# more: not 1-acc, nor train_acc-val_acc; what is a score alone may be a loss that was monitored
 MORE_IS_BETTER = (
-    "score|acc(uracy)?|f[1-9]|(macro|micro|weighted)f1|fbeta|precision|recall|sensitivity|specificity|t[np]r"
-    "|(pr|roc)?au(ro|pr)?c|m?ap|m?iou|jaccard|dice|kappa|mcc|matthews|r2|top[0-9]*|hits?|mrr|ndcg|em|match|correct"
+    "acc(uracy)?|f[1-9]|(macro|micro|weighted)f1|fbeta|precision|recall|sensitivity|specificity|t[np]r"
+    "|(pr|roc)?au(ro|pr)?c|m?ap|m?iou|jaccard|dice|kappa|mcc|matthews|r2|top|hits?|mrr|ndcg|em|match|correct"
     "|success|wins?|(hit|win|success) rate|reward|return|(sacre)?bleu|rouge|meteor|chrf|cider|psnr|ssim"
     "|corr(coef|elation)?|spearmanr?|pearsonr?"
 )
 OF_ANY_SCORE = (
-    "val(id(ation)?)?|test(ing)?|eval(uation)?|avg|average|mean|best|final|overall|macro|micro|weighted"
-    "|balanced|binary|multiclass|multilabel|cohen|exact|roc|pr|at|k|coefficient|l|lsum|dataloader idx"
+    "val(id(ation)?)?|test(ing)?|eval(uation)?|avg|average|mean|max|best|final|overall|macro|micro|weighted"
+    "|balanced|binary|multiclass|multilabel|cohen|exact|roc|pr|at|k|score|coef(ficient)?|l|lsum|dataloader idx"
 )
 UNITS = {"share": "shares (0 to 1)", "percent": "percents (0 to 100)", "raw": "points of its own unit"}
 WRITTEN = ("candidate", "phase", "metric", "budget", "epochs")  # by `write_runs`
@@ -480,7 +480,7 @@ def checked_mode(mode: str | None, score: str) -> str:
 
 def _more_is_better(words: str) -> bool:
     more, once = rf"({MORE_IS_BETTER})[0-9]*", r"(?!.*\b([a-z]+\d*)\b.*\b\1\b)"
-    form = rf"{once}(dev )?(({OF_ANY_SCORE}) )*{more}( ({more}|{OF_ANY_SCORE}|[0-9]+))*"
+    form = rf"((val|test) )?score|{once}(dev )?(({OF_ANY_SCORE}) )*{more}( ({more}|{OF_ANY_SCORE}|[0-9]+))*"
     return re.fullmatch(form, words) is not None
 
 

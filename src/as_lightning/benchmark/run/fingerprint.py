@@ -21,6 +21,7 @@ from itertools import chain, islice, pairwise
 from pathlib import Path, PurePath
 from threading import Lock, RLock, local
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import lightning.pytorch as pl
 import numpy as np
@@ -40,7 +41,7 @@ CLASS, STREAM, RANDOM = "class", "stream", "random generator"
 KINDS: dict[str, Any] = {CLASS: type, STREAM: IterableDataset}
 KINDS[RANDOM] = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState)
 # what holds nothing that a training could depend on
-WITHOUT_STATE = (type(Lock()), type(RLock()), local, types.ModuleType, RemovableHandle)
+WITHOUT_STATE = (type(Lock()), type(RLock()), local, types.ModuleType, RemovableHandle, WeakKeyDictionary)
 OF_CLASSES = ("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__", "__annotations__")
 # environment variables that differ between the processes of a run or between two commands, or tell how fast it is
 OF_PROCESS = re.compile(
@@ -157,7 +158,8 @@ class _Attributes(dict[str, Any]):
 def _outside(text: str) -> dict[str, str]:
     """The state of the file, and of the environment variable, that a text names."""
     found = {}
-    if len(text) < 4096 and os.path.isfile(path := os.path.expanduser(text)):
+    path = os.path.expanduser(text) if text.startswith("~/") else text
+    if len(text) < 4096 and os.path.isfile(path):
         about = os.stat(path)
         found[f"the file {text}"] = f"{about.st_size} {about.st_mtime_ns}"
     if text.isidentifier() and text in os.environ and not OF_PROCESS.fullmatch(text):
