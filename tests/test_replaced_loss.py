@@ -90,7 +90,7 @@ def test_what_is_set_later_or_given_in_a_call_counts_or_is_refused_and_the_loss_
         module.criterion(LOGITS, TARGET, torch.ones(3))
     with pytest.raises(ValueError, match=rf"is given {setting}=.*cannot carry on: they know .*reduction"):
         module.criterion(LOGITS, TARGET, **{setting: torch.ones(3)})
-    setattr(module.criterion, setting, torch.ones(3))
+    setattr(loss if setting == "weight" else module.criterion, setting, torch.ones(3))
     with pytest.raises(ValueError, match=rf"is given {setting}=.*cannot carry on"):
         module.criterion(LOGITS, TARGET)
 

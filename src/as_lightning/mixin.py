@@ -84,7 +84,7 @@ class ASSoftmaxMixin(_Base):
         >>> class WithAS(ASSoftmaxMixin, Theirs):
         ...     as_softmax_replaces = "criterion"
         >>> WithAS(4, delta=0.2).criterion
-        CountedLoss(delta=0.2, reduction=mean, ignore_index=-100)
+        CountedLoss(delta=0.2, reduction=mean)
     """
 
     as_softmax_replaces: ClassVar[str | None] = None

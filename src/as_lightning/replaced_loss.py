@@ -25,7 +25,12 @@ HUGGINGFACE_CLASSIFIER = re.compile(r"For(?!AudioFrame)\w*Classification$")  # s
 
 
 class InPlaceOf(nn.Module):
-    """A loss in the place of another one, which a module that asks ``isinstance`` takes for one of that class."""
+    """A loss in the place of another one, ``outside``, whose attributes it shows and takes.
+
+    A module that asks ``isinstance`` takes it for one of the class of ``replaced``.
+    """
+
+    outside: Any
 
     def __init__(self, replaced: Any) -> None:
         super().__init__()
@@ -38,6 +43,20 @@ class InPlaceOf(nn.Module):
     def __reduce__(self) -> Any:  # pickle wants the class that it is asked for
         return object.__new__, (type(self),), vars(self)
 
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("_") or name == "outside":
+                raise
+            return getattr(self.outside, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_") or name == "outside" or name in vars(self) or hasattr(type(self), name):
+            super().__setattr__(name, value)
+        else:
+            setattr(self.outside, name, value)
+
     def _get_name(self) -> str:
         return type(self).__name__
 
@@ -45,19 +64,21 @@ class InPlaceOf(nn.Module):
 class CountedLoss(InPlaceOf):
     """The owner's `as_softmax_loss`, or its multi-label loss, with the settings of the loss in whose place it stands.
 
-    They are read at each call. Class weights of a module are in state dicts, those of a ``functools.partial`` are not.
+    That loss holds them; they are read at each call. Its weights are in state dicts by the names that they had, those
+    of a ``functools.partial`` are not.
     """
-
-    _owner: Any
-    weight: Tensor | None
 
     def __init__(self, owner: Any, replaced: Any) -> None:
         super().__init__(replaced)
-        vars(self)["_owner"] = owner  # as a submodule the owner would contain itself
-        self.multilabel, settings = of_several_labels(replaced), settings_of(replaced)
-        self.register_buffer("weight", settings.pop("weight", None), persistent=isinstance(replaced, nn.Module))
-        self.ignore_index, self.reduction = -100, "mean"
-        vars(self).update(settings)
+        outside, settings = replaced, settings_of(replaced)
+        several = of_several_labels(replaced)
+        if not isinstance(replaced, nn.Module):
+            outside = nn.BCEWithLogitsLoss(**settings) if several else nn.CrossEntropyLoss(**settings)
+            outside._non_persistent_buffers_set |= {*outside._buffers}
+        # as submodules they would change its state
+        vars(self).update(_owner=owner, outside=outside, multilabel=several)
+        for name in ("_parameters", "_buffers", "_non_persistent_buffers_set", "_modules"):
+            vars(self)[name] = vars(outside)[name]
 
     @property
     def delta(self) -> float:
@@ -89,9 +110,9 @@ class CountedLoss(InPlaceOf):
         return self._owner.as_softmax_loss(input, target, **settings)
 
     def extra_repr(self) -> str:
-        weight = [] if self.weight is None else [f"weight of {self.weight.numel()} classes"]
-        numbers = [f"{name}={getattr(self, name)}" for name in ("delta", "reduction", "ignore_index")]
-        return ", ".join([*numbers, *weight])
+        settings = _carried_on(shown_by(self), self.multilabel)
+        settings |= {"weight": f"of {settings['weight'].numel()} classes"} if "weight" in settings else {}
+        return ", ".join(f"{name}={value}" for name, value in {"delta": self.delta, **settings}.items())
 
 
 class LossOfLabels(nn.Module):

@@ -204,6 +204,7 @@ BAD = {
     "a decimal comma": (changed(3, "accuracy", "90,1"), {}, "got '90,1': write 90.1"),
     "thousands": (changed(3, "accuracy", "1,090"), {}, "got '1,090'$"),
     "a bool": (changed(3, "accuracy", True), {}, "row 3: expected a number in the column accuracy, got 'True'"),
+    "a budget": (LONG.assign(**dict.fromkeys(WRITTEN, "final")), {}, "number in the column budget, got 'final'"),
     "a clock": (LONG.assign(seconds="1:02"), {}, "expected a number in the column seconds, got '1:02'"),
     "a clock set back": (LONG.assign(seconds=-60), {}, "expected seconds of 0 or more in the column seconds, got -60"),
     "a row of means": (changed(3, "seed", "AVG. (5)"), {}, r"row 3: AVG. \(5\) is no seed: leave the row out"),

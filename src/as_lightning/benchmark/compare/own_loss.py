@@ -81,7 +81,7 @@ class OwnLosses:
         self.fixed = dict(fixed or {})
         self.counted: Callable[[int], Tensor] = _unknown_counts  # the class counts of the training data of a seed
         self.losses = {name: made if isinstance(made, tuple) else (made, {}) for name, made in (losses or {}).items()}
-        added = [baseline] if baseline and baseline not in (*methods, *self.losses) else []
+        added = [baseline] if baseline is not None and baseline not in (*methods, *self.losses) else []
         others = (method for method in (*methods, *added) if method != BASELINE)
         self.names = (BASELINE, *others, *(name for name in self.losses if name not in methods))
         known = {path.stem for path in (config_dir() / "method").glob("*.yaml")}
@@ -181,29 +181,15 @@ class Margin(ASSoftmaxMixin, pl.LightningModule):
 
 
 class TrainingLoss(InPlaceOf):
-    """A method's loss in training, and the module's own outside, whose attributes it shows and takes.
+    """A method's loss in training, and the module's own outside.
 
     A loss ``of_app`` has the weight, ``ignore_index`` and reduction of the one that it replaces; others are scalars.
     """
 
-    outside: Any
-
     def __init__(self, name: str, loss: Loss, outside: Loss, module: pl.LightningModule, of_app: bool) -> None:
         super().__init__(outside)
-        self._name, self._loss, self._of_app = name, loss, of_app
-        self.__dict__["_owner"] = module  # as a submodule the module would contain itself
-        self.outside = outside
-
-    def __getattr__(self, name: str) -> Any:
-        own = name.startswith("_") or name == "outside"
-        return super().__getattr__(name) if own else getattr(self.outside, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """What a module sets of its loss in training, as other class weights, is set of the one that holds them."""
-        if name == "outside" or name.startswith("_") or name in self.__dict__:
-            super().__setattr__(name, value)
-        else:
-            setattr(self.outside, name, value)
+        vars(self).update(_name=name, _owner=module, _of_app=of_app)  # as a submodule the module would contain itself
+        self._loss, self.outside = loss, outside
 
     def forward(self, input: Tensor, target: Tensor, **settings: Any) -> Tensor:
         module = self.__dict__["_owner"]

@@ -40,12 +40,12 @@ WIDE = {"method", "score"}  # roles that no column has where each candidate has 
 MORE_IS_BETTER = (
     "acc(uracy)?|f[1-9]|(macro|micro|weighted)f1|fbeta|precision|recall|sensitivity|specificity|t[np]r"
     "|(pr|roc)?au(ro|pr)?c|m?ap|m?iou|jaccard|dice|kappa|mcc|matthews|r2|top|hits?|mrr|ndcg|em|match|correct"
-    "|success|wins?|(hit|win|success) rate|reward|return|(sacre)?bleu|rouge|meteor|chrf|cider|psnr|ssim"
+    "|success|wins?|(hit|win|success) rate|reward|return|(sacre)?bleu|rouge ?(l(sum)?)?|meteor|chrf|cider|psnr|ssim"
     "|corr(coef|elation)?|spearmanr?|pearsonr?"
 )
 OF_ANY_SCORE = (
     "val(id(ation)?)?|test(ing)?|eval(uation)?|avg|average|mean|max|best|final|overall|macro|micro|weighted"
-    "|balanced|binary|multiclass|multilabel|cohen|exact|roc|pr|at|k|score|coef(ficient)?|l|lsum|dataloader idx"
+    "|balanced|binary|multiclass|multilabel|cohen|exact|roc|pr|at|k|score|coef(ficient)?|dataloader idx"
 )
 UNITS = {"share": "shares (0 to 1)", "percent": "percents (0 to 100)", "raw": "points of its own unit"}
 WRITTEN = ("candidate", "phase", "metric", "budget", "epochs")  # by `write_runs`
@@ -344,10 +344,10 @@ def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, s
         notes.append(f"{LEFT_OUT} they have failed: {_rows(frame.index[failed])}.")
     runs["looks"] = _stripped(frame["looks"]) if written and "looks" in frame else ""
     of_score = written and roles["score"] == ["score"]
-    runs["floor"] = pd.to_numeric(frame["floor"], errors="coerce") if of_score and "floor" in frame else math.nan
-    for role, default in {"epochs": math.nan, "budget": 1.0}.items():
-        runs[role] = pd.to_numeric(frame[roles[role][0]], errors="coerce") if role in roles else default
-    runs["seconds"] = _numbers(frame, roles["seconds"][0], empty=True) if "seconds" in roles else math.nan
+    numbers = {role: of[0] for role, of in roles.items()}
+    numbers |= {"floor": "floor"} if of_score and "floor" in frame else {}
+    for role, default in {"budget": 1.0, "epochs": math.nan, "seconds": math.nan, "floor": math.nan}.items():
+        runs[role] = _numbers(frame, numbers[role], empty=role != "budget") if role in numbers else default
     if (negative := runs["seconds"] < 0).any():
         found = f"in the column {roles['seconds'][0]}, got {runs['seconds'][negative].iloc[0]:g}"
         raise ValueError(f"{_rows(frame.index[negative])}: expected seconds of 0 or more {found}")

@@ -257,7 +257,8 @@ def _state(value: torch.nn.Module) -> dict[str, Any]:
     hooks = {name: part for name, part in vars(value).items() if "_hooks" in name and type(part) is OrderedDict}
     places = {key: place for place, key in enumerate(sorted({key for part in hooks.values() for key in part}))}
     numbered = {n: {places[key]: hook for key, hook in part.items()} for n, part in hooks.items()}
-    return _Attributes(vars(value) | numbered)
+    named_by_process = ("_torchdynamo_wrapper_id",)  # of a module that is compiled
+    return _Attributes({name: part for name, part in (vars(value) | numbered).items() if name not in named_by_process})
 
 
 def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
