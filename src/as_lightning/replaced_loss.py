@@ -34,11 +34,11 @@ class InPlaceOf(nn.Module):
 
     def __init__(self, replaced: Any) -> None:
         super().__init__()
-        vars(self)["_replaced_class"] = type(replaced if isinstance(replaced, nn.Module) else self)
+        vars(self)["_replaced_class"] = type(replaced) if isinstance(replaced, nn.Module) else nn.Module
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        return vars(self).get("_replaced_class", type(self))
+        return vars(self).get("_replaced_class", nn.Module)
 
     def __reduce__(self) -> Any:  # pickle wants the class that it is asked for
         return object.__new__, (type(self),), vars(self)
@@ -47,15 +47,21 @@ class InPlaceOf(nn.Module):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            if name.startswith("_") or name == "outside":
+            if name.startswith("__") or name == "outside":
                 raise
             return getattr(self.outside, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name.startswith("_") or name == "outside" or name in vars(self) or hasattr(type(self), name):
+        if name in vars(self) or hasattr(type(self), name):
             super().__setattr__(name, value)
         else:
             setattr(self.outside, name, value)
+
+    def get_extra_state(self) -> Any:
+        return self.outside.get_extra_state()
+
+    def set_extra_state(self, state: Any) -> None:
+        self.outside.set_extra_state(state)
 
     def _get_name(self) -> str:
         return type(self).__name__
@@ -75,10 +81,13 @@ class CountedLoss(InPlaceOf):
         if not isinstance(replaced, nn.Module):
             outside = nn.BCEWithLogitsLoss(**settings) if several else nn.CrossEntropyLoss(**settings)
             outside._non_persistent_buffers_set |= {*outside._buffers}
-        # as submodules they would change its state
+        # its weights and hooks, and neither as a submodule, which would change the names of its state
+        vars(self).update({name: vars(outside)[name] for name in vars(nn.Module())})
         vars(self).update(_owner=owner, outside=outside, multilabel=several)
-        for name in ("_parameters", "_buffers", "_non_persistent_buffers_set", "_modules"):
-            vars(self)[name] = vars(outside)[name]
+
+    def train(self, mode: bool = True) -> CountedLoss:
+        vars(self).get("outside", nn.Identity()).train(mode)  # which a module that 0.3 has pickled lacks
+        return super().train(mode)
 
     @property
     def delta(self) -> float:

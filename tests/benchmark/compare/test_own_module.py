@@ -141,8 +141,8 @@ def test_a_loss_is_the_methods_in_training_and_the_modules_own_outside_and_softm
         torch.testing.assert_close(compiled(logits, batch[1]), loss)
         torch.testing.assert_close(made.eval().training_step(batch, 0), plain)
         assert type(made) is WithCriterion
-        made.criterion.weight = weight = torch.arange(1.0, 6.0)
-        assert (made.criterion.weight is weight, made.criterion.ignore_index) == (True, -100)
+        made.criterion._own = made.criterion.weight = weight = torch.arange(1.0, 6.0)
+        assert (made.criterion.outside._own is weight, made.criterion.ignore_index) == (True, -100)
         assert isinstance(pickle.loads(pickle.dumps(made)).criterion, nn.CrossEntropyLoss)
         weighed = F.cross_entropy(logits, batch[1], weight=weight)
         torch.testing.assert_close(made.training_step(batch, 0), weighed)

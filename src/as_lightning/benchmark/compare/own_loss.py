@@ -189,10 +189,12 @@ class TrainingLoss(InPlaceOf):
     def __init__(self, name: str, loss: Loss, outside: Loss, module: pl.LightningModule, of_app: bool) -> None:
         super().__init__(outside)
         vars(self).update(_name=name, _owner=module, _of_app=of_app)  # as a submodule the module would contain itself
-        self._loss, self.outside = loss, outside
+        parts: dict[str, Any] = {"outside": outside, "_loss": loss}
+        for part, made in parts.items():
+            nn.Module.__setattr__(self, part, made)
 
     def forward(self, input: Tensor, target: Tensor, **settings: Any) -> Tensor:
-        module = self.__dict__["_owner"]
+        module = self._owner
         # a trainer knows better than train(): parts in evaluation mode are trained too
         if not (module.training if module._trainer is None else module._trainer.training):
             return self.outside(input, target, **settings)

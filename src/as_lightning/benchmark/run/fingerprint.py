@@ -154,6 +154,10 @@ class Fingerprint:
 class _Attributes(dict[str, Any]):
     """What an object has by the names of its attributes, which are no texts of the user's."""
 
+    def __init__(self, parts: Mapping[str, Any]) -> None:
+        # of what torch.compile has made it is an address
+        super().__init__({name: part for name, part in parts.items() if name != "_torchdynamo_wrapper_id"})
+
 
 def _outside(text: str) -> dict[str, str]:
     """The state of the file, and of the environment variable, that a text names."""
@@ -257,8 +261,7 @@ def _state(value: torch.nn.Module) -> dict[str, Any]:
     hooks = {name: part for name, part in vars(value).items() if "_hooks" in name and type(part) is OrderedDict}
     places = {key: place for place, key in enumerate(sorted({key for part in hooks.values() for key in part}))}
     numbered = {n: {places[key]: hook for key, hook in part.items()} for n, part in hooks.items()}
-    named_by_process = ("_torchdynamo_wrapper_id",)  # of a module that is compiled
-    return _Attributes({name: part for name, part in (vars(value) | numbered).items() if name not in named_by_process})
+    return _Attributes(vars(value) | numbered)
 
 
 def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
@@ -270,7 +273,8 @@ def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     if of_library(function):
         yield "name", named(function)
         return
-    yield from [("defaults", [function.__defaults__, function.__kwdefaults__]), ("attributes", vars(function))]
+    yield "defaults", [function.__defaults__, function.__kwdefaults__]
+    yield "attributes", _Attributes(vars(function))
     # the source may be that of several functions, of the one that is wrapped, or newer than what runs
     codes, names, taken = [code], dict[str, None](), dict[str, None]()
     for number, each in enumerate(codes):  # also those of functions inside
