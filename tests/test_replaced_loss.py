@@ -116,11 +116,8 @@ class Around(nn.Module):
         return self.weight * self.part(input, target)
 
 
-class Sharpened(nn.CrossEntropyLoss):
-    def forward(self, input, target):
-        return super().forward(input / 0.1, target)
-
-
+Sharpened = type("Sharpened", (nn.CrossEntropyLoss,), {"forward": lambda self, x, y: F.cross_entropy(x / 0.1, y)})
+Doubled = type("Doubled", (nn.CrossEntropyLoss,), {"__call__": lambda self, x, y: 2 * F.cross_entropy(x, y)})
 OF_OTHER_KINDS = (nn.MSELoss(), nn.MultiMarginLoss(), F.l1_loss, F.multi_margin_loss, as_cross_entropy)
 
 
@@ -174,6 +171,7 @@ def test_a_property_is_refused_with_the_way_out():
         ("cross_entropy", "names 'cross_entropy', which is no loss"),
         (None, "names None, which is no loss"),
         (Sharpened(), "place of Sharpened, which may do more than cross-entropy: let it be CrossEntropyLoss, NLLLoss"),
+        (Doubled(), "place of this Doubled, whose __call__ would be lost: call self.as_softmax_loss"),
         (Around(), "place of Around, which may do more"),
         (partial(focal, gamma=0.0), "place of focal, which may do more"),
         (wraps(F.cross_entropy)(lambda *rows: F.cross_entropy(*rows)), "place of cross_entropy, which may do more"),

@@ -21,6 +21,8 @@ from as_lightning.masking_counter import MaskedLoss
 # PyTorch's cross-entropy, of logits or of log-probabilities, and that of several labels
 MODULES = (nn.CrossEntropyLoss, nn.NLLLoss, nn.BCEWithLogitsLoss)
 FUNCTIONS = (F.cross_entropy, F.nll_loss, F.binary_cross_entropy_with_logits)
+# methods of a loss that its stand-in does not call
+NOT_CALLED = ("__call__", "_apply", "state_dict", "_save_to_state_dict", "_load_from_state_dict")
 HUGGINGFACE_CLASSIFIER = re.compile(r"For(?!AudioFrame)\w*Classification$")  # sequences, tokens, images, audio
 
 
@@ -76,6 +78,7 @@ class CountedLoss(InPlaceOf):
 
     def __init__(self, owner: Any, replaced: Any) -> None:
         super().__init__(replaced)
+        refuse_what_would_be_lost(replaced)
         outside, settings = replaced, settings_of(replaced)
         several = of_several_labels(replaced)
         if not isinstance(replaced, nn.Module):
@@ -261,6 +264,20 @@ def _refuse_what_is_no_loss(name: str, replaced: Any) -> None:
         raise TypeError(
             f"{name!r} names {what}, which is no loss: name the attribute that training_step calls as loss(logits, "
             "target), or call self.as_softmax_loss there"
+        )
+
+
+def refuse_what_would_be_lost(loss: Any, *, hooks: bool = False) -> None:
+    """Raise ``TypeError`` if the class of a loss overrides what its stand-in does not call, or it has ``hooks``."""
+    function = _function_of(loss)
+    if not isinstance(function, nn.Module):
+        return
+    lost = [name for name in NOT_CALLED if getattr(type(function), name) is not getattr(nn.Module, name)]
+    lost += [name for name, held in vars(function).items() if hooks and name.endswith("hooks") and held]
+    if lost:
+        raise TypeError(
+            f"the masked loss cannot take the place of this {type(function).__name__}, whose {lost[0]} would be lost: "
+            "call self.as_softmax_loss(logits, target) in training_step"
         )
 
 

@@ -153,6 +153,9 @@ def test_a_loss_is_the_methods_in_training_and_the_modules_own_outside_and_softm
     module.criterion = nn.CrossEntropyLoss(weight=torch.arange(5.0), ignore_index=1, reduction="sum")
     plain = module.training_step(batch, 0)
     torch.testing.assert_close(with_method(module, "focal", "criterion", gamma=0.0).training_step(batch, 0), plain)
+    module.criterion.register_forward_hook(lambda *_: None)
+    with pytest.raises(TypeError, match="whose _forward_hooks would be lost"):
+        with_method(module, "entmax", "criterion")
     assert with_method(WithMixin(), "softmax", None).as_softmax_delta == 1.0
     assert with_method(WithMixin(), "as_softmax", None, delta=0.3).as_softmax_delta == 0.3
 
@@ -237,10 +240,9 @@ class NoRate(IgnoresItsRate):
     [
         (NoRate, "NoRate has no argument or hyperparameter lr"),
         (IgnoresItsRate, "IgnoresItsRate trains the same whatever its lr is"),
-        (lambda: IgnoresItsRate(0.1), "IgnoresItsRate trains the same whatever its lr is"),
-        (WarmUp, None),
+        (lambda: IgnoresItsRate(0.1), "IgnoresItsRate trains the same whatever its lr is"),  # of a hyperparameter
+        (WarmUp, None),  # which alone reads it
     ],
-    ids=["none", "argument", "hyperparameter", "read by a warm-up alone"],
 )
 def test_a_learning_rate_that_cannot_be_tuned_is_not_and_the_reason_said(factory, reason):
     own = own_module(factory)

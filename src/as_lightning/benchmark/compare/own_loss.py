@@ -25,7 +25,15 @@ from as_lightning.functional.accumulation import accumulation_steps
 from as_lightning.functional.calling_convention import class_dimension
 from as_lightning.functional.variants.class_counts import with_class_counts
 from as_lightning.mixin import ASSoftmaxMixin
-from as_lightning.replaced_loss import CountedLoss, InPlaceOf, of_several_labels, replace_loss, settings_of, shown_by
+from as_lightning.replaced_loss import (
+    CountedLoss,
+    InPlaceOf,
+    of_several_labels,
+    refuse_what_would_be_lost,
+    replace_loss,
+    settings_of,
+    shown_by,
+)
 
 BASELINE, FIRST_LOOK = "softmax", "first look"
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -162,8 +170,9 @@ class OwnLosses:
         def make(replaced: Any) -> Any:
             if name == BASELINE:
                 return replaced
-            if of_app:
-                settings_of(replaced)  # which refuses what no method carries on
+            if of_app:  # refuse what no method carries on
+                refuse_what_would_be_lost(replaced, hooks=True)
+                settings_of(replaced)
             plain = nn.BCEWithLogitsLoss() if of_several_labels(replaced) else nn.CrossEntropyLoss()
             made: Any = CountedLoss(margin, plain) if loss is None else loss  # it gets the settings at each call
             made = partial(made, own=replaced) if name == FIRST_LOOK else made

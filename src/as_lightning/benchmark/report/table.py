@@ -441,7 +441,7 @@ def _seed(text: str) -> int | str:
 def _numbers(frame: pd.DataFrame, column: Any, *, empty: bool = False) -> pd.Series:
     texts = _stripped(frame[column])
     numbers = pd.to_numeric(texts, errors="coerce")  # by its text a date or a bool is no number
-    nothing = texts.str.fullmatch("(?i)|#?n/?a|<na>|nan|null|none")  # as R, pandas and SQL write it
+    nothing = texts.str.fullmatch("(?i)(|#?n/?a|<na>|nan|null|none)")  # as R, pandas and SQL write it
     if (bad := ~(numbers.abs().lt(math.inf) | (empty & nothing))).any():
         found = str(frame[column][bad].iloc[0])
         plain = found.replace(",", ".").strip(" %")  # as 90,1 and 90.1%
