@@ -127,7 +127,10 @@ def table(report: dict[str, Any]) -> str:
         size = megabytes(row["logits_bytes"])
         lines.append(f"| {row['shape']} | {row['masked_share']:.0%} | {size} | " + " | ".join(cells) + " |")
     others = (
-        "" if on_gpu else "\nOn a GPU: [float32](cross_entropy_gpu.md), [bfloat16](cross_entropy_bfloat16_gpu.md).\n"
+        ""
+        if on_gpu
+        else "\nOn a GPU: [float32](cross_entropy_gpu.md), [compiled](cross_entropy_compiled_gpu.md), "
+        "[bfloat16](cross_entropy_bfloat16_gpu.md).\n"
     )
     return "\n".join([*lines, others])
 

@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 import torch
+from harness.gpu_kernel import take_the_kernel_of_a_gpu
 from oracles.as_softmax import as_cross_entropy_reference, as_softmax_reference
 from torch import Tensor
 from torch.nn import functional as F
@@ -23,10 +24,7 @@ def _every_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     if request.param != "few logits":
         monkeypatch.setattr(cross_entropy, "FEW_LOGITS", 0)
     if request.param == "one kernel":
-        kernel = pytest.importorskip("triton") and row_loss._row_loss_cuda()
-        here = "cuda" if torch.cuda.is_available() else "cpu"  # where there is a GPU, Triton interprets nothing
-        takes = lambda rows: rows.device.type == here and rows.dtype != torch.float64  # noqa: E731
-        monkeypatch.setattr(row_loss, "one_kernel", lambda rows: kernel if takes(rows) else None)
+        take_the_kernel_of_a_gpu(monkeypatch, row_loss)
 
 
 def example(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from harness.gpu_kernel import take_the_kernel_of_a_gpu
 from oracles.as_softmax import as_cross_entropy_reference, as_softmax_reference
 from torch import Tensor
 from torch.nn import functional as F
@@ -18,10 +19,12 @@ TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 3e-2, to
 DELTAS = (0.0, 0.1, 0.5, 1.0)
 
 
-@pytest.fixture(autouse=True)
-def _no_head_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests' small heads take the path of wide ones."""
+@pytest.fixture(autouse=True, params=["by PyTorch", pytest.param("one kernel", marks=pytest.mark.slow)])
+def _no_head_is_too_small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests' small heads take the path of wide ones, and that of a GPU also on the CPU."""
     monkeypatch.setattr(head_loss, "FEW_LOGITS", 0)
+    if request.param == "one kernel":
+        take_the_kernel_of_a_gpu(monkeypatch, row_loss, head_loss)
 
 
 class Head(NamedTuple):

@@ -241,6 +241,8 @@ def _fused_loss(
 ) -> tuple[Tensor, Tensor]:
     """The reduced loss of the rows that are not ignored, and the masked competitors of each row."""
     rows, active = target.size(0), None if ignored is None else (~ignored).nonzero().squeeze(-1)
+    if active is not None and active.numel() == rows:
+        active = None
     if active is not None:
         hidden, target = hidden.index_select(0, active), target.index_select(0, active)
     summed = accumulation_dtype(dtype)

@@ -2,11 +2,12 @@
 
 The logits of a few rows are computed into one workspace, and `row_loss` writes their gradient over them. What the
 margin leaves of them goes through the two products of backward: a mixed row of few kept classes as a list of these, the
-others gathered until they fill the workspace.
+others gathered until they fill the workspace. Its upstream gradient is multiplied into a row's hidden state and into
+its product, both smaller than its logits.
 
 Gradients of half types stay in float32 until the upstream gradient has been multiplied in; that of a bfloat16 weight
 stays in bfloat16 where one product is all of it. A float16 logit gradient is stored times `gradient_unit`, so that none
-is lost, and its products are taken in float32, so that none overflows.
+is lost, and so are the hidden states that it meets; its products are taken in float32, so that none overflows.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class HeadGradients:
     """Collects the gradients of hidden states, weight and bias from chunks of logits.
 
     The front of the workspace ``(R, C)`` holds the logit gradients of rows that wait for their products, which run once
-    half of it is full; the chunks of logits lie at its back. ``scale`` is the upstream gradient of each row.
+    half of it is full; a chunk of logits lies behind them. ``scale`` is the upstream gradient of each row.
     """
 
     def __init__(
@@ -68,27 +69,30 @@ class HeadGradients:
         self.product_dtype = self.dtype if workspace.dtype == torch.float16 else workspace.dtype
         self.waiting = 0
         self._waiting_rows: list[Tensor] = []
-        self._factor: Tensor | None = None
-        if gradient_unit(workspace.dtype) != 1.0:  # keep what is stored as large as its dtype allows, and no larger
-            largest = scale.abs().amax() if scale.numel() else scale.new_ones(())
-            largest = largest.where(largest > 0, 1.0)
-            scale, self._factor = scale / largest, largest / gradient_unit(workspace.dtype)
-        self._scale = scale
-        self._needs_weight = needs_gradient[1]
-        self._of_weight: Tensor | None = None  # until there is something to add up
-        self._of_hidden, self._of_bias = (
-            torch.zeros_like(x, dtype=self.dtype) if x is not None and needed else None
-            for x, needed in zip(head[::2], needs_gradient[::2], strict=True)
-        )
+        unit = gradient_unit(workspace.dtype)
+        self._scale = scale if unit == 1.0 else scale / unit
+        self._needs_hidden, self._needs_weight, needs_bias = needs_gradient
+        self._of_hidden: Tensor | None = None  # until there is something to add up
+        self._of_weight: Tensor | None = None
+        self._of_bias = torch.zeros_like(head.bias, dtype=self.dtype) if head.bias is not None and needs_bias else None
+        self._factor: Tensor | None = None  # of the weight's gradient
+        if self._needs_weight:
+            scaled = head.hidden * scale.unsqueeze(-1)
+            if unit != 1.0:  # as large as its dtype allows, and no larger
+                largest = scaled.abs().amax() if scaled.numel() else scaled.new_ones(())
+                largest = largest.where(largest > 0, 1.0)
+                scaled, self._factor = scaled * (unit / largest), largest / unit**2
+            self._scaled_hidden = scaled.to(head.hidden.dtype)
 
-    def room(self) -> int:
-        """How many rows of logits the back of the workspace has room for: at least half of it."""
+    def room(self) -> Tensor:
+        """The place for a chunk of logits: at least half of the workspace."""
         if 2 * self.waiting >= self.workspace.size(0):
             self._multiply()
-        return self.workspace.size(0) - self.waiting
+        return self.workspace[self.waiting :]
 
     def add(self, gradient: Tensor, index: Tensor, masked: Tensor) -> None:
-        """Take over a chunk of logit gradients, which lies in the workspace; ``index`` has its rows' places."""
+        """Take over a chunk of logit gradients, at the start of the room; ``index``, on the CPU, has its places."""
+        masked = masked.cpu()  # the host waits for a device once, and once more where rows are listed
         live = masked < self.classes - 1
         listed = live & (self.classes - masked <= int(LISTED_SHARE * self.classes))
         self._add_listed(gradient, index, listed.nonzero().squeeze(-1))
@@ -99,62 +103,60 @@ class HeadGradients:
         self._multiply(last=True)
         if self._needs_weight and self._of_weight is None:
             self._of_weight = torch.zeros_like(self.head.weight, dtype=self.product_dtype)
-        if self.shard is not None and self._of_hidden is not None:
-            self.shard.all_reduce(self._of_hidden, "SUM")
-        gradients = (self._of_hidden, self._of_weight, self._of_bias)
-        if self._factor is not None:
-            for gradient in gradients:
-                if gradient is not None:
-                    gradient.mul_(self._factor)
-        return gradients
+        elif self._of_weight is not None and self._factor is not None:
+            self._of_weight.mul_(self._factor)
+        of_hidden = self._hidden_sum() if self._needs_hidden else None
+        if self.shard is not None and of_hidden is not None:
+            self.shard.all_reduce(of_hidden, "SUM")
+        return of_hidden, self._of_weight, self._of_bias
 
     def _add_dense(self, gradient: Tensor, index: Tensor, picked: Tensor) -> None:
         count = picked.numel()
-        all_rows = count == gradient.size(0)
-        for start, stop in blocks(count, block_size(count, gradient.size(1), gradient.device)):
-            block = gradient[start:stop] if all_rows else gradient.index_select(0, picked[start:stop])
-            rows = index[start:stop] if all_rows else index.index_select(0, picked[start:stop])
-            scale = self._scale.index_select(0, rows).unsqueeze(-1)
-            # rows that wait lie before the chunk, and of the chunk only rows already read are written over
-            place = self.workspace[self.waiting : self.waiting + stop - start]
-            if place.data_ptr() == block.data_ptr() and place.dtype == scale.dtype:
-                place.mul_(scale)
-            else:
-                place.copy_(block * scale)
-            self.waiting += stop - start
-            self._waiting_rows.append(rows)
+        if count < gradient.size(0):
+            rows = picked.to(gradient.device)
+            for start, stop in blocks(count, block_size(count, gradient.size(1), gradient.device)):
+                # only rows that have been read are written over
+                gradient[start:stop] = gradient.index_select(0, rows[start:stop])
+        self.waiting += count
+        self._waiting_rows.append(index[picked])
 
     def _add_listed(self, gradient: Tensor, index: Tensor, picked: Tensor) -> None:
         for start, stop in blocks(picked.numel(), block_size(picked.numel(), gradient.size(1), gradient.device)):
             block = picked[start:stop]
-            rows = gradient.index_select(0, block)
+            rows = gradient.index_select(0, block.to(gradient.device))
             entry_row, entry_class = rows.nonzero().unbind(-1)
-            place = index.index_select(0, block)[entry_row]
-            values = rows[entry_row, entry_class].to(self.dtype) * self._scale.index_select(0, place)
-            self._add_entries(place, entry_class, values)
+            place = index[block].to(gradient.device)[entry_row]
+            self._add_entries(place, entry_class, rows[entry_row, entry_class].to(self.dtype))
 
     def _add_entries(self, rows: Tensor, classes: Tensor, values: Tensor) -> None:
         """Add single entries of the logit gradient, given by row, class and value."""
         features = self.head.hidden.size(1)
         for start, stop in blocks(rows.numel(), block_size(rows.numel(), features, rows.device)):
             row, column, value = rows[start:stop], classes[start:stop], values[start:stop].unsqueeze(-1)
-            if self._of_hidden is not None:
-                self._of_hidden.index_add_(0, row, value * self.head.weight.index_select(0, column).to(self.dtype))
             if self._needs_weight:
-                self._weight_sum().index_add_(0, column, value * self.head.hidden.index_select(0, row).to(self.dtype))
+                hidden = self._scaled_hidden.index_select(0, row).to(self.dtype)
+                self._weight_sum().index_add_(0, column, value * hidden)
+            value = value * self._scale.index_select(0, row).unsqueeze(-1)
+            if self._needs_hidden:
+                self._hidden_sum().index_add_(0, row, value * self.head.weight.index_select(0, column).to(self.dtype))
             if self._of_bias is not None:
                 self._of_bias.index_add_(0, column, value.squeeze(-1))
 
     def _multiply(self, last: bool = False) -> None:
         if not self.waiting:
             return
-        gradient, rows = self.workspace[: self.waiting], torch.cat(self._waiting_rows)
-        if self._of_hidden is not None:
-            self._of_hidden.index_copy_(0, rows, self._product(gradient, self.head.weight).to(self.dtype))
+        gradient, rows = self.workspace[: self.waiting], torch.cat(self._waiting_rows).to(self.workspace.device)
+        all_rows = self.waiting == self.head.hidden.size(0)
+        scale = self._scale if all_rows else self._scale.index_select(0, rows)
         if self._needs_weight:
-            self._add_to_weight(gradient.t(), self.head.hidden.index_select(0, rows), last)
+            hidden = self._scaled_hidden if all_rows else self._scaled_hidden.index_select(0, rows)
+            self._add_to_weight(gradient.t(), hidden, last)
+        if self._needs_hidden:
+            product = self._product(gradient, self.head.weight) * scale.unsqueeze(-1)
+            self._of_hidden = product if all_rows else self._hidden_sum().index_copy_(0, rows, product)
         if self._of_bias is not None:
-            self._of_bias += gradient.sum(0, dtype=self.dtype)
+            for start, stop in blocks(self.waiting, block_size(self.waiting, gradient.size(1), gradient.device)):
+                self._of_bias.addmv_(gradient[start:stop].to(self.dtype).t(), scale[start:stop])
         self.waiting = 0
         self._waiting_rows.clear()
 
@@ -168,6 +170,11 @@ class HeadGradients:
             total, classes = self._weight_sum(), gradient.size(0)
             for start, stop in blocks(classes, block_size(classes, hidden.size(1), hidden.device)):
                 total[start:stop] += self._product(gradient[start:stop], hidden)
+
+    def _hidden_sum(self) -> Tensor:
+        if self._of_hidden is None:
+            self._of_hidden = torch.zeros_like(self.head.hidden, dtype=self.dtype)
+        return self._of_hidden
 
     def _weight_sum(self) -> Tensor:
         if self._of_weight is None:
@@ -258,14 +265,13 @@ class HeadLoss(torch.autograd.Function):
         gradients = HeadGradients(head, workspace, needs_gradient, row_weight, shard) if collects else None
         start = 0
         while start < count:
-            stop = min(count, start + (gradients.room() if gradients else workspace.size(0)))
-            logits = workspace[workspace.size(0) - (stop - start) :]
-            head.logits(head.hidden[start:stop], out=logits)
-            piece = slice(start, stop)
+            logits = (gradients.room() if gradients else workspace)[: count - start]
+            piece = slice(start, start + logits.size(0))
+            head.logits(head.hidden[piece], out=logits)
             loss[piece], masked[piece] = _in_place_gradient(logits, target[piece], delta, shard)
             if gradients:
-                gradients.add(logits, torch.arange(start, stop, device=target.device), masked[piece])
-            start = stop
+                gradients.add(logits, torch.arange(piece.start, piece.stop), masked[piece])
+            start = piece.stop
         ctx.mark_non_differentiable(masked)
         ctx.settings, ctx.needs_gradient = settings, needs_gradient
         if each_row and any(needs_gradient):
@@ -301,6 +307,8 @@ def _scaled(gradient: Tensor, grad_loss: Tensor) -> Tensor:
         return gradient * grad_loss
     if grad_loss.device.type == "cpu" and grad_loss == 1:  # as in loss.backward(): a pass over the weight less
         return gradient
+    if gradient.dim() == 2 and (kernel := one_kernel(gradient)) is not None:
+        return kernel.scale_rows(gradient, grad_loss.expand(gradient.size(0)), None, 1.0)
     return gradient.mul_(grad_loss)
 
 
@@ -311,17 +319,17 @@ def _gradients_of_rows(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]
     head = Head(hidden, weight, bias).to(dtype)
     workspace = workspace_of(head, shard)
     gradients = HeadGradients(head, workspace, ctx.needs_gradient, grad_loss * row_weight, shard)
-    live = (masked < gradients.classes - 1).nonzero().squeeze(-1)
+    live = (masked.cpu() < gradients.classes - 1).nonzero().squeeze(-1)
     start = 0
     while start < live.numel():
-        stop = min(live.numel(), start + gradients.room())
-        index = live[start:stop]
-        logits = workspace[workspace.size(0) - index.numel() :]
-        head.logits(head.hidden.index_select(0, index), out=logits)
+        logits = gradients.room()[: live.numel() - start]
+        index = live[start : start + logits.size(0)]
+        rows = index.to(logits.device)
+        head.logits(head.hidden.index_select(0, rows), out=logits)
         # among other rows a product may round differently: which classes are kept is asked again, not remembered
-        _, row_masked = _in_place_gradient(logits, target.index_select(0, index), delta, shard)
+        _, row_masked = _in_place_gradient(logits, target.index_select(0, rows), delta, shard)
         gradients.add(logits, index, row_masked)
-        start = stop
+        start += logits.size(0)
     return gradients.finish()
 
 

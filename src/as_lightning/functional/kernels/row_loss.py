@@ -186,37 +186,41 @@ class RowLoss(torch.autograd.Function):
         gradient, target, ignored, live = ctx.saved_tensors
         if grad_loss is None and grad_gradient is None:
             return None, None, None, None, None
-        grad_loss = _of_counted(grad_loss, ignored)
         stays = torch.is_grad_enabled() or graph_is_kept()  # the stored gradient is needed again after this backward
         if stays or grad_loss is None or grad_gradient is not None or batched(grad_loss):
-            return differentiable_backward(gradient, target, grad_loss, grad_gradient), None, None, None, None
-        # as an output the gradient has a graph, which the answer must not have
-        return _scale_in_place(gradient.detach(), grad_loss, live), None, None, None, None
+            answer = differentiable_backward(gradient, target, ignored, grad_loss, grad_gradient)
+            return answer, None, None, None, None
+        gradient = gradient.detach()  # as an output it has a graph, which the answer must not have
+        if (kernel := one_kernel(gradient)) is not None:
+            kernel.scale_rows(gradient, grad_loss, ignored, gradient_unit(gradient.dtype))
+        else:
+            _scale_in_place(gradient, _of_counted(grad_loss, ignored), live)
+        return gradient, None, None, None, None
 
 
-def _of_counted(grad_loss: Tensor | None, ignored: Tensor | None) -> Tensor | None:
+def _of_counted(grad_loss: Tensor, ignored: Tensor | None) -> Tensor:
     """The upstream gradient, 0 in ignored rows: the mean of no row has an infinite one."""
-    return grad_loss if grad_loss is None or ignored is None else grad_loss.masked_fill(ignored, 0.0)
+    return grad_loss if ignored is None else grad_loss.masked_fill(ignored, 0.0)
 
 
-def _scale_in_place(gradient: Tensor, grad_loss: Tensor, live: Tensor | None) -> Tensor:
-    """The upstream gradient's multiple of a stored gradient, written over it; the scale stays in float32."""
+def _scale_in_place(gradient: Tensor, grad_loss: Tensor, live: Tensor) -> None:
+    """Write the upstream gradient's multiple of a stored gradient over it; the scale stays in float32."""
     unit = gradient_unit(gradient.dtype)
     scale = (grad_loss if unit == 1.0 else grad_loss / unit).unsqueeze(-1)
-    same, picked = gradient.dtype == scale.dtype, None if live is None else live.nonzero().squeeze(-1)
-    if picked is not None and 8 * picked.numel() <= gradient.size(0):  # most rows are 0 and stay it
+    same, picked = gradient.dtype == scale.dtype, live.nonzero().squeeze(-1)
+    if 8 * picked.numel() <= gradient.size(0):  # most rows are 0 and stay it
         if picked.numel():
             product = gradient.index_select(0, picked) * scale.index_select(0, picked)
             gradient.index_copy_(0, picked, product.to(gradient.dtype))
-        return gradient
-    number = None if same or picked is None else _one_number(scale.index_select(0, picked))
+        return
+    number = None if same else _one_number(scale.index_select(0, picked))
     if number is not None:
-        return gradient.mul_(number)
+        gradient.mul_(number)
+        return
     # a product of two dtypes makes a copy in the wider one
     size = max(gradient.size(0), 1) if same else block_size(gradient.size(0), gradient.size(1), gradient.device)
     for start, stop in blocks(gradient.size(0), size):
         gradient[start:stop].mul_(scale[start:stop])
-    return gradient
 
 
 def _one_number(scale: Tensor) -> float | None:
@@ -226,12 +230,16 @@ def _one_number(scale: Tensor) -> float | None:
 
 
 def differentiable_backward(
-    gradient: Tensor, target: Tensor, grad_loss: Tensor | None, grad_gradient: Tensor | None
+    gradient: Tensor,
+    target: Tensor,
+    ignored: Tensor | None,
+    grad_loss: Tensor | None,
+    grad_gradient: Tensor | None,
 ) -> Tensor | None:
     """Backward's answer as operations that have a derivative: a row's gradient is a softmax less a constant."""
     unit, grad_logits = gradient_unit(gradient.dtype), None
     if grad_loss is not None:
-        grad_logits = (gradient * (grad_loss / unit).unsqueeze(-1)).to(gradient.dtype)
+        grad_logits = (gradient * (_of_counted(grad_loss, ignored) / unit).unsqueeze(-1)).to(gradient.dtype)
     if grad_gradient is not None:
         stored = gradient.to(accumulation_dtype(gradient.dtype)) / unit
         upstream = grad_gradient.to(stored.dtype) * unit
@@ -279,7 +287,7 @@ def _compiled_backward(
     ctx: Any, grad_loss: Tensor | None, _: Tensor | None, grad_gradient: Tensor | None
 ) -> tuple[Tensor | None, None, None, None, None]:
     gradient, target, ignored = ctx.saved_tensors
-    answer = differentiable_backward(gradient, target, _of_counted(grad_loss, ignored), grad_gradient)
+    answer = differentiable_backward(gradient, target, ignored, grad_loss, grad_gradient)
     return answer, None, None, None, None
 
 

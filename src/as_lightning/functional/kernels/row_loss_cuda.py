@@ -8,6 +8,7 @@ all rows of the tile are 0.
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import torch
 import triton
@@ -94,6 +95,31 @@ def _row_loss(  # type: ignore[no-untyped-def]
             tl.store(starts_out + first + places, slope.to(gradient.dtype.element_ty), inside)
 
 
+@triton.jit
+def _scale_rows(  # type: ignore[no-untyped-def]
+    gradient,
+    scale,
+    scale_stride,
+    ignored,
+    unit,
+    count,
+    CLASSES: tl.constexpr,
+    HAS_IGNORED: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    exist, places = rows < count, tl.arange(0, BLOCK).to(tl.int64)[None, :]
+    factor = tl.load(scale + rows * scale_stride, exist, 0.0).to(tl.float32) / unit
+    if HAS_IGNORED:  # these stay 0: the mean of no row has an infinite upstream gradient
+        exist = exist & (tl.load(ignored + rows, exist, 1) == 0)
+    for first in range(0, CLASSES, BLOCK):
+        inside = exist[:, None] & (first + places < CLASSES)
+        place = gradient + rows[:, None] * CLASSES + first + places
+        product = tl.load(place, inside, 0.0).to(tl.float32) * factor[:, None]
+        tl.store(place, product.to(gradient.dtype.element_ty), inside)
+
+
 def losses_and_gradient(
     rows: Tensor, target: Tensor, ignored: Tensor | None, delta: float, gradient: Tensor | None, unit: float
 ) -> tuple[Tensor, Tensor]:
@@ -102,24 +128,45 @@ def losses_and_gradient(
     The counts are those of `MaskingCounts`. The gradient, times ``unit``, is written into ``gradient``, contiguous
     ``(N, C)``, which may be ``rows``.
     """
-    count, classes = rows.shape
+    count = rows.size(0)
     loss, tally = rows.new_empty(count, dtype=torch.float32), target.new_empty((count, 4))
-    if not count:
-        return loss, tally
-    block = min(BLOCK, triton.next_power_of_2(classes))
-    tile = max(1, TILE // block)
     # by PyTorch, which asserts on the device that targets are in range
     target_logits = rows.gather(1, target.unsqueeze(1))
+    operands = (rows, rows.stride(0), rows.stride(1), target.contiguous(), target_logits)
+    masks = (target if ignored is None else ignored.contiguous(), rows if gradient is None else gradient)
+    _launch(
+        _row_loss,
+        rows,
+        *(*operands, *masks, loss, tally, delta, all_masked_above(delta), unit),
+        HAS_IGNORED=ignored is not None,
+        WRITES=gradient is not None,
+    )
+    return loss, tally
+
+
+def scale_rows(gradient: Tensor, scale: Tensor, ignored: Tensor | None, unit: float) -> Tensor:
+    """Multiply the rows of a contiguous ``(N, C)`` gradient by ``scale / unit``, ``(N)``, in float32 and in place.
+
+    Ignored rows stay as they are.
+    """
+    mask = scale if ignored is None else ignored.contiguous()
+    _launch(_scale_rows, gradient, gradient, scale, scale.stride(0), mask, unit, HAS_IGNORED=ignored is not None)
+    return gradient
+
+
+def _launch(kernel: Any, rows: Tensor, *arguments: Any, **constants: bool) -> None:
+    """Run a kernel over tiles of all rows."""
+    count, classes = rows.shape
+    if not rows.numel():
+        return
+    block = min(BLOCK, triton.next_power_of_2(classes))
+    tile = max(1, TILE // block)
     with torch.cuda.device(rows.device) if rows.is_cuda else contextlib.nullcontext():
-        _row_loss[(triton.cdiv(count, tile),)](
-            *(rows, rows.stride(0), rows.stride(1), target.contiguous(), target_logits),
-            *(target if ignored is None else ignored.contiguous(), rows if gradient is None else gradient),
-            *(loss, tally, delta, all_masked_above(delta), unit, count),
+        kernel[(triton.cdiv(count, tile),)](
+            *(*arguments, count),
             CLASSES=classes,
-            HAS_IGNORED=ignored is not None,
-            WRITES=gradient is not None,
+            **constants,
             ROWS=tile,
             BLOCK=block,
             num_warps=max(1, tile * block // PER_WARP),
         )
-    return loss, tally
