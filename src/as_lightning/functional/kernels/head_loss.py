@@ -70,19 +70,16 @@ class HeadGradients:
         self.waiting = 0
         self._waiting_rows: list[Tensor] = []
         unit = gradient_unit(workspace.dtype)
-        self._scale = scale if unit == 1.0 else scale / unit
+        self._scale, self._weight_scale = scale / unit, scale  # of products with the weight, and with hidden states
+        self._factor: Tensor | None = None  # of the weight's gradient
+        if unit != 1.0 and scale.numel():  # hidden states as large as their dtype allows, and no larger
+            largest = (torch.linalg.vector_norm(head.hidden, torch.inf, -1) * scale.abs()).amax()
+            largest = largest.where(largest > 0, 1.0)
+            self._weight_scale, self._factor = scale * (unit / largest), largest / unit**2
         self._needs_hidden, self._needs_weight, needs_bias = needs_gradient
         self._of_hidden: Tensor | None = None  # until there is something to add up
         self._of_weight: Tensor | None = None
         self._of_bias = torch.zeros_like(head.bias, dtype=self.dtype) if head.bias is not None and needs_bias else None
-        self._factor: Tensor | None = None  # of the weight's gradient
-        if self._needs_weight:
-            scaled = head.hidden * scale.unsqueeze(-1)
-            if unit != 1.0:  # as large as its dtype allows, and no larger
-                largest = scaled.abs().amax() if scaled.numel() else scaled.new_ones(())
-                largest = largest.where(largest > 0, 1.0)
-                scaled, self._factor = scaled * (unit / largest), largest / unit**2
-            self._scaled_hidden = scaled.to(head.hidden.dtype)
 
     def room(self) -> Tensor:
         """The place for a chunk of logits: at least half of the workspace."""
@@ -134,8 +131,8 @@ class HeadGradients:
         for start, stop in blocks(rows.numel(), block_size(rows.numel(), features, rows.device)):
             row, column, value = rows[start:stop], classes[start:stop], values[start:stop].unsqueeze(-1)
             if self._needs_weight:
-                hidden = self._scaled_hidden.index_select(0, row).to(self.dtype)
-                self._weight_sum().index_add_(0, column, value * hidden)
+                entries = value * self._weight_scale.index_select(0, row).unsqueeze(-1)
+                self._weight_sum().index_add_(0, column, entries * self.head.hidden.index_select(0, row).to(self.dtype))
             value = value * self._scale.index_select(0, row).unsqueeze(-1)
             if self._needs_hidden:
                 self._hidden_sum().index_add_(0, row, value * self.head.weight.index_select(0, column).to(self.dtype))
@@ -147,16 +144,17 @@ class HeadGradients:
             return
         gradient, rows = self.workspace[: self.waiting], torch.cat(self._waiting_rows).to(self.workspace.device)
         all_rows = self.waiting == self.head.hidden.size(0)
-        scale = self._scale if all_rows else self._scale.index_select(0, rows)
+        scale = self._scale.index_select(0, rows).unsqueeze(-1)
         if self._needs_weight:
-            hidden = self._scaled_hidden if all_rows else self._scaled_hidden.index_select(0, rows)
-            self._add_to_weight(gradient.t(), hidden, last)
+            hidden = self.head.hidden if all_rows else self.head.hidden.index_select(0, rows)
+            scaled = hidden * self._weight_scale.index_select(0, rows).unsqueeze(-1)
+            self._add_to_weight(gradient.t(), scaled.to(hidden.dtype), last)
         if self._needs_hidden:
-            product = self._product(gradient, self.head.weight) * scale.unsqueeze(-1)
+            product = self._product(gradient, self.head.weight).to(self.dtype).mul_(scale)
             self._of_hidden = product if all_rows else self._hidden_sum().index_copy_(0, rows, product)
         if self._of_bias is not None:
             for start, stop in blocks(self.waiting, block_size(self.waiting, gradient.size(1), gradient.device)):
-                self._of_bias.addmv_(gradient[start:stop].to(self.dtype).t(), scale[start:stop])
+                self._of_bias += (gradient[start:stop] * scale[start:stop]).sum(0)
         self.waiting = 0
         self._waiting_rows.clear()
 
@@ -318,8 +316,11 @@ def _gradients_of_rows(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]
     target, row_weight, delta, dtype, _, shard, _ = ctx.settings
     head = Head(hidden, weight, bias).to(dtype)
     workspace = workspace_of(head, shard)
-    gradients = HeadGradients(head, workspace, ctx.needs_gradient, grad_loss * row_weight, shard)
-    live = (masked.cpu() < gradients.classes - 1).nonzero().squeeze(-1)
+    classes = workspace.size(1) if shard is None else shard.classes
+    # the upstream gradient of a row that has none may be infinite, as that of the square root of its loss is
+    scale = (grad_loss * row_weight).masked_fill(masked >= classes - 1, 0.0)
+    gradients = HeadGradients(head, workspace, ctx.needs_gradient, scale, shard)
+    live = (masked.cpu() < classes - 1).nonzero().squeeze(-1)
     start = 0
     while start < live.numel():
         logits = gradients.room()[: live.numel() - start]
