@@ -165,7 +165,9 @@ def test_sums_over_many_rows_are_as_exact_as_the_dense_heads_and_masked_rows_tak
     live = Head(*(x[dense(*exact, 0.1, reduction="none") > 0] if x.size(0) == 4000 else x for x in exact))
     for ours, expected in (((fused, head), (dense, exact)), ((roots[0], head), (roots[1], live))):
         pairs = zip(*(value_and_gradients(function, of, 0.1)[2:] for function, of in (ours, expected)), strict=True)
-        assert all((x.double() - y).norm() < (5e-7 if dtype.itemsize > 2 else 5e-3) * y.norm() for x, y in pairs)
+        of_weight, of_bias = ((x.double() - y).norm() / y.norm() for x, y in pairs)
+        assert of_weight < (2e-6 if dtype.itemsize > 2 else 5e-3)
+        assert of_bias < (1e-7 if dtype.itemsize > 2 else 5e-3)
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
