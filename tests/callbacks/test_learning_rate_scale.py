@@ -151,25 +151,17 @@ class SetsRates(TwoGroups):
             group["lr"] = warm * rate
 
 
-class SetsInTrainingStep(SetsRates):
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
+def sets_rates_in(hook: str) -> SetsRates:
+    def sets(self: SetsRates, *arguments: Any) -> Any:
         self.set_rates()
-        return super().training_step(batch, batch_idx)
+        return getattr(super(SetsRates, self), hook)(*arguments)
+
+    return type("Sets", (SetsRates,), {hook: sets})(gamma=1.0)
 
 
-class SetsBeforeTheStep(SetsRates):
-    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        self.set_rates()
-
-
-class SetsBeforeTheBatch(SetsRates):
-    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        self.set_rates()
-
-
-@pytest.mark.parametrize("kind", [SetsInTrainingStep, SetsBeforeTheStep, SetsBeforeTheBatch])
-def test_rates_that_are_set_inside_a_step_are_scaled_too_and_logged_as_used(kind: type[SetsRates]) -> None:
-    logger, module, watches = KeepsRows(), kind(gamma=1.0), Watches()
+@pytest.mark.parametrize("hook", ["training_step", "on_before_optimizer_step", "on_train_batch_start"])
+def test_rates_that_are_set_inside_a_step_are_scaled_too_and_logged_as_used(hook: str) -> None:
+    logger, module, watches = KeepsRows(), sets_rates_in(hook), Watches()
     speed = fit(module, "sqrt", logger=logger, log_every_n_steps=1, callbacks=[watches])
     warm = [min(1.0, (step + 1) / 6) for step in range(len(speed.history))]
     assert [row["accumulation/steps"] for row in logger.rows] == [window.length for window in speed.history]
@@ -177,7 +169,7 @@ def test_rates_that_are_set_inside_a_step_are_scaled_too_and_logged_as_used(kind
     for rates, of, window in zip(used, warm, speed.history, strict=True):
         factor = of * math.sqrt(window.length)
         assert rates == pytest.approx((0.01 * factor, 0.03 * factor))
-    by_batch = SetsBeforeTheBatch(gamma=1.0)
+    by_batch = sets_rates_in("on_train_batch_start")
     fit(by_batch, "sqrt")
     assert same_weights(module, by_batch)
     assert watches.rates[-1] == [0.01, 0.03]

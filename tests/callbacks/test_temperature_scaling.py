@@ -375,16 +375,6 @@ def test_predict_proba_divides_by_the_temperature_and_warns_once_where_there_is_
     torch.testing.assert_close(callback.predict_proba(logits), expected)
 
 
-def test_predict_proba_of_several_labels_is_the_sigmoid(tmp_path: Path) -> None:
-    module, data = Masked(labels=True), loader("labels")
-    fitted(module, TemperatureScaling(), tmp_path, train_dataloaders=data, val_dataloaders=data)
-    logits = torch.randn(3, 3)
-    expected = (logits / module.as_softmax_temperature).sigmoid()
-    torch.testing.assert_close(module.predict_proba(logits), expected)
-    again = Masked.load_from_checkpoint(tmp_path / "last.ckpt")
-    torch.testing.assert_close(again.predict_proba(logits), expected)
-
-
 class Replaced(ASSoftmaxMixin, Plain):
     as_softmax_replaces = "loss"
 
@@ -400,11 +390,17 @@ class Told(Masked):
 
 @pytest.mark.parametrize("made", [Replaced, lambda: Told(labels=True)], ids=["replaced", "told"])
 def test_predict_proba_of_several_labels_is_the_sigmoid_also_without_a_temperature(made: Any, tmp_path: Path) -> None:
-    module, logits = made(), torch.randn(3, 3)
-    fitted(module, TemperatureScaling(), tmp_path, train_dataloaders=loader("labels"), val_dataloaders=None)
-    quiet_trainer(max_epochs=1).fit(module, loader("labels"))
+    module, logits, data = made(), torch.randn(3, 3), loader("labels")
+    fitted(module, TemperatureScaling(), tmp_path, train_dataloaders=data, val_dataloaders=None)
+    quiet_trainer(max_epochs=1).fit(module, data)
     with pytest.warns(UserWarning, match="no temperature is fitted"):
         torch.testing.assert_close(module.predict_proba(logits), logits.sigmoid())
+    fitted(module, TemperatureScaling(), tmp_path / "validated", train_dataloaders=data, val_dataloaders=data)
+    again = made()
+    again.load_state_dict(module.state_dict())
+    again.on_load_checkpoint(torch.load(tmp_path / "validated" / "last.ckpt", weights_only=True))
+    for each in (module, again):
+        torch.testing.assert_close(each.predict_proba(logits), (logits / module.as_softmax_temperature).sigmoid())
 
 
 class WithoutForward(Plain):
@@ -504,11 +500,6 @@ def test_what_has_no_logits_that_fit_a_target_is_refused_with_the_ways_out(
 ) -> None:
     with pytest.raises(MisconfigurationException, match=message):
         fitted(make(), callback, tmp_path, val_dataloaders=data)
-
-
-def test_a_negative_prior_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="prior_samples must be a number of at least 0, got -1"):
-        TemperatureScaling(prior_samples=-1)
 
 
 def test_a_training_without_validation_data_warns_that_no_temperature_was_fitted(tmp_path: Path) -> None:

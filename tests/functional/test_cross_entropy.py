@@ -7,7 +7,7 @@ from oracles.as_softmax import as_cross_entropy_reference, as_softmax_reference
 from torch import Tensor
 from torch.nn import functional as F
 
-from as_lightning.functional import as_cross_entropy, cross_entropy, live_samples
+from as_lightning.functional import as_cross_entropy, cross_entropy, live_samples, multilabel_as_cross_entropy
 from as_lightning.functional.calling_convention import accumulation_dtype
 from as_lightning.functional.kernels import row_loss
 
@@ -195,15 +195,17 @@ def test_the_gpu_is_never_waited_for(dtype: torch.dtype) -> None:
     target[3] = -100
     leaf, device_target = logits.cuda().requires_grad_(), target.cuda()
     weight = torch.linspace(0.5, 1.5, 100)
-    device_weight = weight.cuda()
-    as_cross_entropy(leaf, device_target, 0.1, weight=device_weight).backward()  # start up CUDA's libraries
-    leaf.grad = None
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        loss, counts = as_cross_entropy(leaf, device_target, 0.1, weight=device_weight, return_counts=True)
-        loss.backward()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
+    device_weight, labels = weight.cuda(), (logits > 0).cuda()
+    for mode in ("default", "error"):  # first CUDA's libraries are started up
+        leaf.grad = None
+        torch.cuda.set_sync_debug_mode(mode)
+        try:
+            multilabel_as_cross_entropy(leaf * 1, labels, 0.1, return_counts=True)[0].backward()
+            leaf.grad = None
+            loss, counts = as_cross_entropy(leaf, device_target, 0.1, weight=device_weight, return_counts=True)
+            loss.backward()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
     assert leaf.grad is not None
     expected, gradient = value_and_gradient(as_cross_entropy, logits, target, 0.1, weight=weight)
     assert_agrees((loss.detach().cpu(), leaf.grad.cpu()), (expected, gradient / SCALAR_UPSTREAM), dtype)
