@@ -171,7 +171,7 @@ def test_a_property_is_refused_with_the_way_out():
         ("cross_entropy", "names 'cross_entropy', which is no loss"),
         (None, "names None, which is no loss"),
         (Sharpened(), "place of Sharpened, which may do more than cross-entropy: let it be CrossEntropyLoss, NLLLoss"),
-        (Doubled(), "place of Doubled, which may do more"),
+        (Doubled(), "place of this Doubled, whose __call__ would be lost: call self.as_softmax_loss"),
         (Around(), "place of Around, which may do more"),
         (partial(focal, gamma=0.0), "place of focal, which may do more"),
         (wraps(F.cross_entropy)(lambda *rows: F.cross_entropy(*rows)), "place of cross_entropy, which may do more"),

@@ -60,6 +60,6 @@ def own_weights(module: nn.Module) -> dict[str, Any]:
     """The parameters and persistent buffers, not by ``state_dict``, which a class may override."""
     weights: dict[str, Any] = dict(nn.Module.named_parameters(module, remove_duplicate=False))
     for place, part in nn.Module.named_modules(module, remove_duplicate=False):
-        for name in part._buffers.keys() - part._non_persistent_buffers_set:
+        for name in {*part._buffers.keys()} - part._non_persistent_buffers_set:
             weights[f"{place}.{name}".lstrip(".")] = part._buffers[name]
     return weights

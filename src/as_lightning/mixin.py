@@ -20,7 +20,7 @@ from as_lightning.functional.masking import DEFAULT_DELTA, check_delta
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
 from as_lightning.masking_counter import MaskingCounter, trainer_at_work
 from as_lightning.mixed_class import check_class, complete_hyperparameters
-from as_lightning.replaced_loss import counted_loss, refuse_another_loss, replace_loss
+from as_lightning.replaced_loss import CountedLoss, refuse_another_loss, replace_loss
 from as_lightning.schedules import DeltaWarmup, WarmupOfTraining
 
 HOOKS = ("on_fit_start", "on_train_batch_start", "on_train_batch_end", "on_save_checkpoint", "on_load_checkpoint")
@@ -122,7 +122,7 @@ class ASSoftmaxMixin(_Base):
         self.as_softmax_delta = margin  # LightningCLI saves the arguments as given: None for the default
         self._as_softmax_fitted = FittedTemperature()
         if self.as_softmax_replaces is not None:
-            several = replace_loss(self, self.as_softmax_replaces, partial(counted_loss, self))
+            several = replace_loss(self, self.as_softmax_replaces, partial(CountedLoss, self))
             self._as_softmax_fitted.multilabel = several or None
 
     def _init_of_next(self, *args: Any, **kwargs: Any) -> None:

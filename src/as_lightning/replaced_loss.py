@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -21,92 +21,85 @@ from as_lightning.masking_counter import MaskedLoss
 # PyTorch's cross-entropy, of logits or of log-probabilities, and that of several labels
 MODULES = (nn.CrossEntropyLoss, nn.NLLLoss, nn.BCEWithLogitsLoss)
 FUNCTIONS = (F.cross_entropy, F.nll_loss, F.binary_cross_entropy_with_logits)
+# methods of a loss that its stand-in does not call
+NOT_CALLED = ("__call__", "_apply", "state_dict", "_save_to_state_dict", "_load_from_state_dict")
 HUGGINGFACE_CLASSIFIER = re.compile(r"For(?!AudioFrame)\w*Classification$")  # sequences, tokens, images, audio
 
 
-class StandIn:
-    """In front of a loss's class: one with all that the loss is and holds, whose ``forward`` is another.
+class InPlaceOf(nn.Module):
+    """A loss in the place of another one, ``outside``, whose attributes it shows and takes.
 
-    ``_stand_in``, what that needs, is the one attribute that is not the loss's too.
+    A module that asks ``isinstance`` takes it for one of the class of ``replaced``.
     """
 
-    _stand_in: Any
+    outside: Any
 
-    def __reduce__(self) -> Any:
-        return _blank, type(self).__bases__, (self._stand_in, self.__getstate__())
-
-    def __setstate__(self, state: tuple[Any, dict[str, Any]]) -> None:
-        if isinstance(state, dict):
-            raise TypeError("a module pickled whole by an older version is not read: load its checkpoint or state dict")
-        own, of_loss = state
-        object.__setattr__(self, "_stand_in", own)
-        super().__setstate__(of_loss)  # type: ignore[misc]
-
-
-@cache
-def _subclass(front: Any, kind: type) -> type:
-    return type(front.__name__, (front, kind), {"__slots__": ("_stand_in",)})
-
-
-def _blank(front: Any, kind: type) -> Any:
-    return object.__new__(_subclass(front, kind))
-
-
-class Calls(nn.Module):
-    """A loss that calls a function, or a module whose class or attributes decide how it is called."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, replaced: Any) -> None:
         super().__init__()
-        self.function = function
+        vars(self)["_replaced_class"] = type(replaced) if isinstance(replaced, nn.Module) else nn.Module
 
-    def forward(self, *arguments: Any, **named: Any) -> Any:
-        return self.function(*arguments, **named)
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return vars(self).get("_replaced_class", nn.Module)
+
+    def __reduce__(self) -> Any:  # pickle wants the class that it is asked for
+        return object.__new__, (type(self),), vars(self)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("__") or name == "outside":
+                raise
+            return getattr(self.outside, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in vars(self) or hasattr(type(self), name):
+            super().__setattr__(name, value)
+        else:
+            setattr(self.outside, name, value)
+
+    def get_extra_state(self) -> Any:
+        return self.outside.get_extra_state()
+
+    def set_extra_state(self, state: Any) -> None:
+        self.outside.set_extra_state(state)
+
+    def _get_name(self) -> str:
+        return type(self).__name__
 
 
-def stand_in(front: type[StandIn], own: Any, replaced: Any) -> Any:
-    """An object in the place of a loss, which shares all with it but its ``forward``, that of ``front``."""
-    outside = replaced if isinstance(replaced, nn.Module) and _calls_forward(replaced) else Calls(replaced)
-    made = _blank(front, type(outside))
-    object.__setattr__(made, "_stand_in", own)
-    object.__setattr__(made, "__dict__", vars(outside))
-    return made
-
-
-def _calls_forward(module: nn.Module) -> bool:
-    """Whether a call of the module calls the ``forward`` of its class."""
-    return type(module).__call__ is nn.Module.__call__ and "forward" not in vars(module)
-
-
-def counted_loss(owner: Any, replaced: Any) -> Any:
+class CountedLoss(InPlaceOf):
     """The owner's `as_softmax_loss`, or its multi-label loss, with the settings of the loss in whose place it stands.
 
     That loss holds them; they are read at each call. Its weights are in state dicts by the names that they had, those
     of a ``functools.partial`` are not.
     """
-    settings, outside = settings_of(replaced), replaced
-    if not isinstance(replaced, nn.Module):
-        outside = nn.BCEWithLogitsLoss if of_several_labels(replaced) else nn.CrossEntropyLoss
-        outside = outside(**settings)
-        outside._non_persistent_buffers_set |= {*outside._buffers}
-    return stand_in(CountedLoss, owner, outside)
 
+    def __init__(self, owner: Any, replaced: Any) -> None:
+        super().__init__(replaced)
+        refuse_what_would_be_lost(replaced)
+        outside, settings = replaced, settings_of(replaced)
+        several = of_several_labels(replaced)
+        if not isinstance(replaced, nn.Module):
+            outside = nn.BCEWithLogitsLoss(**settings) if several else nn.CrossEntropyLoss(**settings)
+            outside._non_persistent_buffers_set |= {*outside._buffers}
+        # its weights and hooks, and neither as a submodule, which would change the names of its state
+        vars(self).update({name: vars(outside)[name] for name in vars(nn.Module())})
+        vars(self).update(_owner=owner, outside=outside, multilabel=several)
 
-class CountedLoss(StandIn):
-    """What `counted_loss` makes of a loss."""
-
-    @property
-    def multilabel(self) -> bool:
-        """Whether it takes the place of the loss of several labels."""
-        return of_several_labels(self)
+    def train(self, mode: bool = True) -> CountedLoss:
+        vars(self).get("outside", nn.Identity()).train(mode)  # which a module that 0.3 has pickled lacks
+        return super().train(mode)
 
     @property
     def delta(self) -> float:
         """The owner's `as_softmax_delta`, to read and to set."""
-        return self._stand_in.as_softmax_delta
+        return self._owner.as_softmax_delta
 
     @delta.setter
     def delta(self, value: float) -> None:
-        self._stand_in.as_softmax_delta = value
+        self._owner.as_softmax_delta = value
 
     def forward(self, input: Tensor, target: Tensor, *others: Any, **named: Any) -> Tensor:
         if others:
@@ -115,7 +108,7 @@ class CountedLoss(StandIn):
                 f"the masked loss is called as loss(logits, target), and got also {given}: give it by name, set it in "
                 "the loss that is replaced, or call self.as_softmax_loss(logits, target, ...)"
             )
-        owner, settings = self._stand_in, _carried_on(shown_by(self) | named, self.multilabel)
+        settings = _carried_on(shown_by(self) | named, self.multilabel)
         if self.multilabel:
             if input.dim() != 2 or input.size(1) == 1:  # PyTorch's loss takes any shape: it has no label dimension
                 raise ValueError(
@@ -124,9 +117,9 @@ class CountedLoss(StandIn):
                     "that loss as it is, or give the model two classes. If there are more dimensions, call "
                     "self.multilabel_as_softmax_loss(logits, target) in training_step, with the labels in dimension 1"
                 )
-            owner.as_softmax_multilabel = True  # a Hugging Face classifier may know it by its first labels alone
-            return owner.multilabel_as_softmax_loss(input, target, **settings)
-        return owner.as_softmax_loss(input, target, **settings)
+            self._owner.as_softmax_multilabel = True  # a Hugging Face classifier may know it by its first labels alone
+            return self._owner.multilabel_as_softmax_loss(input, target, **settings)
+        return self._owner.as_softmax_loss(input, target, **settings)
 
     def extra_repr(self) -> str:
         settings = _carried_on(shown_by(self), self.multilabel)
@@ -274,6 +267,20 @@ def _refuse_what_is_no_loss(name: str, replaced: Any) -> None:
         )
 
 
+def refuse_what_would_be_lost(loss: Any, *, hooks: bool = False) -> None:
+    """Raise ``TypeError`` if the class of a loss overrides what its stand-in does not call, or it has ``hooks``."""
+    function = _function_of(loss)
+    if not isinstance(function, nn.Module):
+        return
+    lost = [name for name in NOT_CALLED if getattr(type(function), name) is not getattr(nn.Module, name)]
+    lost += [name for name, held in vars(function).items() if hooks and name.endswith("hooks") and held]
+    if lost:
+        raise TypeError(
+            f"the masked loss cannot take the place of this {type(function).__name__}, whose {lost[0]} would be lost: "
+            "call self.as_softmax_loss(logits, target) in training_step"
+        )
+
+
 def settings_of(loss: Any) -> dict[str, Any]:
     """What a loss in the place of this one keeps: ``weight``, ``ignore_index`` and ``reduction``.
 
@@ -284,8 +291,7 @@ def settings_of(loss: Any) -> dict[str, Any]:
     {'ignore_index': 0, 'reduction': 'sum'}
     """
     function = _function_of(loss)
-    known = isinstance(function, nn.Module) and _calls_forward(function)
-    if function not in FUNCTIONS and not (known and type(function).forward in [kind.forward for kind in MODULES]):
+    if function not in FUNCTIONS and getattr(type(function), "forward", None) not in [kind.forward for kind in MODULES]:
         raise TypeError(
             f"the masked loss cannot take the place of {getattr(function, '__name__', type(function).__name__)}, which "
             f"may do more than cross-entropy: let it be {', '.join(kind.__name__ for kind in (*MODULES, *FUNCTIONS))}, "

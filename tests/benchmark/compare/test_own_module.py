@@ -141,7 +141,8 @@ def test_a_loss_is_the_methods_in_training_and_the_modules_own_outside_and_softm
         torch.testing.assert_close(compiled(logits, batch[1]), loss)
         torch.testing.assert_close(made.eval().training_step(batch, 0), plain)
         assert type(made) is WithCriterion
-        made.criterion.weight = weight = torch.arange(1.0, 6.0)
+        made.criterion._own = made.criterion.weight = weight = torch.arange(1.0, 6.0)
+        assert (made.criterion.outside._own is weight, made.criterion.ignore_index) == (True, -100)
         assert isinstance(pickle.loads(pickle.dumps(made)).criterion, nn.CrossEntropyLoss)
         weighed = F.cross_entropy(logits, batch[1], weight=weight)
         torch.testing.assert_close(made.training_step(batch, 0), weighed)
@@ -152,8 +153,9 @@ def test_a_loss_is_the_methods_in_training_and_the_modules_own_outside_and_softm
     module.criterion = nn.CrossEntropyLoss(weight=torch.arange(5.0), ignore_index=1, reduction="sum")
     plain = module.training_step(batch, 0)
     torch.testing.assert_close(with_method(module, "focal", "criterion", gamma=0.0).training_step(batch, 0), plain)
-    (hooked := WithCriterion()).criterion.register_forward_hook(lambda *_: 0)
-    assert with_method(hooked, "entmax", "criterion").training_step(batch, 0) == 0
+    module.criterion.register_forward_hook(lambda *_: None)
+    with pytest.raises(TypeError, match="whose _forward_hooks would be lost"):
+        with_method(module, "entmax", "criterion")
     assert with_method(WithMixin(), "softmax", None).as_softmax_delta == 1.0
     assert with_method(WithMixin(), "as_softmax", None, delta=0.3).as_softmax_delta == 0.3
 

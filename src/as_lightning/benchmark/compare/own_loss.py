@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
@@ -26,13 +26,13 @@ from as_lightning.functional.calling_convention import class_dimension
 from as_lightning.functional.variants.class_counts import with_class_counts
 from as_lightning.mixin import ASSoftmaxMixin
 from as_lightning.replaced_loss import (
-    StandIn,
-    counted_loss,
+    CountedLoss,
+    InPlaceOf,
     of_several_labels,
+    refuse_what_would_be_lost,
     replace_loss,
     settings_of,
     shown_by,
-    stand_in,
 )
 
 BASELINE, FIRST_LOOK = "softmax", "first look"
@@ -161,7 +161,7 @@ class OwnLosses:
             module.as_softmax_delta = 1.0 if delta is None else delta
             if loss is not None:
                 module.masking_counter.may_be_silent = True
-                module.__dict__["as_softmax_loss"] = Training(name, loss, F.cross_entropy, module, of_app).put_in()
+                module.__dict__["as_softmax_loss"] = TrainingLoss(name, loss, F.cross_entropy, module, of_app)
             return
         margin = Margin(delta=delta)
         if delta is not None:
@@ -171,11 +171,12 @@ class OwnLosses:
             if name == BASELINE:
                 return replaced
             if of_app:  # refuse what no method carries on
+                refuse_what_would_be_lost(replaced, hooks=True)
                 settings_of(replaced)
             plain = nn.BCEWithLogitsLoss() if of_several_labels(replaced) else nn.CrossEntropyLoss()
-            made: Any = counted_loss(margin, plain) if loss is None else loss  # it gets the settings at each call
+            made: Any = CountedLoss(margin, plain) if loss is None else loss  # it gets the settings at each call
             made = partial(made, own=replaced) if name == FIRST_LOOK else made
-            return Training(name, made, replaced, module, of_app).put_in()
+            return TrainingLoss(name, made, replaced, module, of_app)
 
         replace_loss(module, replaces, make)
 
@@ -188,37 +189,30 @@ class Margin(ASSoftmaxMixin, pl.LightningModule):
     """Computes and counts AS-Softmax for a module without the mixin."""
 
 
-class Training(NamedTuple):
-    """A method's loss in training: that of the app has the settings of the one ``outside``, others are scalars."""
+class TrainingLoss(InPlaceOf):
+    """A method's loss in training, and the module's own outside.
 
-    name: str
-    loss: Loss
-    outside: Loss
-    module: pl.LightningModule
-    of_app: bool
+    A loss ``of_app`` has the weight, ``ignore_index`` and reduction of the one that it replaces; others are scalars.
+    """
 
-    def put_in(self) -> Any:
-        """The loss in the place of the one outside."""
-        made = stand_in(TrainingLoss, self, self.outside)
-        if isinstance(self.loss, nn.Module) and [*self.loss.parameters(), *self.loss.buffers()]:
-            made.add_module("loss_of_training", self.loss)
-        return made
+    def __init__(self, name: str, loss: Loss, outside: Loss, module: pl.LightningModule, of_app: bool) -> None:
+        super().__init__(outside)
+        vars(self).update(_name=name, _owner=module, _of_app=of_app)  # as a submodule the module would contain itself
+        parts: dict[str, Any] = {"outside": outside, "_loss": loss}
+        for part, made in parts.items():
+            nn.Module.__setattr__(self, part, made)
 
-
-class TrainingLoss(StandIn):
-    """The loss of `Training` in training, and the module's own outside."""
-
-    def forward(self, input: Tensor, target: Tensor, **settings: Any) -> Any:
-        name, method, outside, module, of_app = self._stand_in
+    def forward(self, input: Tensor, target: Tensor, **settings: Any) -> Tensor:
+        module = self._owner
         # a trainer knows better than train(): parts in evaluation mode are trained too
         if not (module.training if module._trainer is None else module._trainer.training):
-            return super().forward(input, target, **settings)  # type: ignore[misc]
-        if of_app:
-            settings = settings_of(outside) | settings  # asked at each call: its weight moves with its module
-        loss = method(input, target, **settings)
-        if not of_app and (not isinstance(loss, Tensor) or loss.dim() > 0):
+            return self.outside(input, target, **settings)
+        if self._of_app:
+            settings = settings_of(self.outside) | settings  # asked at each call: its weight moves with its module
+        loss = self._loss(input, target, **settings)
+        if not self._of_app and (not isinstance(loss, Tensor) or loss.dim() > 0):
             shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
-            raise ValueError(f"the loss {name} must return a scalar, got {shape}: take the mean over the batch")
+            raise ValueError(f"the loss {self._name} must return a scalar, got {shape}: take the mean over the batch")
         return loss
 
 
