@@ -43,10 +43,12 @@ def test_the_losss_margin_is_the_modules_margin_and_both_can_be_set():
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
 def test_a_copys_loss_has_the_copys_margin(duplicate):
-    module = WithAS(nn.CrossEntropyLoss(), delta=0.3)
+    module = WithAS(nn.CrossEntropyLoss(ignore_index=-1), delta=0.3)
+    module.criterion.compile(backend="eager")
     other = duplicate(module)
     other.criterion.delta = 0.6
     assert (module.as_softmax_delta, other.as_softmax_delta, other.criterion.delta) == (0.3, 0.6, 0.6)
+    assert other.criterion(LOGITS, TARGET) == as_cross_entropy(LOGITS, TARGET, 0.6, ignore_index=-1)
 
 
 ALL = {"weight": torch.tensor([1.0, 2.0, 0.5]), "ignore_index": -1, "reduction": "sum"}

@@ -43,7 +43,7 @@ class InPlaceOf(nn.Module):
         return vars(self).get("_replaced_class", nn.Module)
 
     def __reduce__(self) -> Any:  # pickle wants the class that it is asked for
-        return object.__new__, (type(self),), vars(self)
+        return object.__new__, (type(self),), self.__getstate__()
 
     def __getattr__(self, name: str) -> Any:
         try:

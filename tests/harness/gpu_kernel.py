@@ -1,4 +1,4 @@
-"""The kernel of a GPU on small examples, also where there is no GPU: Triton then interprets it."""
+"""The kernel of a GPU on small examples; where there is no GPU, and only there, Triton interprets it."""
 
 from types import ModuleType
 
@@ -10,7 +10,6 @@ from as_lightning.functional.kernels import row_loss
 
 def take_the_kernel_of_a_gpu(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> None:
     kernel = pytest.importorskip("triton") and row_loss._row_loss_cuda()
-    here = "cuda" if torch.cuda.is_available() else "cpu"  # where there is a GPU, Triton interprets nothing
-    takes = lambda rows: rows.device.type == here and rows.dtype != torch.float64  # noqa: E731
+    takes = lambda rows: rows.is_cuda == torch.cuda.is_available() and rows.dtype != torch.float64  # noqa: E731
     for module in modules:
         monkeypatch.setattr(module, "one_kernel", lambda rows: kernel if takes(rows) else None)
