@@ -45,8 +45,7 @@ def test_the_losss_margin_is_the_modules_margin_and_both_can_be_set():
 def test_a_copys_loss_has_the_copys_margin(duplicate):
     module = WithAS(nn.CrossEntropyLoss(ignore_index=-1), delta=0.3)
     module.criterion.compile(backend="eager")
-    other = duplicate(module)
-    other.criterion.delta = 0.6
+    (other := duplicate(module)).criterion.delta = 0.6
     assert (module.as_softmax_delta, other.as_softmax_delta, other.criterion.delta) == (0.3, 0.6, 0.6)
     assert other.criterion(LOGITS, TARGET) == as_cross_entropy(LOGITS, TARGET, 0.6, ignore_index=-1)
 

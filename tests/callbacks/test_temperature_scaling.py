@@ -396,8 +396,7 @@ def test_predict_proba_of_several_labels_is_the_sigmoid_also_without_a_temperatu
     with pytest.warns(UserWarning, match="no temperature is fitted"):
         torch.testing.assert_close(module.predict_proba(logits), logits.sigmoid())
     fitted(module, TemperatureScaling(), tmp_path / "validated", train_dataloaders=data, val_dataloaders=data)
-    again = made()
-    again.load_state_dict(module.state_dict())
+    (again := made()).load_state_dict(module.state_dict())
     again.on_load_checkpoint(torch.load(tmp_path / "validated" / "last.ckpt", weights_only=True))
     for each in (module, again):
         torch.testing.assert_close(each.predict_proba(logits), (logits / module.as_softmax_temperature).sigmoid())

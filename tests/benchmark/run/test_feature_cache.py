@@ -178,11 +178,13 @@ def test_data_for_an_encoder_without_frozen_layers_stay_as_they_are(texts, folde
         encoder_of(data, folder, feature_cache="disk")
 
 
-def test_a_run_that_finds_its_outputs_ends_as_the_run_that_computed_them(texts, folder, tmp_path, composed):
-    data = ("experiment=text_file", f"data.path={texts}", f"data_dir={tmp_path / 'data'}", "logger=none")
-    model = ("model=auto_model", f"model.name={folder}", "model.trainable_layers=1", "trainer.max_epochs=2")
-    first, second = (train(composed(*data, *model, output=output)) for output in ("first", "second"))
-    assert first.metrics == second.metrics
-    assert [line["loss"] for line in first.evaluations] == [line["loss"] for line in second.evaluations]
-    files = list((tmp_path / "data" / "frozen").glob("*.npy"))
-    assert [np.load(path, mmap_mode="r").dtype for path in files] == [np.float32]
+def test_a_run_with_outputs_found_computed_or_not_kept_ends_the_same_from_a_start(texts, folder, tmp_path, composed):
+    data = ("experiment=text_file", f"data.path={texts}", f"data_dir={tmp_path}/data", "data.length_buckets=false")
+    model = ("model=auto_model", f"model.name={folder}", "lr_scheduler=null", "optimizer.lr=0.01", "logger=none")
+    train(composed(*data, *model, "trainer.max_epochs=1", output="start"))  # trains what is frozen then
+    start = (f"ckpt_path={tmp_path}/start/checkpoints/last.ckpt", "model.trainable_layers=0", "trainer.max_epochs=3")
+    caches = {"first": "file", "second": "file", "none": "off"}.items()
+    by = {o: train(composed(*data, *model, *start, f"model.feature_cache={c}", output=o)) for o, c in caches}
+    assert by["first"].metrics == by["second"].metrics == pytest.approx(by["none"].metrics, abs=1e-5)
+    assert [line["loss"] for line in by["first"].evaluations] == [line["loss"] for line in by["second"].evaluations]
+    assert [np.load(path, mmap_mode="r").dtype for path in tmp_path.glob("data/frozen/*.npy")] == [np.float32]

@@ -158,8 +158,6 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
     loggers = _made(config.logger)
     datamodule = read_data(config)
     module = made_module(config, datamodule)
-    assert isinstance(module.encoder, torch.nn.Module)
-    cache_features(datamodule, module.encoder, Path(config.data_dir).expanduser())  # which not all data are given
     score = config.data.score
     plugins = list(instantiate(config.trainer.get("plugins")) or [])
     if str(config.trainer.strategy).startswith(("auto", "ddp")):  # others write checkpoints in their own way
@@ -178,6 +176,11 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
     checkpoint = checkpoint_to_resume(directory / "checkpoints", recorder.identity)
     if checkpoint is None and config.get("ckpt_path") is not None:
         checkpoint = checked_start(Path(config.ckpt_path), settings, meaning)
+    encoder = module.encoder
+    assert isinstance(encoder, torch.nn.Module)
+    if checkpoint is not None:
+        take_frozen_weights(encoder, checkpoint)
+    cache_features(datamodule, encoder, Path(config.data_dir).expanduser())  # which not all data are given
     result, predicted = trained(
         trainer,
         module,
@@ -194,6 +197,15 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
     )
     log_settings(loggers, config, result)
     return result, predicted
+
+
+def take_frozen_weights(encoder: torch.nn.Module, checkpoint: Path) -> None:
+    """Load the weights of a checkpoint whose frozen ones are others: `cache_features` keeps the outputs of these."""
+    saved = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)["state_dict"]
+    held = {name: weight for name, weight in encoder.named_parameters() if not weight.requires_grad}
+    brought = {name.removeprefix("encoder."): weight for name, weight in saved.items() if name.startswith("encoder.")}
+    if any(name in brought and not torch.equal(weight, brought[name]) for name, weight in held.items()):
+        encoder.load_state_dict(brought, strict=False)
 
 
 def meaning_of(data: BenchmarkDataModule) -> dict[str, str]:
