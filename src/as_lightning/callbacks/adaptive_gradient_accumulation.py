@@ -48,7 +48,8 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
 
     Each window takes as many batches as the policy wants and `aligned_window` allows. The weights equal, bit for bit,
     those of a loop that accumulates these windows by hand. Logs ``accumulation/steps``, ``accumulation/loss`` (the mean
-    of the losses, weighed as their gradients are) and, where ``lr_scale`` acts, ``accumulation/lr``.
+    of the losses, weighed as their gradients are) and, where ``lr_scale`` acts, ``accumulation/lr``, at the first step,
+    the last one and every ``log_every_n_steps``.
 
     Args:
         policy: a function of the closed `AccumulationWindow` that returns the length of the next one, the same on all

@@ -36,8 +36,8 @@ class TemperatureScaling(ValidationCallback):
     r"""Fit a temperature on the validation logits, so that ``softmax(logits / temperature)`` is calibrated.
 
     Works for any classifier, with or without AS-Softmax, and changes no prediction. Each validation of ``fit`` fits the
-    temperature for its weights, from at most 67 million numbers on each process, and the next training batch drops it.
-    If the weights at the end of training have none (``StochasticWeightAveraging`` sets new ones there, or
+    temperature for its weights, from some 67 million numbers at most on each process, and the next training batch drops
+    it. If the weights at the end of training have none (``StochasticWeightAveraging`` sets new ones there, or
     ``max_steps`` ends it in mid-epoch), the validation runs once more.
 
     The logits come from the first of these that is there:

@@ -5,8 +5,8 @@ process holds and a `ClassShard`, which says where in the range of the classes i
 
 Three all-reduces of one or two numbers per row join the processes: the largest logit $M$, the sum $S$ of the
 exponentials $e_i = e^{o_i - M}$ with the target's own, and what the margin keeps: with $p_i = e_i / S$,
-$p_i < p_t - \delta$ is $e_i < e_t - \delta S$. Size and order of the all-reduces do not depend on the logits, so no
-process waits for another one in a different place.
+$p_i < p_t - \delta$ is $e_i < e_t - \delta S$. Size and order of the all-reduces follow from shapes and from what the
+margin masks, which all processes know alike, so none waits for another one in a different place.
 """
 
 from __future__ import annotations
