@@ -9,7 +9,7 @@ PYTEST_ARGS := -n 2 --dist loadfile --no-loadscope-reorder
 # tests are compiled once, not by every worker of every call, also where bytecode is switched off
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
 # the tests of the core: all but those of the app
-CORE_TESTS := tests/functional tests/callbacks tests/compatibility $(wildcard tests/test_*.py) src/as_lightning \
+CORE_TESTS := tests/functional tests/callbacks tests/compatibility tests/contracts $(wildcard tests/test_*.py) src/as_lightning \
 	--ignore=src/as_lightning/benchmark
 
 .DEFAULT_GOAL := help

@@ -129,15 +129,15 @@ def test_a_given_learning_rate_is_where_the_search_begins_and_is_fixed_on_reques
 
 def test_swept_settings_are_searched_in_the_order_of_the_command():
     swept = {"optimizer.lr": (1e-3, 1e-2), "scale": (0.5, 1.0), "lr_scale": ("auto", "none"), "max_steps": (2, 4)}
-    keys = {name: name if "." in name else f"++method.{name}" for name in swept}
-    arguments = [f"{keys[name]}={first},{second}" for name, (first, second) in swept.items()]
+    arguments = [f"{'++method.' * ('.' not in name)}{name}={one},{two}" for name, (one, two) in swept.items()]
     found = configured(*arguments, "methods=as_speed").space("as_speed")
     assert list(found) == ["lr", "delta", "scale", "lr_scale", "max_steps"]
     found = configured("methods=as_softmax", "baseline=focal", "method.delta=0.1,1.0").space("as_softmax")
     assert found["delta"].values == [0.1, 1.0]  # of which no trial of the baseline is one
     assert [*configured("+candidates.a=['method=focal','method.gamma=3']", "method.gamma=1,2").space("a")] == ["lr"]
     tuned = "+candidates.a={overrides: ['+module.hidden=64'], search: {module.hidden: {low: 4, high: 128}}}"
-    assert configured(*OF_OWN, OF_NONE, tuned).own.candidates["a"].search["hidden"].default == 64
+    own = configured(*OF_OWN, OF_NONE, tuned, "baseline=a").own.candidates  # the configuration takes no part
+    assert (list(own), own["a"].search["hidden"].default) == (["a"], 64)
     loss = "{_target_: harness.own_modules.WithMixin, hidden: [{_target_: pathlib.Path}], search: {lr: [1, 2]}}"
     made = configured(*OF_OWN, f"+losses.a={loss}").own.losses.losses["a"][0].args[0]
     assert [isinstance(made["_target_"], type), made["hidden"]] == [True, [{"_target_": Path}]]  # code, of its identity

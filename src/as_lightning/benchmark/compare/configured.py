@@ -149,7 +149,7 @@ class ConfiguredComparison:
                 raise SettingError(f"the candidate {name} is named twice: give each a name of its own")
             own = [] if any(word.startswith("method=") for word in overrides) else fixed
             self.candidates[name] = [*own, *overrides], search
-        if baseline is None and given and common not in self.candidates:
+        if baseline in (None, CANDIDATE_BASELINE) and given and common not in self.candidates:
             self.candidates = {CANDIDATE_BASELINE: (fixed, {})} | self.candidates
         chosen = baseline or (CANDIDATE_BASELINE if CANDIDATE_BASELINE in self.candidates else common)
         if chosen in names("method"):
@@ -215,10 +215,11 @@ class ConfiguredComparison:
         losses = None
         if given:
             baseline = baseline or CANDIDATE_BASELINE
-            described = _described({CANDIDATE_BASELINE: []} | dict(given), own=True)
+            as_it_is = {CANDIDATE_BASELINE: []} if baseline == CANDIDATE_BASELINE else {}
+            described = _described(as_it_is | dict(given), own=True)
             made = {}
             for label, of_one in described.items():
-                with of_candidate(label, CANDIDATE_BASELINE):
+                with of_candidate(label, baseline):
                     made[label] = self._own_candidate(keys, *of_one)
             made = baseline_first(made, baseline)
         else:
