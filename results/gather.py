@@ -2,9 +2,8 @@
 
     python results/gather.py FOLDER ...
 
-A line holds the fields of a ``result.json`` and the path of the run's folder, with sorted keys; no accumulation windows
-of tuning runs, which nothing reads. The ``result.json`` files, the locks of runs and their empty folders are removed;
-``as-lightning-report`` takes the folder as before.
+A line holds the fields of a ``result.json`` and the path of the run's folder, with sorted keys. The ``result.json``
+files, the locks of runs and their empty folders are removed; ``as-lightning-report`` takes the folder as before.
 """
 
 import json
@@ -20,7 +19,6 @@ def gather(folder: Path) -> None:
     """Move the runs below a folder into its ``runs.jsonl``; one that is there already is replaced."""
     files = [file for name in (RESULT_FILE, LOCK_FILE) for file in folder.rglob(name)]
     records = [asdict(run) | {"path": path} for path, run in read_runs(folder).items()]
-    records = [record | {"accumulation": []} if record["phase"] == "tuning" else record for record in records]
     lines = [json.dumps(record, sort_keys=True, separators=(",", ":")) for record in records]
     (folder / RUNS_FILE).write_text("\n".join([*lines, ""]), encoding="utf-8")
     for file in files:

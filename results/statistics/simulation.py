@@ -151,7 +151,7 @@ def judged_one_by_one(scores: np.ndarray, design: Design, cheaper: bool) -> list
         for arm in going:
             made[arm] = dict(enumerate(scores[arms.index(arm), :count].tolist()))
         found = verdicts(made, reference=arms[0], design=design)
-        going = [arms[0], *still_open(found, design, cheaper=arms[1:] if cheaper else ())]
+        going = [arms[0], *still_open(found, cheaper=arms[1:] if cheaper else ())]
         if len(going) == 1:
             break
     return found

@@ -143,7 +143,7 @@ class Cell:
             self.scores,
             reference=Arm(self.record["baseline"]),
             design=Design.read(self.record["design"]),
-            floors={pair: spread.floor for pair, spread in spreads.items()},
+            spreads=spreads,
         )
         return {verdict.arm.candidate: verdict for verdict in found}
 

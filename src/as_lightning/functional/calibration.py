@@ -206,14 +206,6 @@ class Reliability(NamedTuple):
         r"""The expected calibration error, $\sum_b |correct_b - confidence_b| / N$; 0 without predictions."""
         return (self.correct - self.confidence).abs().sum() / self.predictions.sum().clamp(min=1)
 
-    def points(self) -> list[dict[str, float]]:
-        """Per bin that is not empty its mean ``confidence``, its ``accuracy`` and its ``count``."""
-        return [
-            {"confidence": confidence / count, "accuracy": correct / count, "count": count}
-            for count, confidence, correct in torch.stack(self).T.tolist()
-            if count
-        ]
-
 
 def reliability(logits: Tensor, target: Tensor, *, ignore_index: int = -100, bins: int = 15) -> Reliability:
     """Sort predictions by their confidence, and count how many are right.

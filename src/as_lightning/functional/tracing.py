@@ -27,20 +27,17 @@ def recorded(x: Tensor) -> bool:
     """True while ``torch.export`` or ``make_fx`` records a call, and for a tensor without values (`FakeTensor`)."""
     # torch 2.7 and later; in a graph of torch.compile, torch.compiler.is_exporting() is True too
     exporting = getattr(torch.compiler, "_is_exporting_flag", False)
-    return isinstance(x, FakeTensor) or exporting or _proxied()
-
-
-def _proxied() -> bool:  # as proxy_tensor.get_proxy_mode, which takes longer
+    # as proxy_tensor.get_proxy_mode, which takes longer
     stack = not torch.compiler.is_compiling() and torch._C._len_torch_dispatch_stack() > 0
-    return stack and torch._C._get_dispatch_mode(_PROXY) is not None
+    return isinstance(x, FakeTensor) or exporting or (stack and torch._C._get_dispatch_mode(_PROXY) is not None)
 
 
-def in_plain_operations(*tensors: Tensor | None) -> bool:
+def in_plain_operations(x: Tensor) -> bool:
     """Whether a call must be made of PyTorch's own operations, without an ``autograd.Function``.
 
     So it is in a graph, in a transform of ``torch.func`` and in forward-mode differentiation.
     """
-    return traced() or _proxied() or has_tangent(*tensors) or any(isinstance(x, FakeTensor) for x in tensors)
+    return traced() or recorded(x) or has_tangent(x)
 
 
 def certain(condition: bool) -> bool:
@@ -55,7 +52,7 @@ def certain(condition: bool) -> bool:
 
 def looks(tensor: Tensor) -> bool:
     """Whether the host may look at values: where that costs no waiting for a device and no transform is at work."""
-    return tensor.is_cpu and not traced() and not _proxied() and not isinstance(tensor, FakeTensor)
+    return tensor.is_cpu and not traced() and not recorded(tensor)
 
 
 def batched(gradient: Tensor) -> bool:

@@ -329,7 +329,7 @@ def test_what_a_candidate_names_as_its_range_is_tuned_and_one_called_softmax_is_
         (["candidates={wide: [model.width=256"], "in quotes, or a YAML file of these, got candidates={wide"),
         (["n_jobs=0"], "n_jobs must be an integer of at least 1, got 0"),
         (["n_jobs=2", "hydra/launcher=joblib"], "a launcher has its own, as hydra.launcher.n_jobs=2"),
-        ([*OF_OWN, "data._target_=harness.own_modules.Pints"], "data._target_=harness.own_modules.Pints: "),
+        ([*OF_OWN, "data._target_=harness.own_modules.Pints"], "_target_=harness.own_modules.Pints cannot be loaded: "),
         ([*OF_OWN, "candidates={a: [+module.hidden=8]}", "baseline=c"], "no candidate is called c: there are: "),
         ([*OF_OWN, "+module.feetures=3"], "module.feetures: WithCriterion has no such argument; "),
         (["candidates={a: [trainer.accelerator=cuda]}"], "in the candidate a: the settings of trainer are refused: "),

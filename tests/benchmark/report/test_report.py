@@ -68,8 +68,7 @@ def results(result):
         {"epoch": epoch, "masked_samples": 10 * epoch, "samples": 100, "masked_classes": 0, "classes": 900}
         for epoch in range(4)
     ]
-    windows = [[0, 0, 1, 0, 32], [0, 1, 1, 8, 32], [0, 2, 2, 40, 64]]
-    speed = {"seconds": 8.0, "masking": masking, "accumulation": windows, "command": "as-lightning -m method=as_speed"}
+    speed = {"seconds": 8.0, "masking": masking, "command": "as-lightning -m method=as_speed"}
     found = []
     for seed, accuracy in enumerate((0.80, 0.81, 0.83)):
         found.append(result("softmax", seed, accuracy, command="as-lightning -m x"))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from as_lightning.benchmark.report.boundaries import nominal_levels
+from as_lightning.benchmark.report.example_spread import ExampleSpread
 from as_lightning.benchmark.report.verdicts import (
     HIGH,
     LOW,
@@ -111,7 +112,7 @@ def test_a_method_that_is_the_same_at_the_first_look_alone_or_as_often_right_on_
     assert (verdict.seeds, verdict.word, verdict.difference < -1) == (12, "worse", True)
     scores = {SOFTMAX: dict.fromkeys(range(5), 80.0), OTHER: dict.fromkeys(range(5), 80.0)}
     assert judge(scores)[0].reason == "the scores of every seed are the same"
-    (verdict,) = judge(scores, floors={(OTHER, SOFTMAX): 2.0})
+    (verdict,) = judge(scores, spreads={(OTHER, SOFTMAX): ExampleSpread(floor=2.0)})
     assert (verdict.word, verdict.reason, verdict.high > 1) == ("undecided", "", True)
 
 
@@ -133,7 +134,7 @@ def test_flips_of_single_test_examples_set_the_smallest_spread():
     scores[OTHER] = {seed: score + 0.6 + 0.001 * seed for seed, score in scores[SOFTMAX].items()}
     assert judge(scores)[0].word == "better"
     # 10% of 360 examples differ: sqrt(0.1 / 360) is 1.67 points a run
-    (floored,) = judge(scores, floors={(OTHER, SOFTMAX): 100 * math.sqrt(0.1 / 360)})
+    (floored,) = judge(scores, spreads={(OTHER, SOFTMAX): ExampleSpread(floor=100 * math.sqrt(0.1 / 360))})
     assert floored.word == "undecided"
     half = float(stats.t.isf(HIGH[0] * 0.05, 4)) * 100 * math.sqrt(0.1 / 360) / math.sqrt(5)
     assert floored.high - floored.difference == pytest.approx(half)
@@ -143,7 +144,7 @@ def test_the_interval_for_new_data_adds_the_error_of_the_examples_to_that_of_the
     scores = runs(0.4, noise=0.4, seeds=9)
     (seeds_alone,) = judge(scores)
     assert math.isnan(seeds_alone.new_low)
-    (verdict,) = judge(scores, example_errors={(OTHER, SOFTMAX): 0.3})
+    (verdict,) = judge(scores, spreads={(OTHER, SOFTMAX): ExampleSpread(error=0.3)})
     quantile = stats.t.isf(LOW[0] * 0.05, 8)
     error = (verdict.difference - verdict.low) / quantile
     assert (verdict.difference - verdict.new_low) / quantile == pytest.approx(math.hypot(error, 0.3))
@@ -162,7 +163,7 @@ def test_what_cannot_be_tested_is_undecided_with_its_reason_and_is_not_continued
     base = dict(enumerate((80.0, 81.0, 79.0, 78.0, 82.0)))
     (verdict,) = judge({SOFTMAX: base, OTHER: dict(enumerate(scores))})
     assert (verdict.word, verdict.reason) == ("undecided", reason)
-    assert still_open([verdict], Design()) == []
+    assert still_open([verdict]) == []
 
 
 def test_a_failed_run_leaves_its_seed_out_and_skewed_differences_are_named():
@@ -202,7 +203,7 @@ def test_an_arm_goes_on_while_that_can_change_what_one_does():
         return Verdict(OTHER, SOFTMAX, 5, 1, 0.0, -1.0, 1.0, word, **facts)
 
     def goes_on(found: Verdict, *cheaper: Arm) -> bool:
-        return still_open([found], Design(), cheaper=cheaper) == [OTHER]
+        return still_open([found], cheaper=cheaper) == [OTHER]
 
     assert [word for word in WORDS if goes_on(verdict(word))] == ["not worse", "undecided"]
     assert not goes_on(verdict("not worse", in_reach=False))

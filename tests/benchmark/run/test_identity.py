@@ -27,7 +27,6 @@ from as_lightning.benchmark.run.fingerprint import Fingerprint, code_of
 from as_lightning.benchmark.run.identity import RunIdentity
 from as_lightning.benchmark.run.recorder import RunRecorder
 from as_lightning.benchmark.run.result import Result
-from as_lightning.benchmark.run.resume import written_config
 from as_lightning.benchmark.run.train import run_inputs, train
 
 FACTOR, OTHER_FILE = 1.0, ModuleType("other_file")
@@ -259,8 +258,6 @@ def test_what_an_older_version_has_not_written_of_a_run_is_not_compared():
     assert RunIdentity.of(config, {"model": "b"}).changed(now) == ["inputs.model"]
     assert RunIdentity.of(config | {"seed": 2, "shots": None}).changed(now) == ["seed"]
     assert RunIdentity.of({"widths": [(8, 16)]}).changed(RunIdentity.of({"widths": [[8, 16]]})) == []  # as JSON has it
-    old = {"callbacks": {"RunRecorder": {"settings": '{"seed": 1, "inputs": {"model": "a"}}'}}}  # as 0.3 wrote them
-    assert RunIdentity.of(**written_config(old)) == now
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,6 @@ def test_a_result_holds_every_epoch_also_where_the_tested_weights_are_early_ones
     assert [epoch["epoch"] for epoch in result.masking] == [0, 1, 2, 3, 4]
     assert len(result.epoch_seconds) == 5
     assert sum(result.epoch_seconds) == pytest.approx(result.train_seconds)
-    assert len(result.accumulation) == result.optimizer_steps
-    assert sum(window[2] for window in result.accumulation) == 5 * 10
     assert result.metrics["nll_scaled"] < result.metrics["nll_unscaled"]  # at the temperature of these weights
 
 
@@ -103,7 +101,6 @@ def test_several_labels_and_tags_train_on_the_real_files(composed, real_data, ex
     scaled = {f"{name}_{state}" for name in ("nll", "calibration_error") for state in ("unscaled", "scaled")}
     assert set(result.metrics) == {"loss", "accuracy", score, "f1_macro", "calibration_error"} | scaled
     assert result.evaluations[0]["score"] >= least
-    assert sum(window[2] for window in result.accumulation) == 30
     if experiment == "goemotions":
         assert result.masking[0]["classes"] == 30 * 128 * 28
     else:
@@ -168,7 +165,7 @@ def test_a_run_from_another_checkpoint_of_the_same_name_is_made_anew(composed, t
         ("optimizer.lr=1e-4", "optimizer has lr=0.01 there and lr=0.0001 here; give both runs the same"),
         ("+optimizer.amsgrad=true", "optimizer has no such settings there and amsgrad=True here"),
         ("trainer.max_epochs=1", "last.ckpt has 1 epochs behind it: trainer.max_epochs=1 leaves none to train"),
-        ("ckpt_path=result.json", r"result.json is no checkpoint of a run of this app \("),
+        ("ckpt_path=result.json", r"result.json is not a checkpoint of a run of this app, of version 0.4 or later \("),
         ("ckpt_path=no.ckpt", r"ckpt_path=no\.ckpt: there is no such file"),
     ],
 )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
 import tempfile
 import traceback
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,10 +17,9 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from as_lightning.benchmark.run.result import RESULT_FILE, Result, find_results
+from as_lightning.benchmark.run.result import COMMAND, RESULT_FILE, find_results
 
 RUNS_FOLDER = ".runs"
-COMMAND_FILE = "command.txt"
 
 
 class ReportCallback(Callback):
@@ -46,24 +45,18 @@ class ReportCallback(Callback):
             if not word.startswith("data_dir=")
         ]
         sweeper = [word for word in config.hydra.overrides.hydra if re.match("hydra[./]sweeper", word)]
-        (self.notes / COMMAND_FILE).write_text(shlex.join(["as-lightning", "-m", *task, *sweeper]), encoding="utf-8")
+        os.environ[COMMAND] = shlex.join(["as-lightning", "-m", *task, *sweeper])
         ReportCallback.open_sweep = self.notes
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
         if config.hydra.mode != RunMode.MULTIRUN:
             return
         # the job's own: in a sweep over data sets they have other names
-        sweep, folder = str(config.hydra.sweep.dir), str(config.hydra.sweep.subdir)
-        made, command = Path(config.hydra.runtime.cwd, sweep, folder, RESULT_FILE), self.notes / COMMAND_FILE
-        note = {"sweep": sweep, "folder": folder, "error": None}
+        note = {"sweep": str(config.hydra.sweep.dir), "folder": str(config.hydra.sweep.subdir), "error": None}
         try:
             _ = job_return.return_value
         except Exception as error:
             note["error"] = "".join(traceback.format_exception_only(error)).strip()
-        else:
-            result = Result.read(made)
-            if not result.command:  # one that was there before keeps its own
-                replace(result, command=command.read_text(encoding="utf-8")).write(made.parent)
         (self.notes / f"{config.hydra.job.num}.json").write_text(json.dumps(note), encoding="utf-8")
 
 
@@ -75,6 +68,7 @@ def finish_sweep() -> int:
     if ReportCallback.open_sweep is None:
         return 0
     folder, ReportCallback.open_sweep = ReportCallback.open_sweep, None
+    del os.environ[COMMAND]
     notes_of_jobs = sorted(folder.glob("*.json"), key=lambda path: int(path.stem))
     runs = [json.loads(path.read_text(encoding="utf-8")) for path in notes_of_jobs]
     shutil.rmtree(folder)

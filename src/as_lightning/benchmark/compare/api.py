@@ -147,11 +147,7 @@ def compare(
         first = next(iter(candidates), "") if baseline is None else baseline
         candidates = baseline_first(candidates, first)
     else:
-        own_losses = OwnLosses(
-            [BASELINE, *default_settings()["default_methods"][BASELINE]] if methods is None else methods,
-            losses,
-            baseline=baseline,
-        )
+        own_losses = OwnLosses(methods, losses, baseline=baseline)
         candidates = {type(factory).__name__: OwnCandidate(factory, datamodule)}
         first = BASELINE if baseline is None else baseline
     own = OwnModules(candidates, own_losses, replaces, monitor, mode, trainer, name)

@@ -19,7 +19,7 @@ from hydra.core.override_parser.types import Override
 from hydra.core.utils import JobStatus
 from hydra.errors import InstantiationException
 from hydra.plugins.launcher import Launcher
-from hydra.utils import get_object, instantiate
+from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
@@ -39,7 +39,6 @@ from as_lightning.benchmark.compare.plan import (
 from as_lightning.benchmark.compare.search import RATE, Choice, Space, learning_rates, setting_range
 from as_lightning.benchmark.data.base import BenchmarkDataModule, collected_messages
 from as_lightning.benchmark.report.page import publish
-from as_lightning.benchmark.report.record import ComparisonRecord
 from as_lightning.benchmark.run.fingerprint import digest
 from as_lightning.benchmark.run.identity import RunIdentity
 from as_lightning.benchmark.run.predictions import example_ids
@@ -215,7 +214,7 @@ class ConfiguredComparison:
         losses = None
         if given:
             baseline = baseline or CANDIDATE_BASELINE
-            as_it_is = {CANDIDATE_BASELINE: []} if baseline == CANDIDATE_BASELINE else {}
+            as_it_is: dict[str, Any] = {CANDIDATE_BASELINE: []} if baseline == CANDIDATE_BASELINE else {}
             described = _described(as_it_is | dict(given), own=True)
             made = {}
             for label, of_one in described.items():
@@ -223,10 +222,9 @@ class ConfiguredComparison:
                     made[label] = self._own_candidate(keys, *of_one)
             made = baseline_first(made, baseline)
         else:
-            default = [BASELINE, *plain(self.config.default_methods)[BASELINE]]
             fixed = {key: value for key, value in plain(config.method).items() if f"method.{key}" in keys}
             own = {str(key): _own_loss(node) for key, node in plain(config.losses).items()}
-            losses = OwnLosses(methods or default, own, fixed, baseline)
+            losses = OwnLosses(methods or None, own, fixed, baseline)
             made = {name: self._own_candidate(keys, [], {})}
         scored, trainer = config.module, plain(config.trainer)
         trainer.pop("_target_")
@@ -240,12 +238,7 @@ class ConfiguredComparison:
         ``+module.hidden=64``, ``+data.root=files``; what the project's own data have is not passed on.
         """
         config = self._compose(*overrides)
-        for group in ("module", "data"):
-            try:
-                get_object(config[group]._target_)
-            except Exception as error:  # Hydra raises what the import raises
-                raise SettingError(f"{group}._target_={config[group]._target_}: {error}") from None
-        target = get_object(config.module._target_)
+        target, _ = located(config.module._target_), located(config.data._target_)
         arguments = {key: value for key, value in plain(config.module).items() if key not in OWN_SETTINGS}
         described = {key.removeprefix("module."): of_key for key, of_key in search.items()}
         check_arguments(target, {**arguments, **described}, "module.")
@@ -460,7 +453,7 @@ def launched_job(config: DictConfig) -> Result:
         return own.make_in_job(run, folder)
 
 
-def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, arguments: Sequence[str]) -> ComparisonRecord:
+def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, arguments: Sequence[str]) -> None:
     """Make the comparison that the command asks for, print and write its report, and raise if runs have failed."""
     job = ConfiguredComparison(config, launcher, loader, arguments)
     directory, console = job.directory, Console()
@@ -473,7 +466,6 @@ def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, argument
     publish([record], directory / "report")
     if failed := record.failures:
         raise SettingError(f"{len(failed)} runs have failed; the first: {failed[0]}. The report is of the others")
-    return record
 
 
 def _described(candidates: Mapping[str, Any], own: bool = False) -> dict[str, tuple[list[str], Mapping[str, Any]]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from as_lightning.benchmark.report.record import ComparisonRecord
 from as_lightning.benchmark.report.verdicts import Design
 from as_lightning.benchmark.run.identity import RunIdentity
 from as_lightning.benchmark.run.predictions import Predictions
-from as_lightning.benchmark.run.result import RESULT_FILE, SESSION, Result, renamed, whole_file
+from as_lightning.benchmark.run.result import RESULT_FILE, Result, renamed, whole_file
 from as_lightning.benchmark.run.runner import quiet_training
 
 INPUTS_FILE = "inputs.json"
@@ -108,11 +107,10 @@ def execution(make: Callable[[Run], Result], n_jobs: int = 1) -> Execute:
     """
 
     def execute(runs: Sequence[Run]) -> Iterator[tuple[Run, Outcome]]:
-        session = os.environ.get(SESSION, "")
         if n_jobs == 1:
-            return (_attempt(make, run, session) for run in runs)
+            return (_attempt(make, run) for run in runs)
         processes = Parallel(n_jobs=n_jobs, return_as="generator_unordered", pre_dispatch=n_jobs)
-        return processes(delayed(_attempt)(make, run, session) for run in runs)
+        return processes(delayed(_attempt)(make, run) for run in runs)
 
     return execute
 
@@ -122,8 +120,7 @@ def end_processes() -> None:
     get_reusable_executor().shutdown()
 
 
-def _attempt(make: Callable[[Run], Result], run: Run, session: str) -> tuple[Run, Outcome]:
-    os.environ[SESSION] = session  # which another process does not have
+def _attempt(make: Callable[[Run], Result], run: Run) -> tuple[Run, Outcome]:
     try:
         with quiet_training():
             return run, make(run)

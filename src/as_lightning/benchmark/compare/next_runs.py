@@ -182,7 +182,7 @@ class Replay:
         found = findings(self.record)
         # the one decision that rests on measured times, on which no word depends
         cheaper = {row.arm for row in found.rows if row.time.clearly_less}
-        return still_open(found.verdicts, self.plan.design, cheaper=cheaper)
+        return still_open(found.verdicts, cheaper=cheaper)
 
     def _missing(self, arms: Sequence[Arm], look: int) -> list[Run]:
         return [run for run in self._final_runs(arms, self.plan.seeds[:look]) if run not in self.finished]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,10 +15,11 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
+from as_lightning.benchmark.compare.plan import default_settings
 from as_lightning.benchmark.compare.search import Choice, Range, setting_range
 from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.run.fingerprint import Fingerprint
-from as_lightning.benchmark.run.settings import nearest
+from as_lightning.benchmark.run.settings import accepted_arguments, nearest
 from as_lightning.callbacks.evaluation_logits import ValidationCallback
 from as_lightning.functional.accumulation import accumulation_steps
 from as_lightning.functional.calling_convention import class_dimension
@@ -65,11 +65,10 @@ def knobs(method: DictConfig, fixed: Collection[str]) -> dict[str, Range | Choic
 
 def check_arguments(function: Callable[..., Any], names: Iterable[str], prefix: str = "") -> None:
     """Raise ``ValueError`` if a function lacks an argument of one of these names."""
-    known = inspect.signature(function).parameters
-    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
-        for name in (name for name in names if name not in known):
-            kind = getattr(function, "__name__", type(function).__name__)
-            raise ValueError(f"{prefix}{name}: {kind} has no such argument; {nearest(name, known)}")
+    known = accepted_arguments(function)
+    for name in (name for name in names if known is not None and name not in known):
+        kind = getattr(function, "__name__", type(function).__name__)
+        raise ValueError(f"{prefix}{name}: {kind} has no such argument; {nearest(name, known or ())}")
 
 
 class OwnLosses:
@@ -81,11 +80,12 @@ class OwnLosses:
 
     def __init__(
         self,
-        methods: Sequence[str],
+        methods: Sequence[str] | None,
         losses: Mapping[str, Any] | None = None,
         fixed: Mapping[str, Any] | None = None,
         baseline: str | None = None,
     ) -> None:
+        methods = default_settings()["default_methods"][BASELINE] if methods is None else methods
         self.fixed = dict(fixed or {})
         self.counted: Callable[[int], Tensor] = _unknown_counts  # the class counts of the training data of a seed
         self.losses = {name: made if isinstance(made, tuple) else (made, {}) for name, made in (losses or {}).items()}

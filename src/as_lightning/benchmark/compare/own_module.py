@@ -9,7 +9,6 @@ import copy
 import functools
 import inspect
 import re
-import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -213,7 +212,7 @@ class OwnModules:
         self._note_rates(looked, lr_factor)
         for name, made in modules.items():
             self._written[name] = made.changing()
-            self.inputs[name]["module"] = self.inputs[name]["module"] or self._digest_of(made, name)
+            self.inputs[name]["module"] = self._digest_of(made, name)
         for argument, made in trainer.items():
             made.leave_out(made.changing())
             self.of_trainer[argument] = made.digest
@@ -244,14 +243,12 @@ class OwnModules:
         read, examples, trained = self._same_splits(name)
         made.take(read)
         self.inputs[name] = {"module": "", "data": digest(read.digest, trained)}
-        if unknown := [*made.unread, *made.differing(unlike), *read.unread]:
-            self.inputs[name]["module"] = secrets.token_hex(8)  # like no other
+        made.unread += [*made.differing(unlike), *read.unread]
+        if made.unread:
             said = f"so runs of {name} that are in the folder are made anew"
-            self.notes.append(f"What {unknown[0]} is cannot be told, {said}.")
-        first = next(iter(self.candidates))
+            self.notes.append(f"What {made.unread[0]} is cannot be told, {said}.")
         about = {"module": type(module).__name__, **dict(module.hparams)}
-        if name == first:
-            self._about = about
+        self._about = self._about or about
         keys = dict.fromkeys([*self._about, *about])
         differing = {key: [self._about.get(key), about.get(key)] for key in keys}
         self.changes[name] = {k: [str(v) for v in pair] for k, pair in differing.items() if pair[0] != pair[1]}

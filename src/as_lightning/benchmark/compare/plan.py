@@ -73,8 +73,6 @@ class ComparisonPlan:
     def __init__(self, candidates: Sequence[str], baseline: str, full_epochs: Any, **settings: Any) -> None:
         if isinstance(candidates, str) or not candidates or len(set(candidates)) < len(candidates):
             raise ValueError(f"methods must be a list of at least one name, each given once, got {candidates!r}")
-        if not isinstance(baseline, str):
-            raise ValueError(f"baseline must be the name of one candidate, got {baseline!r}")
         asked = default_settings() | {name: value for name, value in settings.items() if value is not None}
         self.baseline = baseline
         self.candidates = tuple(dict.fromkeys([baseline, *candidates]))  # the baseline first

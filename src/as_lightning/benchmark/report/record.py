@@ -179,14 +179,12 @@ class ComparisonRecord:
         """
         sign = 1.0 if self.mode == "max" else -1.0
         scores = {arm: {seed: sign * score for seed, score in by.items()} for arm, by in self.scores().items()}
-        floors = {pair: spread.floor for pair, spread in self.spreads.items()}
-        errors = {pair: spread.error for pair, spread in self.spreads.items()}
         design, repeated = self.design, self.splits == "repeated"
         if repeated or self.unpaired:
             ratio = self.test_share / (1.0 - self.test_share) if repeated else 0.0
             scores = paired_differences(scores, self.reference, ratio)
             design = replace(design, looks=(len(scores[self.reference]),))
-        return verdicts(scores, reference=self.reference, design=design, floors=floors, example_errors=errors)
+        return verdicts(scores, reference=self.reference, design=design, spreads=self.spreads)
 
     def compare_predictions(self, predictions: Mapping[tuple[Arm, int], Predictions], names: Mapping[int, str]) -> None:
         """Note on how many examples arms differ from the baseline in the runs of a seed, and on which most often.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ import numpy as np
 from scipy import special
 
 from as_lightning.benchmark.report.boundaries import nominal_levels
+from as_lightning.benchmark.report.example_spread import ExampleSpread
 from as_lightning.benchmark.run.result import renamed
 from as_lightning.functional.argument_checks import check_number
 
@@ -35,7 +37,7 @@ class Arm(NamedTuple):
 
 
 Scores = Mapping[Arm, Mapping[int, float]]
-Points = Mapping[tuple[Arm, Arm], float]  # of an arm and the baseline's arm that it is compared with
+Spreads = Mapping[tuple[Arm, Arm], ExampleSpread]  # of an arm and the baseline's arm that it is compared with
 
 
 @dataclass(frozen=True)
@@ -112,14 +114,7 @@ class Verdict:
         return self.word in ("better", "equal", "not worse")
 
 
-def verdicts(
-    scores: Scores,
-    *,
-    reference: Arm,
-    design: Design,
-    floors: Points | None = None,
-    example_errors: Points | None = None,
-) -> list[Verdict]:
+def verdicts(scores: Scores, *, reference: Arm, design: Design, spreads: Spreads | None = None) -> list[Verdict]:
     r"""The word of every arm, from all scores that there are; those at the full budget come first.
 
     Differences are paired by seed; each has its own spread over the n seeds, with n - 1 degrees of freedom, and a
@@ -139,9 +134,8 @@ def verdicts(
         scores: per arm and seed, in points, higher is better; NaN for a run that has failed.
         reference: the baseline at its full budget.
         design: of the comparison.
-        floors: the smallest standard deviation of the differences of an arm and the baseline's, in points.
-        example_errors: the standard error of such a mean difference that comes from the choice of the test examples,
-            for `Verdict.new_low`.
+        spreads: what test examples say of the differences of an arm and the baseline's: the smallest standard
+            deviation, and the standard error of the mean that comes from their choice, for `Verdict.new_low`.
 
     Source: Jennison and Turnbull 1989 (repeated confidence intervals).
 
@@ -154,14 +148,13 @@ def verdicts(
     bases = [arm for arm in smaller if arm.candidate == reference.candidate]
     at_same_budget = {base: [arm for arm in smaller if arm.budget == base.budget and arm != base] for base in bases}
     found: list[Verdict] = []
+    spreads = defaultdict(ExampleSpread, spreads or {})
     for family in (full_budget, {reference: smaller} | at_same_budget):
-        twins = {against: _twins(scores, against, arms, floors or {}) for against, arms in family.items()}
+        twins = {against: _twins(scores, against, arms, spreads) for against, arms in family.items()}
         members = sum(arm == twin for of_group in twins.values() for arm, twin in of_group.items())
         for against, of_group in twins.items():
             judged: dict[Arm, Verdict] = {}
             for arm, twin in of_group.items():
-                pair = (arm, against)
-                points = [(of or {}).get(pair, 0.0) for of in (floors, example_errors)]
                 if twin in judged:
                     judged[arm] = replace(judged[twin], arm=arm)
                 elif twin == against:
@@ -169,12 +162,12 @@ def verdicts(
                     same = replace(same, equal_within=design.equal_within)
                     judged[arm] = replace(same, reason="the scores of every seed are the same")
                 else:
-                    judged[arm] = _judged(scores, pair, design, max(members, 1), *points)
+                    judged[arm] = _judged(scores, (arm, against), design, max(members, 1), spreads[arm, against])
             found += judged.values()
     return found
 
 
-def still_open(found: Sequence[Verdict], design: Design, *, cheaper: Collection[Arm] = ()) -> list[Arm]:
+def still_open(found: Sequence[Verdict], *, cheaper: Collection[Arm] = ()) -> list[Arm]:
     """The arms that need the seeds of the next look, as `goes_on` says; those that cannot be tested do not."""
 
     def going(found: Verdict) -> bool:
@@ -283,12 +276,12 @@ def _table(scores: Scores, arms: Sequence[Arm], seeds: Sequence[int]) -> np.ndar
     return np.array([[scores[arm].get(seed, math.nan) for seed in seeds] for arm in arms])
 
 
-def _twins(scores: Scores, against: Arm, arms: Sequence[Arm], floors: Points) -> dict[Arm, Arm]:
+def _twins(scores: Scores, against: Arm, arms: Sequence[Arm], spreads: Spreads) -> dict[Arm, Arm]:
     """Of each arm the first one with the same scores in all seeds of both: itself, another, or ``against``."""
 
     def same(arm: Arm, other: Arm) -> bool:
         own, others = table = _table(scores, [arm, other], sorted(scores[arm].keys() & scores[other].keys()))
-        alike = floors.get((arm, against), 0.0) == floors.get((other, against), 0.0)  # right on as many other examples
+        alike = spreads[arm, against].floor == spreads[other, against].floor  # right on as many other examples
         several = np.isfinite(table).all(0).sum() >= MIN_PAIRS
         return alike and several and np.allclose(own, others, rtol=IDENTICAL, atol=0, equal_nan=True)
 
@@ -298,9 +291,7 @@ def _twins(scores: Scores, against: Arm, arms: Sequence[Arm], floors: Points) ->
     return twins
 
 
-def _judged(
-    scores: Scores, pair: tuple[Arm, Arm], design: Design, family: int, floor: float, example_error: float
-) -> Verdict:
+def _judged(scores: Scores, pair: tuple[Arm, Arm], design: Design, family: int, spread: ExampleSpread) -> Verdict:
     """The verdict of an arm against a baseline's; ``family`` arms share the error."""
     arm, against = pair
     seeds = sorted(scores[against])
@@ -316,13 +307,13 @@ def _judged(
         return replace(found, reason=few)
     if not looks:
         return found
-    at = estimate(differences, design, family, len(looks) - 1, floor)
+    at = estimate(differences, design, family, len(looks) - 1, spread.floor)
     error = float(at.error)
     if error <= IDENTICAL * np.abs(table[np.isfinite(table)]).max():
         return replace(found, reason="the difference is the same for every seed")
     low, high = float(at.low), float(at.high)
-    if example_error:
-        wider = math.hypot(1.0, example_error / error)
+    if spread.error:
+        wider = math.hypot(1.0, spread.error / error)
         found = replace(found, new_low=mean - wider * (mean - low), new_high=mean + wider * (high - mean))
     return replace(
         found,

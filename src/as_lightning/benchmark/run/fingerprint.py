@@ -376,22 +376,20 @@ def _content(path: str) -> str:
 def of_split(data: pl.LightningDataModule, loader: str, *, alike: bool = False) -> str:
     """Some of the examples that the loaders of a split give, read under the same random state; empty without the split.
 
-    They are drawn at random; of a stream they are those of the first batches. Empty too if they must be ``alike`` in a
-    second reading, and are not.
+    They are drawn at random; of a stream they are those of the first batches. A loader's are left out if they must be
+    ``alike`` in a second reading, as those of a stream must, and are not.
     """
-    loaders = loaders_of(getattr(data, loader)() if is_overridden(loader, data) else ())
-    read, *again = (" ".join(filter(None, map(_of_loader, loaders))) for _ in range(1 + alike))
-    return read if again in ([], [read]) else ""
+    read: list[str] = []
+    for each in loaders_of(getattr(data, loader)() if is_overridden(loader, data) else ()):
+        twice = alike or isinstance(getattr(each, "dataset", None), IterableDataset)
+        found = {_of_loader(each) for _ in range(1 + twice)}
+        read += found if len(found) == 1 else ()
+    return " ".join(filter(None, read))
 
 
 def loaders_of(loaders: Any) -> list[Any]:
     """The loaders of a hook's collection of them, as a list, a dict or a ``CombinedLoader``."""
     return tree_leaves(getattr(loaders, "iterables", loaders))
-
-
-def _seed() -> None:
-    for seed in (random.seed, np.random.seed, torch.manual_seed):
-        seed(0)
 
 
 def _of_loader(loader: Any) -> str:
@@ -400,12 +398,10 @@ def _of_loader(loader: Any) -> str:
     if not stream and not (isinstance(dataset, Sized) and hasattr(dataset, "__getitem__")):
         return ""
     with isolate_rng(include_cuda=False):
-        _seed()
+        for seed in (random.seed, np.random.seed, torch.manual_seed):
+            seed(0)
         if stream:
-            read = [Fingerprint(each, "batch").digest for each in islice(loader, BATCHES)]
-            _seed()
-            again = [Fingerprint(each, "batch").digest for each in islice(loader, BATCHES)]
-            return digest(*read) if read == again else ""
+            return digest(*(Fingerprint(each, "batch").digest for each in islice(loader, BATCHES)))
         batches = getattr(loader, "batch_sampler", None)
         batches = [getattr(loader, "sampler", range(len(dataset)))] if batches is None else batches
         # a sampler may leave examples out, or have no end

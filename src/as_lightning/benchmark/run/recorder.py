@@ -1,4 +1,4 @@
-"""What a run measures while it trains: its time, its evaluations and its accumulation windows."""
+"""What a run measures while it trains: its time and its evaluations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch.utils.hooks import RemovableHandle
 
 from as_lightning.benchmark.run.checkpoint_io import WholeFileCheckpointIO
 from as_lightning.benchmark.run.identity import RunIdentity
-from as_lightning.callbacks import AccumulationWindow, AdaptiveGradientAccumulation, TemperatureScaling
+from as_lightning.callbacks import TemperatureScaling
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
@@ -34,7 +34,7 @@ class RunRecorder(pl.Callback):
     for a batch: its score is NaN, whatever a metric says of the class that NaN is taken for.
     """
 
-    RESTORED = ("train_seconds", "epoch_seconds", "epoch_start", "evaluations")
+    RESTORED = ("train_seconds", "epoch_seconds", "evaluations")
 
     def __init__(
         self,
@@ -44,12 +44,12 @@ class RunRecorder(pl.Callback):
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.monitor = monitor
-        self.written = json.dumps({"config": config or {}, "inputs": inputs or {}}, sort_keys=True, default=str)
+        self.identity = RunIdentity.of(config or {}, inputs)
+        self.written = json.dumps({"config": config or {}, "inputs": inputs or {}}, default=str)
         self.train_seconds = 0.0
         self.epoch_seconds: list[float] = []  # with what prepares an epoch
         # epoch, step, train_seconds, score; loss if it is logged, cross_entropy at the best temperature if it is fitted
         self.evaluations: list[dict[str, float]] = []
-        self.accumulation: list[AccumulationWindow] = []  # also those before the run was resumed
         self.diverged = False  # whether the latest evaluation has
         self._before: Mapping[str, Any] = {}  # what was logged before this validation
         self._hooks: list[RemovableHandle] = []
@@ -57,12 +57,6 @@ class RunRecorder(pl.Callback):
         self._clock = clock
         self._mark = 0.0
         self._saving = 0.0  # seconds of writing checkpoints, up to the mark
-        self.epoch_start = 0.0
-
-    @property
-    def identity(self) -> RunIdentity:
-        """What the run is."""
-        return RunIdentity.of(**json.loads(self.written))
 
     def _count(self, trainer: pl.Trainer) -> None:
         """Count the time since the mark, without that of checkpoints, and set the mark."""
@@ -78,11 +72,6 @@ class RunRecorder(pl.Callback):
         self._set_mark(trainer)
 
     def on_train_batch_end(self, trainer: pl.Trainer, *args: Any, **kwargs: Any) -> None:
-        for callback in trainer.callbacks:  # type: ignore[attr-defined]
-            if isinstance(callback, AdaptiveGradientAccumulation) and callback.history:
-                latest = callback.history[-1]  # the callback stands first: it has closed this batch's window
-                if not self.accumulation or self.accumulation[-1] != latest:
-                    self.accumulation.append(latest)
         self._count(trainer)
 
     def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -143,26 +132,28 @@ class RunRecorder(pl.Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._count(trainer)
-        self.epoch_seconds.append(self.train_seconds - self.epoch_start)
-        self.epoch_start = self.train_seconds
+        self.epoch_seconds.append(self.train_seconds - sum(self.epoch_seconds))
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         states = checkpoint["callbacks"]
-        if RunIdentity.of(**json.loads(states[self.state_key]["written"])).changed(self.identity):
+        if RunIdentity.of(**written_config(checkpoint)).changed(self.identity):
             states[self.state_key]["evaluations"] = []  # of another run, whose best is not this one's
             for key in [key for key, state in states.items() if "best_model_path" in state]:
                 del states[key]
 
     def state_dict(self) -> dict[str, Any]:
-        saved = {name: getattr(self, name) for name in ("written", *self.RESTORED)}
-        return saved | {"accumulation": [tuple(window) for window in self.accumulation]}
+        return {name: getattr(self, name) for name in ("written", *self.RESTORED)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         for name in self.RESTORED:
             setattr(self, name, state_dict[name])
-        self.accumulation = [AccumulationWindow(*window) for window in state_dict["accumulation"]]
+
+
+def written_config(checkpoint: dict[str, Any]) -> dict[str, Any]:
+    """The configuration and the inputs that the recorder has put into a checkpoint."""
+    return dict(json.loads(checkpoint["callbacks"]["RunRecorder"]["written"]))
 
 
 def over_ranks(trainer: pl.Trainer, value: Any) -> float:

@@ -15,7 +15,8 @@ from as_lightning.benchmark.machine import machine_description, package_versions
 
 RESULT_FILE = "result.json"
 RUNS_FILE = "runs.jsonl"
-SESSION = "AS_LIGHTNING_SESSION"  # in the environment, which the jobs of a launcher have too
+# in the environment, which the jobs of a launcher have too
+SESSION, COMMAND = "AS_LIGHTNING_SESSION", "AS_LIGHTNING_COMMAND"
 FORMAT = 2
 # what older versions have called it
 RENAMED = {"method": "candidate", "methods": "candidates", "first_methods": "first_candidates"}
@@ -60,8 +61,6 @@ class Result:
     loss_accuracy_correlation: float | None = None  # Pearson's, over the evaluations; None where it is not defined
     # per epoch the counts `epoch, masked_samples, samples, masked_classes, classes`
     masking: list[dict[str, int]] = field(default_factory=list)
-    # per adaptive window `[epoch, batch, length, masked_samples, samples]`
-    accumulation: list[list[int]] = field(default_factory=list)
     optimizer_steps: int | None = None
     config: dict[str, Any] = field(default_factory=dict)
     phase: Literal["", "tuning", "final"] = ""  # of a comparison; empty for a run that is in none
@@ -70,7 +69,8 @@ class Result:
     settings: dict[str, Any] = field(default_factory=dict)  # what was tuned, e.g. {"lr": 0.001, "delta": 0.1}
     parameters: int | None = None  # how many numbers of the module are trained; None where unknown
     resumed: bool = False  # whether the run was interrupted and went on from a checkpoint
-    command: str = ""  # of the sweep that made it; empty for a single run
+    # of the sweep that made it; empty for a single run
+    command: str = field(default_factory=lambda: os.environ.get(COMMAND, ""))
     overrides: list[str] = field(default_factory=list)  # of its command, or of its job in the sweep
     session: str = field(default_factory=lambda: os.environ.get(SESSION, ""))  # of the command, or call, that made it
     versions: dict[str, str] = field(default_factory=package_versions)  # of the packages that the numbers depend on

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import random
@@ -18,7 +17,7 @@ from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 
 from as_lightning.benchmark.data.loaders import ResumableLoader
 from as_lightning.benchmark.run.identity import RunIdentity
-from as_lightning.benchmark.run.recorder import RunRecorder, over_ranks
+from as_lightning.benchmark.run.recorder import RunRecorder, over_ranks, written_config
 from as_lightning.benchmark.run.result import RESULT_FILE, Result
 from as_lightning.benchmark.run.settings import SettingError
 from as_lightning.callbacks import AdaptiveGradientAccumulation
@@ -103,15 +102,6 @@ def checkpoint_to_resume(folder: Path, identity: RunIdentity) -> Path | None:
     return latest
 
 
-def written_config(checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """The configuration and the inputs that the recorder has put into a checkpoint; older ones had one text of both."""
-    state = checkpoint["callbacks"]["RunRecorder"]
-    if "written" in state:
-        return dict(json.loads(state["written"]))
-    config = json.loads(state["settings"])
-    return {"inputs": config.pop("inputs", {}), "config": config}
-
-
 def _beside(settings: dict[str, Any], other: dict[str, Any]) -> str:
     """What of a group's settings is not so in the other."""
     changed = [f"{name}={value}" for name, value in settings.items() if (name, value) not in other.items()]
@@ -130,7 +120,8 @@ def checked_start(path: Path, settings: dict[str, Any], meaning: dict[str, str])
         written = written_config(content)["config"]
         brought = content["callbacks"].get("ResumedState", {}).get("meaning", {})
     except Exception as error:  # whatever a damaged file makes the reader say
-        raise SettingError(f"ckpt_path={path} is no checkpoint of a run of this app ({_reason(error)})") from error
+        expected = "a checkpoint of a run of this app, of version 0.4 or later"
+        raise SettingError(f"ckpt_path={path} is not {expected} ({_reason(error)})") from error
     for group in ("optimizer", "lr_scheduler"):
         there, here = written.get(group) or {}, settings.get(group) or {}
         if there != here:

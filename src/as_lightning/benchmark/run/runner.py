@@ -111,7 +111,6 @@ def trained(
         evaluations=recorder.evaluations,
         loss_accuracy_correlation=correlation(recorder.evaluations),
         masking=[epoch._asdict() for c in callbacks if isinstance(c, MaskingMonitor) for epoch in c.history],
-        accumulation=[list(window[:5]) for window in recorder.accumulation],
         optimizer_steps=trainer.global_step,
         parameters=sum(p.numel() for p in module.parameters() if p.requires_grad and not is_lazy(p)),
         **about,

@@ -24,9 +24,8 @@ from as_lightning.functional.kernels.row_loss import (
     blocks,
     gradient_unit,
     graph_is_kept,
+    losses_and_gradient,
     one_kernel,
-    pick_rows,
-    store_gradient,
 )
 from as_lightning.functional.tracing import batched, certain, recorded
 
@@ -341,15 +340,4 @@ def _in_place_gradient(logits: Tensor, target: Tensor, delta: float, shard: Clas
     if (kernel := one_kernel(logits)) is not None:
         loss, counts = kernel.losses_and_gradient(logits, target, None, delta, logits, gradient_unit(logits.dtype))
         return loss, counts[:, 2]
-    dtype = accumulation_dtype(logits.dtype)
-    loss, masked = logits.new_empty(target.shape, dtype=dtype), torch.empty_like(target)
-    size = block_size(logits.size(0), logits.size(1), logits.device)
-    wider = None if logits.dtype == dtype else logits.new_empty((size, logits.size(1)), dtype=dtype)
-    for start, stop in blocks(logits.size(0), size):
-        piece = slice(start, stop)
-        block = logits[piece]
-        out = block if wider is None else wider[: stop - start]
-        loss[piece], masked[piece] = pick_rows(block, target[piece], delta, out)
-        if wider is not None:
-            store_gradient(out, block)
-    return loss, masked
+    return losses_and_gradient(logits, target, None, delta, logits, zeroes=False)

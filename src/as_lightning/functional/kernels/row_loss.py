@@ -53,13 +53,6 @@ def gradient_unit(dtype: torch.dtype) -> float:
     return 32768.0 if dtype == torch.float16 else 1.0  # float16 ends at 6e-8: times 2^15 numbers from 2e-12 on are kept
 
 
-def store_gradient(gradient: Tensor, out: Tensor) -> None:
-    """Write a block of gradients into ``out``, of the dtype that keeps them, in its `gradient_unit`."""
-    unit = gradient_unit(out.dtype)
-    # copied, not written by a product into out: that would allocate the product in the wider dtype first
-    out.copy_(gradient if unit == 1.0 else gradient.mul_(unit))
-
-
 def pick_rows(logits: Tensor, target: Tensor, delta: float, out: Tensor) -> tuple[Tensor, Tensor]:
     """The loss of each row and its masked competitors; picks out the rows that need a second look.
 
@@ -121,31 +114,34 @@ def _row_loss_cuda() -> ModuleType | None:
 
 
 def losses_and_gradient(
-    rows: Tensor, target: Tensor, ignored: Tensor | None, delta: float, differentiated: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The loss of each row, its masked competitors, and (where ``differentiated``) its gradient, times `gradient_unit`.
+    rows: Tensor, target: Tensor, ignored: Tensor | None, delta: float, out: Tensor | None, *, zeroes: bool = True
+) -> tuple[Tensor, Tensor]:
+    """The loss of each row and its masked competitors, both 0 in an ignored row, the loss also in a fully masked one.
 
-    All three are 0 in an ignored row, loss and gradient also in a fully masked one.
+    The gradient, times `gradient_unit`, is written into ``out``, which may be ``rows``. It is 0 in these rows; without
+    ``zeroes`` it means nothing there.
     """
     count, classes = rows.shape
-    gradient = rows.new_empty((count if differentiated else 0, classes))
-    dtype = accumulation_dtype(rows.dtype)
+    dtype, unit = accumulation_dtype(rows.dtype), gradient_unit(rows.dtype)
     loss, masked = rows.new_empty(count, dtype=dtype), torch.empty_like(target)
     # the probabilities of all rows can lie where their gradient will, unless that is of another dtype or not wanted
-    direct = differentiated and rows.dtype == dtype
-    size = max(count, 1) if direct else block_size(count, classes, rows.device)
-    buffer = gradient if direct else rows.new_empty((size, classes), dtype=dtype)
+    direct = out is not None and out.dtype == dtype
+    size = max(count, 1) if direct and out is not rows else block_size(count, classes, rows.device)
+    buffer: Any = out if direct else rows.new_empty((size, classes), dtype=dtype)
     for start, stop in blocks(count, size):
-        piece, block = slice(start, stop), buffer[: stop - start]
-        loss[piece], masked[piece] = pick_rows(rows[piece], target[piece], delta, block)
-        if differentiated:
+        piece = slice(start, stop)
+        logits = rows[piece]
+        block = logits if buffer is rows else buffer[piece] if direct else buffer[: stop - start]
+        loss[piece], masked[piece] = pick_rows(logits, target[piece], delta, block)
+        if out is not None and zeroes:
             _zero_rows(block, ~live_rows(masked[piece], None if ignored is None else ignored[piece], classes))
-            if not direct:
-                store_gradient(block, gradient[piece])
+        if out is not None and not direct:
+            # copied, not written by a product into out: that would allocate the product in the wider dtype first
+            out[piece] = block if unit == 1.0 else block.mul_(unit)
     if ignored is not None:
         loss.masked_fill_(ignored, 0.0)
         masked.masked_fill_(ignored, 0)
-    return loss, masked, gradient
+    return loss, masked
 
 
 def _zero_rows(gradient: Tensor, dead: Tensor) -> None:
@@ -166,12 +162,12 @@ class RowLoss(torch.autograd.Function):
     def forward(
         ctx: Any, rows: Tensor, target: Tensor, ignored: Tensor | None, delta: float, differentiated: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
+        gradient = rows.new_empty((rows.size(0) if differentiated else 0, rows.size(1)))
+        out = gradient if differentiated else None
         if (kernel := one_kernel(rows)) is None:
-            loss, masked, gradient = losses_and_gradient(rows, target, ignored, delta, differentiated)
+            loss, masked = losses_and_gradient(rows, target, ignored, delta, out)
             live = live_rows(masked, ignored, rows.size(1))
         else:
-            gradient = rows.new_empty((rows.size(0) if differentiated else 0, rows.size(1)))
-            out = gradient if differentiated else None
             loss, masked = kernel.losses_and_gradient(rows, target, ignored, delta, out, gradient_unit(rows.dtype))
             live = None  # the host would wait for its rows
         ctx.save_for_backward(gradient, target, ignored, live)
@@ -267,7 +263,8 @@ def compiled_row_loss(
     rows: Tensor, target: Tensor, ignored: Tensor | None, delta: float, differentiated: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The losses, the masked competitors and the gradient, as those of `RowLoss`."""
-    return losses_and_gradient(rows, target, ignored, delta, differentiated)
+    gradient = rows.new_empty((rows.size(0) if differentiated else 0, rows.size(1)))
+    return *losses_and_gradient(rows, target, ignored, delta, gradient if differentiated else None), gradient
 
 
 @compiled_row_loss.register_fake
