@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-import pooch
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 SURROGATES = re.compile("[\ud800-\udfff]")  # of a text that UTF-8 cannot hold, as of a file's name in other bytes
@@ -234,6 +233,8 @@ def fetch(remote: RemoteFile, data_dir: str | Path) -> Path:
         ValueError: if the file has another checksum.
         RuntimeError: if it is not there and cannot be downloaded.
     """
+    import pooch  # not for data that have no files
+
     path = Path(data_dir).expanduser() / remote.name
     if path.exists():
         found = None if remote.checksum is None else pooch.file_hash(str(path))
@@ -279,4 +280,6 @@ def _of_file(path: Path) -> bytes:
 
 @functools.lru_cache(maxsize=2**18)
 def _of_content(path: Path, size: int, changed: int) -> bytes:
+    import pooch
+
     return bytes.fromhex(pooch.file_hash(str(path)))
