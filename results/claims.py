@@ -249,9 +249,9 @@ def of_glyphs() -> str:
     return f"AS-Softmax at {delta:g}: {cell.shown('as_softmax')}, {ratio:.2f} of softmax's time"
 
 
-def of_map(kind: str) -> str:
-    """What AS-Softmax gains in the cells of the map that are of a kind of condition."""
-    found = [cell for cell in cells() if cell.place[2] == kind and not cell.several]
+def of_map(*kinds: str) -> str:
+    """What AS-Softmax gains in the cells of the map that are of these kinds of condition."""
+    found = [cell for cell in cells() if cell.place[2] in kinds and not cell.several]
     return f"{spread_of(found, 'as_softmax')}; the best method there: {advised(found) or 'softmax'}"
 
 
@@ -270,7 +270,7 @@ def questions() -> list[tuple[str, str, str]]:
         )
     return [
         ("Does it help with a long tail?", f"[the map]({here})", of_map("tail")),
-        ("Does it help with wrong labels?", f"[the map]({here})", of_map("uniform")),
+        ("Does it help with wrong labels?", f"[the map]({here})", of_map("uniform", "pairs")),
         ("How does the score depend on the threshold?", f"[margins from 0.02 to 1]({here})", threshold),
         (
             "What does the mask cost?",

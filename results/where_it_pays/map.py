@@ -5,8 +5,7 @@
 
 A cell of the map is a comparison called DATA_HEAD_CONDITION (``clinc150_linear_tail50``). Of each one ``cells/`` keeps
 ``comparison.json``, which lists the score of every run, and the table of its final runs. A comparison called
-CELL_decay, in which the weight decay is tuned too, or CELL_search, tuned by a Gaussian process, is a control in
-``controls/``.
+CELL_decay, in which the weight decay is tuned too, is a control in ``controls/``.
 """
 
 from __future__ import annotations
@@ -62,7 +61,6 @@ KINDS = {
     "shots": ("{} a class", "few examples of each class"),
 }
 SEVERAL = "several labels a sample"
-SEARCHES = "axis by axis", "Gaussian process"
 BETTER, WORSE, GROUND, DARK_GROUND, DARK_INK, CELL_INK = (
     "#3b9fdc",
     "#e8893a",
@@ -161,9 +159,9 @@ class Cell:
         return f"{found.difference:+.1f} [{found.low:+.1f}, {found.high:+.1f}] {found.word}"
 
 
-def cells(folder: str = "cells", kind: str = "") -> list[Cell]:
-    """The committed cells, or the controls of a kind, in the order of the map."""
-    found = [Cell.read(path.parent) for path in (FOLDER / folder).glob(f"*{kind}/{COMPARISON_FILE}")]
+def cells(folder: str = "cells") -> list[Cell]:
+    """The committed cells, or the controls, in the order of the map."""
+    found = [Cell.read(path.parent) for path in (FOLDER / folder).glob(f"*/{COMPARISON_FILE}")]
     return sorted(found, key=lambda cell: cell.order)
 
 
@@ -330,7 +328,7 @@ def controlled(found: Sequence[Cell]) -> str:
     """Whether AS-Softmax's lead stays when the weight decay of both methods is tuned."""
     rows: list[list[str]] = []
     leads = {cell.name: cell for cell in found}
-    for control in cells("controls", "decay"):
+    for control in cells("controls"):
         cell = leads[control.name.removesuffix("_decay")]
         word = control.verdicts["as_softmax"].word
         settings = control.record["settings"]
@@ -346,17 +344,6 @@ def controlled(found: Sequence[Cell]) -> str:
         return f"AS-Softmax is better in none of the {len(found)} cells, so that there is no lead to explain."
     head = ["condition", "weight decay 0.01", "weight decay tuned", "chosen: softmax / AS-Softmax"]
     return table([*head, "what softmax gains by it", "AS-Softmax's lead"], rows)
-
-
-def searched_anew(found: Sequence[Cell]) -> str:
-    """What the search by a Gaussian process makes of the differences."""
-    rows = []
-    for control in cells("controls", "search"):
-        cell = next(each for each in found if each.name == control.name.removesuffix("_search"))
-        name = f"[{cell.group}, {cell.condition}](controls/{control.name}/{RUNS_TABLE})"
-        for row, of in enumerate((cell, control)):
-            rows.append(["" if row else name, SEARCHES[row], of.softmax, *map(of.shown, methods_of([control]))])
-    return table(["condition", "search", "softmax", *methods_of(cells("controls", "search"))], rows)
 
 
 def spread_of(group: Sequence[Cell], method: str) -> str:
@@ -421,15 +408,7 @@ def pages() -> dict[Path, str]:
     """What the committed cells make of the pages and the figure."""
     found = cells()
     return {
-        README: written(
-            README,
-            SCRIPT,
-            all_cells(found),
-            at_an_edge(found),
-            by_frequency(found),
-            controlled(found),
-            searched_anew(found),
-        ),
+        README: written(README, SCRIPT, all_cells(found), at_an_edge(found), by_frequency(found), controlled(found)),
         PAGE: written(PAGE, SCRIPT, short(found)),
         FIRST_PAGE: written(FIRST_PAGE, SCRIPT, first_page(found)),
         MAP: drawn([cell for cell in found if not cell.several]),
@@ -438,7 +417,7 @@ def pages() -> dict[Path, str]:
 
 if __name__ == "__main__":
     for finished in map(Path, sys.argv[1:]):
-        kind = "controls" if finished.name.endswith(("_decay", "_search")) else "cells"
+        kind = "controls" if finished.name.endswith("_decay") else "cells"
         take(finished, FOLDER / kind / finished.name)
     for path, text in pages().items():
         path.write_text(text, encoding="utf-8")
