@@ -28,7 +28,7 @@ PEERS = "linear_cross_entropy_peers"
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch):
-    for folder in ("speed", "results", "results/learning_rate", "results/where_it_pays"):
+    for folder in ("speed", "results", "results/accumulation", "results/learning_rate", "results/where_it_pays"):
         monkeypatch.syspath_prepend(str(ROOT / folder))
 
     def load(name: str) -> ModuleType:
@@ -220,6 +220,11 @@ def test_the_summary_is_that_of_the_committed_reports(script, tmp_path: Path, mo
 def test_the_table_of_wide_heads_is_that_of_its_runs(script) -> None:
     page = script("wide_heads").page(RESULTS / "python_code" / "heads")
     assert page == (RESULTS / "python_code" / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_pages_on_the_rule_of_alignment_are_those_of_the_committed_runs(script) -> None:
+    for path, text in script("alignment").pages().items():
+        assert text == path.read_text(encoding="utf-8"), path
 
 
 def test_the_map_of_losses_and_its_pages_are_those_of_its_cells(script) -> None:
