@@ -32,9 +32,9 @@ def test_the_recipe_trains_masks_and_accumulates_as_one_large_batch(recipe: dict
     logged = trainer.evaluate()["eval_loss"]
     assert int(rate.counts[1]) == 5 * 64  # each sample of each epoch, and none of an evaluation
     assert 0 < float(rate.compute()) < 1
-    inputs = torch.stack([text["input_ids"] for text in recipe["texts"]])
+    inputs = torch.stack([text["input_ids"] for text in recipe["examples"]])
     logits = trainer.model.eval()(input_ids=inputs).logits
-    labels = torch.tensor([text["labels"] for text in recipe["texts"]])
+    labels = torch.tensor([text["labels"] for text in recipe["examples"]])
     assert logged == pytest.approx(float(recipe["as_cross_entropy"](logits, labels, 0.5).detach()), rel=1e-4, abs=1e-6)
 
     weights = []
@@ -46,7 +46,7 @@ def test_the_recipe_trains_masks_and_accumulates_as_one_large_batch(recipe: dict
         model = copy.deepcopy(fresh)
         sizes = {"gradient_accumulation_steps": accumulated, "per_device_train_batch_size": 16 // accumulated}
         arguments = TrainingArguments("runs", **settings, **sizes)
-        train_set = recipe["texts"]
+        train_set = recipe["examples"]
         Trainer(model, arguments, train_dataset=train_set, compute_loss_func=recipe["as_softmax"]).train()
         weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
     torch.testing.assert_close(weights[0], weights[1], rtol=0, atol=1e-12)
@@ -64,7 +64,7 @@ def test_the_trainer_counts_every_label_of_several_as_the_page_says(recipe: dict
         samples.append(float(num_items_in_batch / labels.size(1)))
         return multilabel_as_cross_entropy(outputs.logits, labels, reduction="sum") / samples[-1]
 
-    texts = [{"input_ids": text["input_ids"], "labels": torch.tensor([1.0, 0.0, 1.0])} for text in recipe["texts"]]
+    texts = [{"input_ids": text["input_ids"], "labels": torch.tensor([1.0, 0.0, 1.0])} for text in recipe["examples"]]
     recipe["config"].problem_type = "multi_label_classification"
     model = recipe["AutoModelForSequenceClassification"].from_config(recipe["config"])
     sizes = {"max_steps": 1, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 4}
