@@ -1,4 +1,4 @@
-"""What every data module offers to the app: splits, loaders, label noise, and what a model must know."""
+"""The base of every data module: splits, loaders, label noise, and the encoder's arguments."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from as_lightning.functional.variants.class_counts import class_counts_of
 log = logging.getLogger(__name__)
 
 
-COLLECTORS: list[list[str]] = []  # of the blocks that take what is said
+COLLECTORS: list[list[str]] = []  # a list for each open block of `collected_messages`
 
 
 @rank_zero_only
 def say(message: str) -> None:
-    """Log a message of the data that are read, or give it to the block that collects messages."""
+    """Log a message about the data, or add it to the messages of the innermost block of `collected_messages`."""
     if COLLECTORS:
         COLLECTORS[-1].append(message)
     else:
@@ -45,7 +45,7 @@ def say(message: str) -> None:
 
 @contextmanager
 def collected_messages() -> Iterator[list[str]]:
-    """What is said in this block, in the place of a log; for a command whose log is off."""
+    """Collect the messages of `say` in a list, in the place of a log; for a command whose log is off."""
     messages: list[str] = []
     COLLECTORS.append(messages)
     try:
@@ -56,7 +56,7 @@ def collected_messages() -> Iterator[list[str]]:
 
 @dataclass(eq=False)
 class LabelledDataset(Dataset[tuple[Any, Tensor]]):
-    """Pairs of ``(transform(input), target)``; ``transform`` is called each time an input is taken."""
+    """Pairs of ``(transform(input), target)``; ``transform`` is called each time an input is read."""
 
     inputs: Sequence[Any] | Tensor
     targets: Tensor | Sequence[Tensor]
@@ -66,12 +66,12 @@ class LabelledDataset(Dataset[tuple[Any, Tensor]]):
         return len(self.targets)
 
     def __getitem__(self, index: int) -> tuple[Any, Tensor]:
-        taken = self.inputs[index]
-        return (taken if self.transform is None else self.transform(taken)), self.targets[index]
+        raw_input = self.inputs[index]
+        return (raw_input if self.transform is None else self.transform(raw_input)), self.targets[index]
 
 
 def check_least(least: int, **values: int) -> None:
-    """Raise a TypeError or ValueError that names an argument that is no integer, or is below ``least``."""
+    """Raise a TypeError for an argument that is no integer, a ValueError for one below ``least``; both name it."""
     for name, value in values.items():
         check_count(name, value, least=least)
 
@@ -82,7 +82,7 @@ Limit = int | Mapping[str, int | None] | None
 
 
 def split_limits(name: str, limit: Limit) -> dict[str, int | None]:
-    """The limit of each split, of one for every split or for some of them; a ValueError for below 1 or no split."""
+    """The limit of each split, from one for all or a mapping; a ValueError for one below 1 or an unknown split."""
     limits = limit if isinstance(limit, Mapping) else dict.fromkeys(SPLITS, limit)
     unknown = sorted(set(limits) - set(SPLITS))
     if unknown:
@@ -92,7 +92,7 @@ def split_limits(name: str, limit: Limit) -> dict[str, int | None]:
     return {split: limits.get(split) for split in SPLITS}
 
 
-# a target is one class for a sample, any number of classes, one class per token, or the class of the token after each
+# the target: one class for a sample, any number of classes, one class per token, or the next token after each
 Task = Literal["multiclass", "multilabel", "token", "next_token"]
 
 SHOWN = 10  # classes that the summary names
@@ -101,20 +101,20 @@ SHOWN = 10  # classes that the summary names
 class BenchmarkDataModule(pl.LightningDataModule):
     """A ``LightningDataModule`` with train, validation and test splits of ``(input, target)`` pairs.
 
-    A subclass reads its splits in `load_splits` and says in `input_spec` what an encoder must know of the inputs. Its
-    attributes, but `task`, are known after ``setup``.
+    A subclass reads its splits in `load_splits` and gives the encoder's arguments in `input_spec`. ``setup`` fills in
+    `class_names` and `splits`.
 
-    The settings are described in ``conf/data/base.yaml``. ``label_noise_seed`` and ``split_seed`` are apart from the
+    The settings are described in ``conf/data/base.yaml``. ``label_noise_seed`` and ``split_seed`` do not follow the
     run's seed: every method and every run sees the same labels and splits.
     """
 
     task: ClassVar[Task] = "multiclass"
-    FILES: ClassVar[dict[str, RemoteFile]] = {}  # what a published data set consists of, by what a file holds
-    paths: Mapping[str, str | Path | None] = {}  # of a user's own files and folders, by split
-    from_standard_library: bool = False  # which differs between Pythons
-    splits_by_seed: bool = False  # whether the test split follows an argument `split_seed`: there is no official one
-    order_by_seed: ClassVar[bool] = False  # whether anything else follows it
-    # makes a batch; no method, since loader processes would be sent the module with its trainer
+    FILES: ClassVar[dict[str, RemoteFile]] = {}  # a published data set's files, by split or content
+    paths: Mapping[str, str | Path | None] = {}  # the user's own files and folders, by split or content
+    from_standard_library: bool = False  # the data differ between versions of Python
+    splits_by_seed: bool = False  # whether `split_seed` decides the test split, as there is no official one
+    order_by_seed: ClassVar[bool] = False  # whether `split_seed` decides anything else
+    # makes a batch; a method would send the module and its trainer to the loader processes
     collate: Callable[[list[Any]], Any] = staticmethod(default_collate)
 
     def __init__(
@@ -138,8 +138,8 @@ class BenchmarkDataModule(pl.LightningDataModule):
         check_number("label_noise", label_noise, lambda share: 0 <= share <= 1, "a share in [0, 1]")
         label_noise_kind = label_noise_kind or "uniform"
         check_choice("label_noise_kind", label_noise_kind, get_args(NoiseKind))
-        ratio = "a number of at least 1, largest to smallest class"
-        check_number("imbalance", 1 if imbalance is None else imbalance, lambda number: number >= 1, ratio)
+        expected = "a number of at least 1, largest to smallest class"
+        check_number("imbalance", 1 if imbalance is None else imbalance, lambda number: number >= 1, expected)
         for name, value in (("label_noise", label_noise), ("shots", shots), ("imbalance", imbalance)):
             if value and self.task != "multiclass":
                 raise ValueError(
@@ -156,7 +156,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
         self.class_names: list[str] = []
         self.splits: dict[str, LabelledDataset] = {}
         self.true_targets: Tensor | None = None  # of the training split before label noise
-        self.texts: dict[str, Sequence[str]] = {}  # of each split the texts or the files' names, where it has such
+        self.texts: dict[str, Sequence[str]] = {}  # by split: the samples' texts or files' names, if any
 
     @abstractmethod
     def load_splits(self) -> dict[str, LabelledDataset]:
@@ -171,16 +171,16 @@ class BenchmarkDataModule(pl.LightningDataModule):
         self.files()
 
     def files(self) -> dict[str, Path]:
-        """What the splits are read from: `FILES`, downloaded if not in ``data_dir``, and the user's own `paths`.
+        """The files to read the splits from: `FILES`, downloaded if not in ``data_dir``, and the user's own `paths`.
 
-        A FileNotFoundError says if one of the user's is missing.
+        A FileNotFoundError names a file of the user's that is missing.
         """
         fetched = {name: fetch(file, self.data_dir) for name, file in self.FILES.items()}
         return fetched | {name: find_path(path, self.data_dir) for name, path in self.paths.items()}
 
     @property
     def random_inputs(self) -> bool:
-        """Whether a training sample's input changes each time it is taken, as with random augmentation."""
+        """Whether a training sample's input changes each time it is read, as with random augmentation."""
         return False
 
     @property
@@ -198,9 +198,9 @@ class BenchmarkDataModule(pl.LightningDataModule):
 
     @property
     def class_groups(self) -> dict[str, list[int]]:
-        """With ``imbalance`` the classes of many, medium and few training samples, whose scores are shown apart.
+        """The classes with many, medium and few training samples, which are scored apart; none without ``imbalance``.
 
-        Wrong labels do not count.
+        Samples are counted by their true classes, not by wrong labels.
         """
         if self.imbalance is None:
             return {}
@@ -209,29 +209,29 @@ class BenchmarkDataModule(pl.LightningDataModule):
 
     @property
     def summary(self) -> str:
-        """What was understood, in words: the classes, and the samples of each split."""
-        named = ", ".join(self.class_names[:SHOWN]) + (", ..." if self.num_classes > SHOWN else "")
+        """A line that names the first classes and counts the samples of each split."""
+        classes = ", ".join(self.class_names[:SHOWN]) + (", ..." if self.num_classes > SHOWN else "")
         sizes = " / ".join(f"{len(self.splits[split]):,}" for split in SPLITS)
-        return f"{type(self).__name__}: {self.num_classes:,} classes ({named}); train / validation / test {sizes}"
+        return f"{type(self).__name__}: {self.num_classes:,} classes ({classes}); train / validation / test {sizes}"
 
     def setup(self, stage: str | None = None) -> None:
         if self.splits:
             return
         if self.split_seed and not (self.splits_by_seed or self.order_by_seed):
             raise ValueError(f"{type(self).__name__} has an official test split: leave data.split_seed out")
-        splits, kind = self.load_splits(), type(self).__name__
+        splits, name = self.load_splits(), type(self).__name__
         if empty := [split for split in SPLITS if not len(splits[split])]:
-            raise ValueError(f"{kind}: nothing is left for {' and '.join(empty)}: give more data, or limit them less")
+            raise ValueError(f"{name}: nothing is left for {' and '.join(empty)}: give more data, or limit them less")
         if self.num_classes < 2:
-            raise ValueError(f"{kind}: expected at least 2 classes, found {', '.join(self.class_names)} alone")
+            raise ValueError(f"{name}: expected at least 2 classes, found {', '.join(self.class_names)} alone")
         self.splits = splits
         if self.first is not None:
-            of_all = splits["train"].targets
-            self._keep(list(range(len(of_all)))[: self.first])
-            lost = set(map(int, of_all)) - set(map(int, of_all[: self.first])) if self.task == "multiclass" else ()
+            targets = splits["train"].targets
+            self._select_rows(list(range(len(targets)))[: self.first])
+            lost = set(map(int, targets)) - set(map(int, targets[: self.first])) if self.task == "multiclass" else ()
             if names := [self.class_names[label] for label in sorted(lost)]:
-                of = f"{len(names)} of {self.num_classes} classes have no example among them"
-                say(f"the first {self.first} training rows: {of}: {shortened(names)}; data.shots takes some of each")
+                gap = f"{len(names)} of {self.num_classes} classes have no example among them"
+                say(f"the first {self.first} training rows: {gap}: {shortened(names)}; data.shots takes some of each")
         if self.shots is not None or self.imbalance is not None:
             self._draw_samples()
         say(self.summary)
@@ -242,44 +242,44 @@ class BenchmarkDataModule(pl.LightningDataModule):
             train.targets = corrupt_labels(train.targets, self.num_classes, *noise)
 
     def example_names(self, split: str) -> list[str]:
-        """The text of each example of a split, the name of its file, or its number."""
+        """A name of each example of a split: its text, its file's name, or its number."""
         if split in self.texts:
             return list(self.texts[split])
-        seed = f" of split {self.split_seed}" if self.splits_by_seed else ""
-        return [f"{split} example {number}{seed}" for number in range(len(self.splits[split]))]
+        suffix = f" of split {self.split_seed}" if self.splits_by_seed else ""
+        return [f"{split} example {number}{suffix}" for number in range(len(self.splits[split]))]
 
     def _draw_samples(self) -> None:
-        """Leave ``shots`` samples of each class in the training split, or as many as ``imbalance`` leaves it."""
+        """Draw the training samples that stay: ``shots`` of each class, or a long tail by ``imbalance``."""
         train, counts = self.splits["train"], self.class_counts
         assert isinstance(train.targets, Tensor)
         fewest, most = int(counts.min()), int(counts.max())
-        least = f"class {self.class_names[int(counts.argmin())]!r} has {fewest} training samples"
+        smallest = f"class {self.class_names[int(counts.argmin())]!r} has {fewest} training samples"
         generator = torch.Generator().manual_seed(torch.initial_seed())
         if self.shots is not None:
             if fewest < self.shots:
-                raise ValueError(f"data.shots is {self.shots}, but {least}: set data.shots to that or less")
+                raise ValueError(f"data.shots is {self.shots}, but {smallest}: set data.shots to that or less")
             sizes = [self.shots] * self.num_classes
         else:
             assert self.imbalance is not None
             sizes = long_tail_sizes(counts, self.imbalance, generator).tolist()
             if not min(sizes):
-                enough = f"the largest class has {most}: set data.imbalance to that or less"
-                reason = enough if fewest else f"{least}: leave it out of the data"
+                hint = f"the largest class has {most}: set data.imbalance to that or less"
+                reason = hint if fewest else f"{smallest}: leave it out of the data"
                 raise ValueError(f"data.imbalance={self.imbalance} leaves a class without a training sample; {reason}")
             say(f"data.imbalance={self.imbalance}: a class has {max(sizes)} to {min(sizes)} training samples")
-        self._keep(drawn_rows(train.targets, sizes, generator))
+        self._select_rows(drawn_rows(train.targets, sizes, generator))
 
-    def _keep(self, rows: list[int]) -> None:
-        """Leave some samples in the training split; files that are decoded when they are taken stay undecoded."""
+    def _select_rows(self, rows: list[int]) -> None:
+        """Keep only these rows of the training split; files that are decoded when they are read stay undecoded."""
         train = self.splits["train"]
-        both: tuple[Any, Any] = (train.inputs, train.targets)
-        kept: list[Any] = [values[rows] if isinstance(values, Tensor) else Subset(values, rows) for values in both]
-        self.splits["train"] = LabelledDataset(kept[0], kept[1], train.transform)
+        pair: tuple[Any, Any] = (train.inputs, train.targets)
+        selected: list[Any] = [values[rows] if isinstance(values, Tensor) else Subset(values, rows) for values in pair]
+        self.splits["train"] = LabelledDataset(selected[0], selected[1], train.transform)
         if "train" in self.texts:
             self.texts["train"] = [self.texts["train"][row] for row in rows]
 
     def encode_labels(self, labels: Mapping[str, Sequence[str]]) -> dict[str, Tensor]:
-        """Set `class_names` to the training labels, sorted, and number all by it; a ValueError names other labels."""
+        """Set `class_names` to the sorted training labels, and index all by it; a ValueError names other labels."""
         self.class_names = sorted(set(labels["train"]))
         index = {name: number for number, name in enumerate(self.class_names)}
         for split, names in labels.items():
@@ -303,17 +303,17 @@ class BenchmarkDataModule(pl.LightningDataModule):
         assert isinstance(train.targets, Tensor)
         assert self.true_targets is not None, "set label_noise, and call setup() first"
         pairs = torch.stack([train.targets, self.true_targets], dim=-1)
-        both = LabelledDataset(train.inputs, pairs, self.splits["test"].transform)
+        dataset = LabelledDataset(train.inputs, pairs, self.splits["test"].transform)
         corrupted = (pairs[:, 0] != pairs[:, 1]).nonzero().squeeze(-1)
-        return self.loader(Subset(both, corrupted.tolist()))
+        return self.loader(Subset(dataset, corrupted.tolist()))
 
     def loader(self, dataset: Any, *, shuffle: bool = False) -> DataLoader[Any]:
-        """A loader of ``dataset`` with this module's settings; none draws from the global random state.
+        """A loader of ``dataset`` with this module's settings; it does not draw from the global random state.
 
         With ``shuffle`` the run's seed (``torch.initial_seed()``) and the epoch decide the order, and checkpoints hold
         the place in the epoch.
         """
-        # to trainer.overfit_batches Lightning gives the same samples in each epoch, but not behind a sampler of batches
+        # for trainer.overfit_batches: Lightning repeats the same samples in each epoch, but not with a batch sampler
         fixed = bool(getattr(self.trainer, "overfit_batches", 0))
         order = EpochOrder(dataset, torch.initial_seed(), fixed) if shuffle else SequentialSampler(dataset)
         return (ResumableLoader if shuffle else DataLoader)(
@@ -327,5 +327,5 @@ class BenchmarkDataModule(pl.LightningDataModule):
         )
 
     def batching(self, dataset: Any, order: Sampler[int]) -> dict[str, Any]:
-        """The arguments that tell a ``DataLoader`` how to make batches of an order of samples."""
+        """The ``DataLoader`` arguments that cut the samples, in the order of a sampler, into batches."""
         return {"batch_size": self.batch_size, "sampler": order}

@@ -42,20 +42,18 @@ def long_tail_sizes(counts: Tensor, imbalance: float, generator: torch.Generator
     """
     places = torch.randperm(len(counts), generator=generator).double() / (len(counts) - 1)
     profile = counts.max() * torch.tensor(imbalance, dtype=torch.float64) ** -places
-    return counts.minimum((profile + 1e-9).long())  # the power may fall short of a whole number
+    return counts.minimum((profile + 1e-9).long())  # rounding may leave the power below a whole number
 
 
 def drawn_rows(targets: Tensor, sizes: Sequence[int], generator: torch.Generator) -> list[int]:
-    """``sizes[c]`` rows of each class ``c``, drawn by ``generator``, in the order that they had."""
+    """``sizes[c]`` rows of each class ``c``, drawn by ``generator``, in ascending order."""
     order = torch.randperm(len(targets), generator=generator)
-    of_classes = [order[targets[order] == label][:size] for label, size in enumerate(sizes)]
-    return sorted(torch.cat(of_classes).tolist())
+    class_rows = [order[targets[order] == label][:size] for label, size in enumerate(sizes)]
+    return sorted(torch.cat(class_rows).tolist())
 
 
 def thirds_by_count(counts: Tensor) -> dict[str, list[int]]:
-    """The classes in thirds by their ``counts``: of ``many``, ``medium`` and ``few`` samples; two classes are a half
-    each.
-    """
+    """The classes in thirds by their ``counts``: ``many``, ``medium`` and ``few``; two classes have no ``medium``."""
     order = counts.argsort(descending=True, stable=True).tolist()
     first, second = round(len(order) / 3), round(2 * len(order) / 3)
     thirds = {"many": order[:first], "medium": order[first:second], "few": order[second:]}

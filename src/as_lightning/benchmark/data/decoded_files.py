@@ -1,4 +1,4 @@
-"""Data of a file or a made clip a sample: decoded once before training, and their training split's mean and spread."""
+"""Data whose samples are files or synthetic clips: decoded once before training, with the training mean and spread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONSTANT = 1e-9  # variance below which values count as all equal
 
 
 def value_sums(values: Tensor) -> Tensor:
-    """Number, sum and sum of squares ``(3, C)`` of each channel's values ``(..., C, H, W)``; ``(N)`` is one channel's.
+    """Number, sum and sum of squares ``(3, C)`` of each channel's values ``(..., C, H, W)``; ``(N)`` is one channel.
 
     They are ``float64``, and so exact for bytes.
     """
@@ -30,7 +30,7 @@ def value_sums(values: Tensor) -> Tensor:
 
 
 def mean_and_std(sums: Tensor, scale: float = 1.0) -> tuple[list[float], list[float]]:
-    """Each channel's mean and standard deviation of ``x / scale``; a constant channel's is 1."""
+    """Each channel's mean and standard deviation of ``x / scale``; a constant channel has deviation 1."""
     number, total, squares = sums
     mean = total / number
     variance = squares / number - mean.square()
@@ -40,11 +40,11 @@ def mean_and_std(sums: Tensor, scale: float = 1.0) -> tuple[list[float], list[fl
 
 @dataclass(eq=False)
 class DecodedFiles(Sequence[Tensor]):
-    """Files of one split, each decoded when it is taken; a ValueError names the place of one that cannot be used."""
+    """Files of one split, each decoded when it is read; a ValueError names the place of one that cannot be used."""
 
     files: Sequence[LabelledFile]
     decode: Callable[[Any], Tensor]
-    shape: tuple[int, ...] | None = None  # that all have to have
+    shape: tuple[int, ...] | None = None  # that all must have
 
     def __len__(self) -> int:
         return len(self.files)
@@ -54,9 +54,9 @@ class DecodedFiles(Sequence[Tensor]):
         try:
             decoded = self.decode(file.read())
             if self.shape not in (None, decoded.shape):
-                sizes = f"its shape is {tuple(decoded.shape)}, not {tuple(self.shape or ())}"
-                raise ValueError(f"{sizes}: set data.image_size")
-            if decoded.is_floating_point() and not decoded.isfinite().all():  # one would make all of them NaN
+                mismatch = f"its shape is {tuple(decoded.shape)}, not {tuple(self.shape or ())}"
+                raise ValueError(f"{mismatch}: set data.image_size")
+            if decoded.is_floating_point() and not decoded.isfinite().all():  # one would make every feature NaN
                 raise ValueError("features that are not finite: samples far outside [-1, 1]")
         except (OSError, ValueError) as error:
             raise ValueError(f"{file.place}: {error}") from error
@@ -71,12 +71,12 @@ Transform = Callable[[Tensor], Tensor] | None
 class DecodedDataModule(BenchmarkDataModule):
     """Samples that are read one by one, and decoded once before training, on several threads.
 
-    ``cache`` keeps what is decoded as one tensor a split (True), decodes each time (False), or keeps all splits below
-    1 GiB (``"auto"``). A ValueError names the files that cannot be decoded or are of another size than the first.
+    ``cache`` keeps the decoded samples as a tensor a split (True), decodes them each time (False), or keeps them below
+    1 GiB in all (``"auto"``). A ValueError names the files that cannot be decoded or differ in size from the first.
     """
 
     kind: ClassVar[str]  # what the files are, in the plural, for messages
-    decode: Callable[[Any], Tensor]  # makes an input of what a sample is read as; loader processes pickle it
+    decode: Callable[[Any], Tensor]  # turns what `LabelledFile.read` returns into an input; loader processes pickle it
 
     def __init__(self, *, cache: Cache = "auto", **loader: Any) -> None:
         super().__init__(**loader)
@@ -90,7 +90,7 @@ class DecodedDataModule(BenchmarkDataModule):
 
     @abstractmethod
     def transforms(self, sums: Tensor, shape: torch.Size) -> tuple[Transform, Transform]:
-        """The transforms of training and other inputs of this shape, by `value_sums` of the training split."""
+        """The transforms of training inputs and of others; ``sums`` are the training split's `value_sums`."""
 
     def load_splits(self) -> dict[str, LabelledDataset]:
         labelled = self.index()
@@ -105,8 +105,8 @@ class DecodedDataModule(BenchmarkDataModule):
                 break
         inputs: dict[str, Tensor | DecodedFiles] = dict(files)
         if first is not None:
-            for of_split in files.values():
-                of_split.shape = first.shape
+            for split_files in files.values():
+                split_files.shape = first.shape
             if self.cache is True or (self.cache and len(places) * first.nbytes < CACHE_LIMIT):
                 inputs = {
                     split: torch.empty(len(rows), *first.shape, dtype=first.dtype) for split, rows in files.items()
@@ -114,19 +114,19 @@ class DecodedDataModule(BenchmarkDataModule):
         unusable: list[str] = []
 
         def decode_one(place: tuple[str, int]) -> Tensor | None:
-            """Keep a file where files are kept, and give the sums of one of the training split."""
+            """Decode a file, into the cache if there is one; return the sums of a training file."""
             split, index = place
             try:
                 decoded = files[split][index]
             except ValueError as error:
                 unusable.append(str(error))
                 return None
-            if isinstance(kept := inputs[split], Tensor):
-                kept[index] = decoded
+            if isinstance(cached := inputs[split], Tensor):
+                cached[index] = decoded
             return value_sums(decoded) if split == "train" else None
 
-        with ThreadPoolExecutor() as pool:  # Pillow, libsndfile and PyTorch let go of the interpreter's lock
-            sums = [of_file for of_file in pool.map(decode_one, places) if of_file is not None]
+        with ThreadPoolExecutor() as pool:  # Pillow, libsndfile and PyTorch release the interpreter's lock
+            sums = [file_sums for file_sums in pool.map(decode_one, places) if file_sums is not None]
         if unusable:
             raise ValueError(
                 f"{len(unusable)} of {len(places)} {self.kind} cannot be used: {shortened(sorted(unusable))}"
@@ -137,6 +137,6 @@ class DecodedDataModule(BenchmarkDataModule):
         self, inputs: Mapping[str, Tensor | DecodedFiles], targets: Mapping[str, Tensor], sums: Tensor
     ) -> dict[str, LabelledDataset]:
         """The splits with their `transforms`."""
-        training, other = self.transforms(sums, inputs["train"][0].shape)
-        by_split = {split: training if split == "train" else other for split in inputs}
-        return {split: LabelledDataset(inputs[split], targets[split], by_split[split]) for split in inputs}
+        training, evaluation = self.transforms(sums, inputs["train"][0].shape)
+        transforms = {split: training if split == "train" else evaluation for split in inputs}
+        return {split: LabelledDataset(inputs[split], targets[split], transforms[split]) for split in inputs}

@@ -19,8 +19,7 @@ class Features(BenchmarkDataModule):
     Inputs become ``float32``; labels are integers or texts. Nothing pickled is read.
 
     Raises:
-        ValueError: names the file and what of it is missing, has another shape or is not finite, and rows
-            without a label.
+        ValueError: if an array is missing, has another shape or is not finite, or a row has no label; names the file.
     """
 
     def __init__(self, path: str | Path, batch_size: int = 256, **settings: Any) -> None:
@@ -41,36 +40,36 @@ class Features(BenchmarkDataModule):
             raise ValueError(f"{path}: expected an .npz with the arrays {expected}: {error}") from error
         width, classes = inputs["train"].shape[1:2], labels["train"].shape[1:]
         for split, values in inputs.items():
-            rows, of_labels = len(labels[split]), "(N, C) of one C" if self.task == "multilabel" else "(N)"
-            right = values.shape == (rows, *width) and labels[split].shape == (rows, *classes)
-            if not right or len(classes) != (self.task == "multilabel"):
+            rows, label_shape = len(labels[split]), "(N, C) of one C" if self.task == "multilabel" else "(N)"
+            shapes_match = values.shape == (rows, *width) and labels[split].shape == (rows, *classes)
+            if not shapes_match or len(classes) != (self.task == "multilabel"):
                 raise ValueError(
                     f"{path}: expected {split}_inputs (N, d), with the d of train_inputs, and {split}_labels "
-                    f"{of_labels}, got {values.shape} and {labels[split].shape}"
+                    f"{label_shape}, got {values.shape} and {labels[split].shape}"
                 )
             with np.errstate(over="ignore"):
                 inputs[split] = values.astype(np.float32)
-            if bad := int((~np.isfinite(inputs[split])).any(1).sum()):
-                beyond = "NaN, infinity or more than float32 holds"
-                raise ValueError(f"{path}: {bad} rows of {split}_inputs hold {beyond}: leave them out")
+            if bad_rows := int((~np.isfinite(inputs[split])).any(1).sum()):
+                bad_values = "NaN, infinity or more than float32 holds"
+                raise ValueError(f"{path}: {bad_rows} rows of {split}_inputs hold {bad_values}: leave them out")
         targets = self.targets_of(labels)
         return {split: LabelledDataset(torch.from_numpy(inputs[split]), targets[split]) for split in SPLITS}
 
     def targets_of(self, labels: dict[str, np.ndarray]) -> dict[str, Tensor]:
-        """The targets of each split, and `class_names`."""
+        """The targets of each split; sets `class_names`."""
         names = {split: [normal_form(str(label).strip()) for label in values] for split, values in labels.items()}
         for split, values in labels.items():
-            # NaN is what pandas writes of a missing value
+            # pandas writes NaN for a missing value
             if missing := sum(label != label or not name for label, name in zip(values, names[split], strict=True)):
                 raise ValueError(f"{self.paths['all']}: {missing} rows of {split}_labels have no label: leave them out")
         return self.encode_labels(names)
 
 
 class MultilabelFeatures(Features):
-    """The same of samples that have several labels: ``train_labels (N, C)`` of 0 and 1.
+    """`Features` of samples that have several labels: ``train_labels (N, C)`` of 0 and 1.
 
     Raises:
-        ValueError: also names another number among the labels.
+        ValueError: also if a label is neither 0 nor 1.
     """
 
     task = "multilabel"

@@ -1,4 +1,4 @@
-"""The files of a data set: where they are or come from, their checksum, and how they are read as they come."""
+"""The files of a data set: where they lie or are downloaded from, their checksums, and how they are read."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
-SURROGATES = re.compile("[\ud800-\udfff]")  # of a text that UTF-8 cannot hold, as of a file's name in other bytes
-NAMED = 5  # of many, those that a message names; the others it counts
+SURROGATES = re.compile("[\ud800-\udfff]")  # characters that UTF-8 cannot hold, as in a file's name of other bytes
+NAMED = 5  # names that a message lists; it counts the others
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
 DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError)
 HINT = (
@@ -30,13 +30,13 @@ HINT = (
 
 
 def shortened(names: Sequence[str]) -> str:
-    """The first five, and how many more there are."""
+    """The first five names, and how many more there are."""
     more = f"; and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return "; ".join(names[:NAMED]) + more
 
 
 class LabelledFile(NamedTuple):
-    """A file or a synthetic sample: its class, its name wherever the data lie, what reads it, and where it lies."""
+    """A file or a synthetic sample: its class, its name below the data's root, its reader, and that root."""
 
     label: str
     name: str
@@ -52,28 +52,28 @@ class LabelledFile(NamedTuple):
 class FileTree:
     """The files of a folder or an archive by their names relative to it, in alphabetical order.
 
-    Linked folders are followed, unless they lead into the folder itself or to one that holds it: files would come
+    Linked folders are followed, unless they lead into the folder itself or to one that holds it, as files would come
     twice. A warning names such links, and those that lead nowhere. An archive is held in memory and never unpacked; a
     link in it is refused by name.
 
-    ``hidden`` are the folders that are left out. A ValueError refuses what is neither folder nor archive, and what is
-    damaged.
+    ``hidden`` names the folders that are left out. A ValueError refuses a ``root`` that is neither folder nor archive,
+    and a damaged archive.
     """
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.hidden: set[str] = set()
         self._contents: dict[str, bytes | Path] = {}
-        self.folders: set[str] = set()  # by their names, empty ones too
+        self.folders: set[str] = set()  # by their names, empty folders included
         if not root.is_dir() and not has_suffix(root, ARCHIVES):
             raise ValueError(f"{root}: expected a folder or a {', '.join(ARCHIVES)} archive")
         unfollowed: list[str] = []
         entries = _members(root)
         if root.is_dir():
-            below = walk(root, unfollowed)
-            entries = ((path.relative_to(root).as_posix(), FOLDER if path.is_dir() else path) for path in below)
+            paths = walk(root, unfollowed)
+            entries = ((path.relative_to(root).as_posix(), FOLDER if path.is_dir() else path) for path in paths)
         for name, content in entries:
-            parts = PurePosixPath(name).parts  # of the root of some archives none
+            parts = PurePosixPath(name).parts  # empty for the root of some archives
             folders = parts if content is FOLDER else parts[:-1]
             self.hidden.update(filter(is_hidden, folders))
             if any(map(is_hidden, parts)):
@@ -113,31 +113,31 @@ FOLDER, LINK = object(), object()  # in the place of an entry's content
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file or folder is none of the user's: macOS packs ``__MACOSX`` into its archives."""
+    """Whether a name is of a hidden file or folder: macOS packs ``__MACOSX`` into its archives."""
     return name.startswith(".") or name == "__MACOSX"
 
 
 def walk(folder: Path, unfollowed: list[str], real: tuple[Path, ...] = ()) -> Iterator[Path]:
-    """What is below a folder, hidden folders not entered; ``real`` are the root and the targets of the links above."""
+    """The paths below a folder, hidden folders not entered; ``real``: the root and the targets of the links above."""
     real = real or (folder.resolve(),)
     for path in sorted(folder.iterdir()):
         if not path.exists():
             unfollowed.append(f"{path} (a link to {os.readlink(path)}, which does not exist)")
             continue
-        above = real
+        inner_real = real
         if path.is_symlink() and path.is_dir():
             target = path.resolve()
             if any(target.is_relative_to(other) or other.is_relative_to(target) for other in real):
                 unfollowed.append(f"{path} (a link to {target}, which is part of the folder, or holds it)")
                 continue
-            above = (*real, target)
+            inner_real = (*real, target)
         yield path
         if path.is_dir() and not is_hidden(path.name):
-            yield from walk(path, unfollowed, above)
+            yield from walk(path, unfollowed, inner_real)
 
 
 def _members(root: Path) -> Iterator[tuple[str, Any]]:
-    """What is in an archive by name and content; a ValueError names one that is damaged or cannot be read."""
+    """The name and content of each member of an archive; a ValueError names a damaged or unreadable archive."""
     try:
         yield from (_zip_members if has_suffix(root, (".zip",)) else _tar_members)(root)
     except DAMAGE as error:
@@ -156,13 +156,13 @@ def _tar_members(path: Path) -> Iterator[tuple[str, Any]]:
                 yield name, FOLDER
             elif file := archive.extractfile(member):
                 yield name, file.read()
-        # the loop ends without an error at a damaged header too, and where an archive is cut off between two files; and
-        # only who reads a .gz to its end has compared its checksum
+        # the loop also ends without an error at a damaged header, and where an archive is cut off between two files;
+        # the checksum of a .gz is compared only at its end
         assert archive.fileobj is not None
         archive.fileobj.seek(archive.offset)
-        rest = archive.fileobj.read(-1)
-        if not rest or rest.strip(b"\0"):
-            raise tarfile.ReadError("files are missing at its end" if not rest else "a file's header is damaged")
+        trailer = archive.fileobj.read(-1)
+        if not trailer or trailer.strip(b"\0"):
+            raise tarfile.ReadError("files are missing at its end" if not trailer else "a file's header is damaged")
 
 
 def _zip_members(path: Path) -> Iterator[tuple[str, Any]]:
@@ -179,12 +179,12 @@ def has_suffix(name: str | Path, suffixes: tuple[str, ...]) -> bool:
 
 
 def normal_form(name: str) -> str:
-    """A name of a class, a column or a folder as one string: Unicode has two of ``é``, which look the same."""
+    """The name of a class, a column or a folder in one form: Unicode has two of ``é``, which look the same."""
     return unicodedata.normalize("NFC", name)
 
 
 def read_text(path: Path, encoding: str | None = None) -> str:
-    r"""The characters of a file without a byte-order mark, every line end as ``\n``; without ``encoding`` UTF-8.
+    r"""The text of a file without its byte-order mark, every line end as ``\n``; without ``encoding`` UTF-8.
 
     A ValueError names the file and the line whose bytes are of another encoding, and what to set.
     """
@@ -207,8 +207,8 @@ def find_path(path: str | Path | None, data_dir: str | Path) -> Path:
     """An absolute ``path`` itself; a relative one in the working directory, or else in ``data_dir``."""
     if path is None:
         raise ValueError("a file or folder of the data is null: set data.path, of tagged sentences all three paths")
-    path = Path(str(path)).expanduser()  # a folder 2024 is a number to YAML
-    places = dict.fromkeys((Path.cwd() / path, Path(data_dir).expanduser() / path))  # one of an absolute path
+    path = Path(str(path)).expanduser()  # YAML reads a folder 2024 as a number
+    places = dict.fromkeys((Path.cwd() / path, Path(data_dir).expanduser() / path))  # an absolute path gives one place
     for place in places:
         if place.exists():
             return place
@@ -216,9 +216,9 @@ def find_path(path: str | Path | None, data_dir: str | Path) -> Path:
 
 
 class RemoteFile(NamedTuple):
-    """A public file: its name in the data directory, its address, and its SHA-256; None where its content is checked.
+    """A public file: its name in the data directory, its address, and its SHA-256.
 
-    An archive that is packed anew for each download has no checksum of its own.
+    The ``checksum`` is None for an archive that is packed anew for each download: its contents are checked instead.
     """
 
     name: str
@@ -233,14 +233,14 @@ def fetch(remote: RemoteFile, data_dir: str | Path) -> Path:
         ValueError: if the file has another checksum.
         RuntimeError: if it is not there and cannot be downloaded.
     """
-    import pooch  # not for data that have no files
+    import pooch  # imported here, as data without files do not need it
 
     path = Path(data_dir).expanduser() / remote.name
     if path.exists():
-        found = None if remote.checksum is None else pooch.file_hash(str(path))
-        if found != remote.checksum:
+        actual = None if remote.checksum is None else pooch.file_hash(str(path))
+        if actual != remote.checksum:
             raise ValueError(
-                f"{path} has the wrong checksum: expected SHA-256 {remote.checksum}, got {found}. The file is damaged "
+                f"{path} has the wrong checksum: expected SHA-256 {remote.checksum}, got {actual}. The file is damaged "
                 f"or another version: delete it to download it again from {remote.url}, or point data_dir elsewhere"
             )
         return path
@@ -257,29 +257,29 @@ def fetch(remote: RemoteFile, data_dir: str | Path) -> Path:
 def checksum(paths: Iterable[Path]) -> str:
     """A checksum of files, by their contents, and of folders, by the names and contents of the files below them.
 
-    A file that has kept its size and its time is not read again in the same process. Hidden files and links that lead
+    A file whose size and time have not changed is not read again in the same process. Hidden files and links that lead
     nowhere are left out, as the data modules leave them out.
     """
     digest = hashlib.sha256()
     for path in paths:
         if path.is_dir():
-            of_folder = hashlib.sha256()
+            folder_digest = hashlib.sha256()
             for file in walk(path, []):
                 if file.is_file() and not is_hidden(file.name):
-                    of_folder.update(os.fsencode(file.relative_to(path).as_posix()) + b"\0" + _of_file(file))
-            digest.update(of_folder.digest())
+                    folder_digest.update(os.fsencode(file.relative_to(path).as_posix()) + b"\0" + _file_hash(file))
+            digest.update(folder_digest.digest())
         else:
-            digest.update(_of_file(path))
+            digest.update(_file_hash(path))
     return digest.hexdigest()[:16]
 
 
-def _of_file(path: Path) -> bytes:
-    about = path.stat()
-    return _of_content(path, about.st_size, about.st_mtime_ns)
+def _file_hash(path: Path) -> bytes:
+    status = path.stat()
+    return _cached_hash(path, status.st_size, status.st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=2**18)
-def _of_content(path: Path, size: int, changed: int) -> bytes:
+def _cached_hash(path: Path, size: int, modified: int) -> bytes:
     import pooch
 
     return bytes.fromhex(pooch.file_hash(str(path)))

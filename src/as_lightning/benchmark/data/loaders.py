@@ -1,4 +1,4 @@
-"""The order of the training samples, batches of similar length, and a loader that goes on inside an epoch."""
+"""The order of the training samples, batches of similar length, and a loader that resumes inside an epoch."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def permutation(length: int, *entropy: int) -> list[int]:
 
 
 class EpochOrder(RandomSampler):
-    """All indices of a data set in random order, which ``seed`` and epoch decide.
+    """All indices of a data set in a random order that ``seed`` and epoch decide.
 
     A run that was killed and resumed sees the order that it would have seen. Lightning calls `set_epoch` before each
-    epoch, which a ``fixed`` order does not follow, and puts PyTorch's ``DistributedSampler`` in the place of a
-    ``RandomSampler`` where ranks share the data.
+    epoch; a ``fixed`` order ignores the epoch. Where ranks share the data, Lightning replaces a ``RandomSampler``, as
+    this is, by PyTorch's ``DistributedSampler``.
     """
 
     def __init__(self, data_source: Sized, seed: int, fixed: bool = False) -> None:
@@ -43,9 +43,9 @@ POOL_BATCHES = 50
 class LengthBatchSampler(BatchSampler):
     """Cut a sampler's order into batches of samples of similar length.
 
-    Of a pool of ``pool_batches`` batches' worth of samples at a time, in the sampler's order, the samples are sorted by
-    their ``lengths`` and cut into batches. With ``shuffle`` the ``seed`` and ``epoch`` of the sampler (0 where it has
-    none) decide the order of a pool's batches.
+    The order is cut into pools of ``pool_batches`` batches. The samples of a pool are sorted by their ``lengths`` and
+    cut into batches. With ``shuffle`` the ``seed`` and ``epoch`` of the sampler (0 where it has none) decide the order
+    of a pool's batches.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class LengthBatchSampler(BatchSampler):
 
     @classmethod
     def bound(cls, lengths: Sequence[int], **settings: Any) -> Callable[..., LengthBatchSampler]:
-        """This class without these arguments: Lightning makes a run's sampler anew with the first three alone."""
+        """A subclass with these arguments bound: Lightning makes a run's sampler anew with the first three alone."""
         return type(cls.__name__, (cls,), {"__init__": partialmethod(cls.__init__, lengths=lengths, **settings)})
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -81,42 +81,42 @@ class LengthBatchSampler(BatchSampler):
 class ResumableLoader(DataLoader[Any]):
     """A ``DataLoader`` whose place in the epoch is part of a checkpoint.
 
-    Lightning saves the ``state_dict`` of a training loader that has one. Batches that were already given are not
-    loaded. The sampler must give the order of its ``epoch`` whenever it is asked, as `EpochOrder` and
-    ``DistributedSampler`` do. A ``generator`` is seeded anew for each epoch. With ``num_workers > 0``, random
+    Lightning saves the ``state_dict`` of a training loader that has one. A resumed loader does not load the batches
+    that were already yielded. The sampler must yield one order for an ``epoch``, whenever it is asked, as `EpochOrder`
+    and ``DistributedSampler`` do. A ``generator`` is seeded anew for each epoch. With ``num_workers > 0``, random
     augmentation after a resume draws other numbers than it would have without.
     """
 
-    _epoch = 0  # that of the batch given last
-    _given = 0  # batches of it that were given
-    _resumed = False  # a state was loaded and no batch was taken since
+    _epoch = 0  # of the last batch
+    _yielded_batches = 0  # of that epoch
+    _resumed = False  # a state was loaded, and no batch was yielded since
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         # A generator function: nothing below runs before the first batch is asked for. Lightning calls iter() once or
         # twice before it sets the epoch.
         sampler = getattr(self.batch_sampler, "sampler", None)
         epoch = getattr(sampler, "epoch", 0)
-        first = self._given if self._resumed and epoch == self._epoch else 0
-        self._epoch, self._given, self._resumed = epoch, first, False
+        first = self._yielded_batches if self._resumed and epoch == self._epoch else 0
+        self._epoch, self._yielded_batches, self._resumed = epoch, first, False
         if self.generator is not None:
             entropy = np.random.SeedSequence((getattr(sampler, "seed", 0), epoch, first))
             self.generator.manual_seed(int(entropy.generate_state(1)[0]))
         if first:
             assert self.batch_sampler is not None
-            rest = copy.copy(self)
-            # what a loader refuses to be set, and workers that have the whole one
-            vars(rest).update(batch_sampler=islice(self.batch_sampler, first, None), _iterator=None)
-            batches = DataLoader.__iter__(rest)
+            remaining = copy.copy(self)
+            # a loader refuses a new batch_sampler; its persistent workers, in _iterator, have the whole one
+            vars(remaining).update(batch_sampler=islice(self.batch_sampler, first, None), _iterator=None)
+            batches = DataLoader.__iter__(remaining)
         else:
             batches = super().__iter__()
         for batch in batches:
-            self._given += 1
+            self._yielded_batches += 1
             yield batch
 
     def state_dict(self) -> dict[str, int]:
-        """The epoch, and the batches of it that were given."""
-        return {"epoch": self._epoch, "batches": self._given}
+        """The epoch, and how many of its batches were yielded."""
+        return {"epoch": self._epoch, "batches": self._yielded_batches}
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        """Go on behind the batches that were given, if it is in that epoch that the loader is next iterated over."""
-        self._epoch, self._given, self._resumed = state_dict["epoch"], state_dict["batches"], True
+        """Skip the batches that were yielded, if the loader is next iterated over in the same epoch."""
+        self._epoch, self._yielded_batches, self._resumed = state_dict["epoch"], state_dict["batches"], True

@@ -7,6 +7,6 @@ from as_lightning.benchmark.data.folder_classes import ClassFolder
 
 
 class AudioFolder(ClassFolder, AudioDataModule):
-    """A user's own clips (``.wav``, ``.flac``, ``.ogg``) in a folder for each class; arguments as of `ImageFolder`."""
+    """A user's own clips (``.wav``, ``.flac``, ``.ogg``) in a folder for each class; layouts as of `ClassFolder`."""
 
     suffixes = (".wav", ".flac", ".ogg")

@@ -33,7 +33,7 @@ def chord(root: int, quality: str, seed: tuple[int, ...], rate: int, seconds: fl
 
     for each tone, of 8 harmonics at most, with ``p`` in [0.5, 2], ``d`` in [1, 6] per second and ``a`` in [0.15, 1].
     The chord is in any inversion and lies in white noise. The largest sample is 0.5. ``rate`` is $r$ in Hz. The chord
-    starts in one of three octaves, and is out of tune by 15 cents at most and by a quarter of that from tone to tone.
+    starts in one of three octaves, at most 15 cents out of tune; the tones have a normal error of 3.75 cents besides.
     """
     random = np.random.default_rng(seed)
     semitones = np.array(QUALITIES[quality])
@@ -62,8 +62,8 @@ def chord(root: int, quality: str, seed: tuple[int, ...], rate: int, seconds: fl
 class Chords(AudioDataModule):
     """Which chord is it? Synthetic: 48 classes, 12 roots times 4 qualities, 1,440 / 384 / 480 clips; no download.
 
-    It has no rhythm, no room and no instrument: what is learned here says nothing of music. ``split_seed`` seeds the
-    clips, apart from the run's seed.
+    It has no rhythm, no room and no instrument: a result on it says nothing of music. ``split_seed`` seeds
+    the clips, not the run's seed.
     """
 
     CLIPS_A_CLASS: ClassVar[dict[str, int]] = {"train": 30, "validation": 8, "test": 10}
@@ -71,8 +71,8 @@ class Chords(AudioDataModule):
 
     def index(self) -> dict[str, list[LabelledFile]]:
         splits: dict[str, list[LabelledFile]] = {split: [] for split in self.CLIPS_A_CLASS}
-        of_class = [split for split, clips in self.CLIPS_A_CLASS.items() for _ in range(clips)]
-        for root, quality, (number, split) in product(range(len(ROOTS)), QUALITIES, enumerate(of_class)):
+        clip_splits = [split for split, clips in self.CLIPS_A_CLASS.items() for _ in range(clips)]
+        for root, quality, (number, split) in product(range(len(ROOTS)), QUALITIES, enumerate(clip_splits)):
             label, seed = f"{ROOTS[root]} {quality}", (self.split_seed, root, tuple(QUALITIES).index(quality), number)
             read = partial(chord, root, quality, seed, self.sample_rate, self.seconds)
             splits[split].append(LabelledFile(label, f"the chord {label} of seed {seed}", read))

@@ -22,9 +22,9 @@ with loading("torchaudio"):
     import torchaudio
     from torchaudio.transforms import FrequencyMasking, MelSpectrogram, TimeMasking
 
-LOG_FLOOR = 1e-6  # power below which log-mel takes all for silence: about that of 16-bit rounding noise
+LOG_FLOOR = 1e-6  # least power of log-mel, about that of 16-bit rounding noise: less counts as silence
 
-REACH = 50  # samples of either rate from which the filters of a resampling take a sample
+REACH = 50  # samples of either rate that a resampling's filters read past the end of a clip
 
 
 def decode_clip(content: bytes) -> tuple[Tensor, int]:
@@ -47,15 +47,15 @@ Clip = bytes | tuple[Tensor, int]  # an audio file, or the samples ``(samples,)`
 
 
 def clip_features(clip: Clip, sample_rate: int, samples: int, mel: MelSpectrogram | None) -> Tensor:
-    r"""A clip as a waveform of this rate and length, cut off or padded with zeros, or the log-mel spectrogram of it.
+    r"""A clip's waveform at this rate and length, cut off or padded with zeros; with ``mel`` its log-mel spectrogram.
 
     $$
     \log \max\Big(\epsilon, \sum_f M_{mf} \, |\mathrm{STFT}(x)_{ft}|^2\Big), \quad \epsilon = 10^{-6}
     $$
     """
     waveform, rate = decode_clip(clip) if isinstance(clip, bytes) else clip
-    # between two rates without a common factor the filters would take gigabytes; the nearest ratio of small numbers is
-    # that of every pair of usual rates, and changes the pitch of others by less than a cent
+    # the filters between two rates without a common factor would take gigabytes; the nearest ratio of small numbers is
+    # exact for every pair of usual rates, and changes the pitch of others by less than a cent
     ratio = Fraction(sample_rate, rate).limit_denominator(1000)
     waveform = waveform[: (samples + REACH) * rate // sample_rate + REACH]
     waveform = torchaudio.functional.resample(waveform, ratio.denominator, ratio.numerator)[:samples]
@@ -64,7 +64,7 @@ def clip_features(clip: Clip, sample_rate: int, samples: int, mel: MelSpectrogra
 
 
 def standardised(features: Tensor, mean: float, std: float, masks: Sequence[nn.Module] = ()) -> Tensor:
-    """Features less ``mean``, divided by ``std``; then masked, as zero is their mean."""
+    """Features less ``mean``, divided by ``std``; masked only then, as the masks' zero is then the mean."""
     features = features.sub(mean).div_(std)
     for mask in masks:
         features = mask(features)
@@ -115,7 +115,7 @@ class AudioDataModule(DecodedDataModule):
             )
         frames = self.samples // hop_length + 1
         for name, mask, size in (("freq_mask", freq_mask, n_mels), ("time_mask", time_mask, frames)):
-            if mask > size:  # it would leave nothing of some clips
+            if mask > size:  # it could mask a whole clip
                 raise ValueError(f"{name}={mask} is more than a clip's {size}: set it to that or less")
         sizes = {"n_fft": n_fft, "hop_length": hop_length, "n_mels": n_mels}
         self.mel = None if is_waveform else MelSpectrogram(sample_rate, **sizes)

@@ -18,8 +18,8 @@ class FSDD(AudioDataModule):
     """Free Spoken Digit Dataset: the digits 0 to 9 by 6 speakers, 2,400 / 300 / 300 clips of 8 kHz, CC BY-SA 4.0.
 
     Of each speaker's 50 recordings of a digit, 0 to 4 are the test split, as published, 5 to 9 validation. ``data_dir``
-    holds ``fsdd.tar.gz``; otherwise release 1.0.10 is downloaded. GitHub packs an archive anew when it likes, so the
-    recordings have the checksum: ``LC_ALL=C sha256sum *.wav | sha256sum``.
+    holds ``fsdd.tar.gz``; otherwise release 1.0.10 is downloaded. GitHub may pack the archive anew, so the checksum
+    is that of the recordings: ``LC_ALL=C sha256sum *.wav | sha256sum``.
 
     ``split_seed`` seeds which recordings are of which split; None takes the published ones.
 
@@ -42,13 +42,13 @@ class FSDD(AudioDataModule):
     def index(self) -> dict[str, list[LabelledFile]]:
         tree = FileTree(self.files()["all"])
         recordings = [path for path in map(PurePosixPath, tree.names) if path.match("recordings/*.wav")]
-        sums = (f"{hashlib.sha256(tree.read(str(path))).hexdigest()}  {path.name}\n" for path in recordings)
-        found = hashlib.sha256("".join(sums).encode()).hexdigest()
-        if found != self.SHA256:
+        lines = (f"{hashlib.sha256(tree.read(str(path))).hexdigest()}  {path.name}\n" for path in recordings)
+        digest = hashlib.sha256("".join(lines).encode()).hexdigest()
+        if digest != self.SHA256:
             raise ValueError(
                 f"{tree.root}: the recordings are not those of release 1.0.10: expected SHA-256 {self.SHA256} over "
-                f"the names and contents of recordings/*.wav, got {found} of {len(recordings)}. They are damaged or of "
-                "another release: delete them to download them again, or point data_dir elsewhere"
+                f"the names and contents of recordings/*.wav, got {digest} of {len(recordings)}. They are damaged or "
+                "of another release: delete them to download them again, or point data_dir elsewhere"
             )
         splits: dict[str, list[LabelledFile]] = {split: [] for split in SPLITS}
         order = list(range(RECORDINGS))
@@ -56,8 +56,8 @@ class FSDD(AudioDataModule):
             random.Random(self.split_seed).shuffle(order)
         for path in recordings:
             digit, _, number = path.stem.split("_")
-            place = order.index(int(number))
-            split = "test" if place < 5 else "validation" if place < 10 else "train"
+            position = order.index(int(number))
+            split = "test" if position < 5 else "validation" if position < 10 else "train"
             splits[split].append(tree.labelled(str(path), digit))
         return splits
 
@@ -89,10 +89,10 @@ class SpeechCommands(AudioDataModule):
 
     def index(self) -> dict[str, list[LabelledFile]]:
         tree = FileTree(self.files()["all"])
-        listed = {"validation": "validation_list.txt", "test": "testing_list.txt"}
-        split_of = {name: split for split, of in listed.items() for name in tree.read(of).decode().split()}
+        lists = {"validation": "validation_list.txt", "test": "testing_list.txt"}
+        split_of = {name: split for split, file in lists.items() for name in tree.read(file).decode().split()}
         splits: dict[str, list[LabelledFile]] = {split: [] for split in SPLITS}
         for path in map(PurePosixPath, tree.names):
-            if path.match("*/*_nohash_*.wav"):  # the others are noise
+            if path.match("*/*_nohash_*.wav"):  # the others are background noise
                 splits[split_of.get(str(path), "train")].append(tree.labelled(str(path), path.parent.name))
         return splits

@@ -40,7 +40,7 @@ class CIFAR10(ImageDataModule):
 
     def prepare_data(self) -> None:
         try:
-            self.published(self.data_dir, train=False, download=True)  # where a file is missing or has another checksum
+            self.published(self.data_dir, train=False, download=True)  # if a file is missing or has another checksum
         except (OSError, RuntimeError, EOFError) as error:
             name = self.published.filename
             raise RuntimeError(f"{name} could not be downloaded to {self.data_dir}: {error}. {HINT}") from error

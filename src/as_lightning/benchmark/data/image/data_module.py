@@ -1,4 +1,4 @@
-"""What image data share: images held as bytes, augmented and normalised when they are taken."""
+"""The base of image data: images are held as bytes, and augmented and normalised when they are read."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ with loading("torchvision"):
 
 
 class ImageDataModule(DecodedDataModule):
-    """Image classification: images are held as bytes and normalised when they are taken; training ones are augmented.
+    """Image classification: images are held as bytes and normalised when they are read; training ones are augmented.
 
     Images are decoded to ``(3, H, W)`` ``uint8``; batches are ``(images (N, 3, H, W) float32, classes (N) int64)``.
 
-    The settings are described in ``conf/data/image_folder.yaml``. A training image gets a black border, is cut to its
-    size at random and mirrored with probability 1/2.
+    The settings are described in ``conf/data/image_folder.yaml``. A training image gets a black border, is cropped at
+    random to its size and mirrored with probability 1/2.
     """
 
     kind = "images"

@@ -60,8 +60,8 @@ class Glyphs(BenchmarkDataModule):
 
     def load_splits(self) -> dict[str, LabelledDataset]:
         names, ink = pictures(self.files()["pictures"])
-        taken = torch.randperm(len(ink), generator=torch.Generator().manual_seed(0))[: self.classes].sort().values
-        self.class_names, ink = [names[row] for row in taken], ink[taken]
+        chosen = torch.randperm(len(ink), generator=torch.Generator().manual_seed(0))[: self.classes].sort().values
+        self.class_names, ink = [names[row] for row in chosen], ink[chosen]
         splits = {"train": LabelledDataset(ink, torch.arange(len(ink)))}
         for seed, (split, size) in enumerate(DRAWN.items()):
             generator = torch.Generator().manual_seed(seed)
@@ -77,24 +77,24 @@ class Glyphs(BenchmarkDataModule):
         return (distorted(ink).clamp(0, 1) if self.trainer and self.trainer.training else ink), target
 
 
-@functools.lru_cache(1)  # ten seconds, for each run of a comparison
+@functools.lru_cache(1)  # reading takes ten seconds, else in each run of a comparison
 def pictures(package: Path) -> tuple[list[str], Tensor]:
     """The names and the ink, ``uint8 (C, 1, 24, 24)``, of the distinct pictures of a Debian package."""
-    found: dict[str, np.ndarray] = {}
-    with open(package, "rb") as file, tarfile.open(fileobj=_data_of(file), mode="r|xz") as archive:
+    images: dict[str, np.ndarray] = {}
+    with open(package, "rb") as file, tarfile.open(fileobj=_data_member(file), mode="r|xz") as archive:
         for member in archive:
             if member.name.lower().endswith(".png"):
                 content = archive.extractfile(member)
                 assert content is not None
                 with Image.open(io.BytesIO(content.read())) as picture:
                     if picture.size == (SIZE, SIZE):
-                        found[PurePosixPath(member.name).stem] = 255 - np.asarray(picture.convert("L"))
-    distinct = {found[name].tobytes(): name for name in sorted(found, reverse=True)}  # the first one stays
+                        images[PurePosixPath(member.name).stem] = 255 - np.asarray(picture.convert("L"))
+    distinct = {images[name].tobytes(): name for name in sorted(images, reverse=True)}  # the first one stays
     names = sorted(distinct.values())
-    return names, torch.from_numpy(np.stack([found[name] for name in names]))[:, None]
+    return names, torch.from_numpy(np.stack([images[name] for name in names]))[:, None]
 
 
-def _data_of(package: BinaryIO) -> BinaryIO:
+def _data_member(package: BinaryIO) -> BinaryIO:
     """A Debian package, an archive of ``ar``, at the start of its member ``data.tar.xz``."""
     package.seek(8)
     while not (header := package.read(60)).startswith(b"data.tar.xz"):
@@ -118,6 +118,6 @@ def distorted(ink: Tensor, generator: torch.Generator | None = None) -> Tensor:
     copies = F.grid_sample(ink, grid, align_corners=False)
     copies += NOISE * torch.randn(copies.shape, generator=generator, device=device)
     corner = torch.randint(SIZE - HOLE + 1, (count, 2, 1), generator=generator, device=device)
-    place = torch.arange(SIZE, device=device)
-    inside = (place >= corner) & (place < corner + HOLE)
+    pixel = torch.arange(SIZE, device=device)
+    inside = (pixel >= corner) & (pixel < corner + HOLE)
     return copies.masked_fill((inside[:, 0, :, None] & inside[:, 1, None, :])[:, None], 0.0)

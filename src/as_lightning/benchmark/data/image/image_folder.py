@@ -23,16 +23,16 @@ def decode_image(content: bytes, image_size: int | None = None) -> Tensor:
     """The pixels of an image file, ``uint8`` of shape ``(3, H, W)``: RGB, upright as its EXIF orientation says.
 
     Of 16-bit grey images the upper 8 bits are kept; what is transparent shows white. With ``image_size`` the image is
-    scaled to this height and width, and what stands over is cut off. A ValueError says what is no whole image of 8 or
-    16 bits per channel.
+    scaled to this height and width, and what stands over is cut off. A ValueError refuses what is no whole image of
+    8 or 16 bits per channel.
     """
     try:
         with Image.open(io.BytesIO(content)) as opened:
             image = ImageOps.exif_transpose(opened)
-            # a grey image of more than 8 bits in Netpbm's form (.pgm) Pillow scales to 16
+            # Pillow scales a grey image of more than 8 bits in Netpbm's form (.pgm) to 16
             if image.mode.startswith("I;16") or (image.mode, opened.format) == ("I", "PPM"):
                 grey = np.asarray(image)
-                grey = np.where(grey == image.info.get("transparency"), 2**16 - 1, grey)  # of one value, or of none
+                grey = np.where(grey == image.info.get("transparency"), 2**16 - 1, grey)  # one value, or None
                 image = Image.fromarray((grey >> 8).astype(np.uint8))
             if image.mode in ("I", "F"):
                 raise ValueError(f"pixels of mode {image.mode}, whose range is not known")
@@ -66,6 +66,6 @@ class ImageFolder(ClassFolder, ImageDataModule):
 
     def index(self) -> dict[str, list[LabelledFile]]:
         files = super().index()
-        for of_split in files.values():
-            random.Random(self.split_seed).shuffle(of_split)  # a loader may be cut short
+        for split_files in files.values():
+            random.Random(self.split_seed).shuffle(split_files)  # else a loader that is cut short misses classes
         return files

@@ -1,4 +1,4 @@
-"""What text data share: how files are read and split, the tokeniser, and batches of similar length, padded."""
+"""The base of text data: stratified splits, the tokeniser, and padded batches of similar length."""
 
 from __future__ import annotations
 
@@ -40,34 +40,34 @@ class TaggedSentence(NamedTuple):
     tags: tuple[str, ...]
 
 
-LEAST = 10  # texts of a class, for 8 / 1 / 1
+LEAST = 10  # texts of a class, which are split 8 / 1 / 1
 
 
 def split_sentences(sentences: list[Sentence], split_seed: int) -> dict[str, list[Sentence]]:
-    """80 / 10 / 10 %, stratified by class; a ValueError names classes with fewer than 10 texts."""
+    """Split 80 / 10 / 10 %, stratified by class; a ValueError names classes with fewer than 10 texts."""
     sizes = Counter(sentence.label for sentence in sentences)
     small = [f"{label!r} has {size}" for label, size in sorted(sizes.items()) if size < LEAST]
     if small:
-        leave_out = f"leave them out (data.min_per_class={LEAST})" if len(small) < len(sizes) - 1 else "add texts"
+        hint = f"leave them out (data.min_per_class={LEAST})" if len(small) < len(sizes) - 1 else "add texts"
         raise ValueError(
             f"{len(small)} of {len(sizes)} classes have fewer than {LEAST} texts, too few to split them in three: "
-            f"{shortened(small)}: {leave_out}, or give files for validation and test"
+            f"{shortened(small)}: {hint}, or give files for validation and test"
         )
     labels = [sentence.label for sentence in sentences]
-    train, rest = train_test_split(sentences, test_size=0.2, stratify=labels, random_state=split_seed)
-    labels = [sentence.label for sentence in rest]
-    validation, test = train_test_split(rest, test_size=0.5, stratify=labels, random_state=split_seed)
+    train, held_out = train_test_split(sentences, test_size=0.2, stratify=labels, random_state=split_seed)
+    labels = [sentence.label for sentence in held_out]
+    validation, test = train_test_split(held_out, test_size=0.5, stratify=labels, random_state=split_seed)
     return {"train": train, "validation": validation, "test": test}
 
 
 def say_of_repeats(splits: Mapping[str, Sequence[Sentence]]) -> None:
-    """Say how many rows of validation and test are training rows too: a score counts these as if they were new."""
-    seen = {row.text for row in splits["train"]}
+    """Report how many rows of validation and test are training rows too: a score counts them as if they were new."""
+    training_texts = {row.text for row in splits["train"]}
     for split in ("validation", "test"):
-        repeated = [row.text for row in splits[split] if row.text in seen]
+        repeated = [row.text for row in splits[split] if row.text in training_texts]
         if repeated:
-            named = shortened([repr(text[:60]) for text in dict.fromkeys(repeated)])
-            say(f"{len(repeated)} of {len(splits[split])} rows in {split} are in train too: {named}")
+            examples = shortened([repr(text[:60]) for text in dict.fromkeys(repeated)])
+            say(f"{len(repeated)} of {len(splits[split])} rows in {split} are in train too: {examples}")
 
 
 def fit_tokenizer(texts: Iterable[str] | Iterable[Sequence[str]], vocab_size: int, lowercase: bool = True) -> Tokenizer:
@@ -80,7 +80,7 @@ def fit_tokenizer(texts: Iterable[str] | Iterable[Sequence[str]], vocab_size: in
     rows = list(texts)
     settings: dict[str, Any] = {"vocab_size": vocab_size, "special_tokens": [PADDING, UNKNOWN], "show_progress": False}
     tokenizer.train_from_iterator(rows, trainers.BpeTrainer(**settings))
-    if tokenizer.get_vocab_size() > vocab_size:  # the library takes every character
+    if tokenizer.get_vocab_size() > vocab_size:  # the library keeps every character
         normalize = normalizers.BertNormalizer(lowercase=lowercase).normalize_str
         counts = Counter(chain.from_iterable(normalize("".join(row)) for row in rows))
         characters = sorted(filter(str.strip, counts), key=lambda character: (-counts[character], character))
@@ -103,16 +103,16 @@ def pretrained_tokenizer(name: str) -> tuple[Tokenizer, int]:
         files = ", ".join(TOKENIZER_FILES)
         raise ValueError(f"tokenizer={name!r}: the folder has no tokenizer ({files}): save the model's own there")
     try:
-        found = AutoTokenizer.from_pretrained(name, use_fast=True)
+        pretrained = AutoTokenizer.from_pretrained(name, use_fast=True)
     except (OSError, ValueError) as error:
         raise ValueError(f"tokenizer={name!r} is no Hugging Face model or folder with a tokeniser: {error}") from None
-    if not found.is_fast or found.pad_token_id is None:
+    if not pretrained.is_fast or pretrained.pad_token_id is None:
         raise ValueError(f"tokenizer={name!r}: expected a fast tokeniser with a padding token")
-    return found.backend_tokenizer, int(found.pad_token_id)
+    return pretrained.backend_tokenizer, int(pretrained.pad_token_id)
 
 
-def _padded(samples: list[tuple[Tensor, Tensor]], padding_id: int, of_tokens: bool) -> tuple[Tensor, Tensor]:
-    """A batch of samples, padded to the longest."""
+def _pad_batch(samples: list[tuple[Tensor, Tensor]], padding_id: int, of_tokens: bool) -> tuple[Tensor, Tensor]:
+    """Stack samples into a batch, padded to the longest."""
     token_ids, targets = zip(*samples, strict=True)
     # hidden states of frozen layers are padded with zeros
     padding = 0.0 if token_ids[0].is_floating_point() else padding_id
@@ -163,10 +163,10 @@ class TokenizedDataModule(BenchmarkDataModule):
         else:
             self.tokenizer, self.padding_id = pretrained_tokenizer(self.pretrained)
         if self.task == "token" and isinstance(self.tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel):
-            self.tokenizer.pre_tokenizer.add_prefix_space = True  # else a word is the rest of the one before
+            self.tokenizer.pre_tokenizer.add_prefix_space = True  # else a word continues the one before
         self.tokenizer.no_padding()
         self.tokenizer.enable_truncation(self.max_length)
-        self.collate = partial(_padded, padding_id=self.padding_id, of_tokens=self.task == "token")
+        self.collate = partial(_pad_batch, padding_id=self.padding_id, of_tokens=self.task == "token")
         return self.tokenizer
 
     def batching(self, dataset: Any, order: Sampler[int]) -> dict[str, Any]:
@@ -175,8 +175,8 @@ class TokenizedDataModule(BenchmarkDataModule):
         shuffle = isinstance(order, RandomSampler)
         lengths = [len(token_ids) for token_ids in dataset.inputs]
         pool_batches = POOL_BATCHES if shuffle else max(len(dataset), 1)
-        sampler_of_lengths = LengthBatchSampler.bound(lengths, pool_batches=pool_batches, shuffle=shuffle)
-        return {"batch_sampler": sampler_of_lengths(order, self.batch_size, False)}
+        sampler_class = LengthBatchSampler.bound(lengths, pool_batches=pool_batches, shuffle=shuffle)
+        return {"batch_sampler": sampler_class(order, self.batch_size, False)}
 
 
 class TextDataModule(TokenizedDataModule):

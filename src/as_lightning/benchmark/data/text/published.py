@@ -1,4 +1,4 @@
-"""Published texts: where they come from, and how their files, whose checksums are known, are read."""
+"""Published texts: their files' addresses and checksums, and how the files are read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from as_lightning.benchmark.data.text.tagging import TaggingDataModule, read_con
 
 
 def remote_files(home: str, **files: tuple[str, str]) -> dict[str, RemoteFile]:
-    """Files by name and SHA-256; what follows a name's first underscore, behind ``home``, is the address."""
+    """Files by part, from name and SHA-256; an address is ``home`` and what follows the name's first underscore."""
     return {part: RemoteFile(name, home + name.partition("_")[2], checksum) for part, (name, checksum) in files.items()}
 
 

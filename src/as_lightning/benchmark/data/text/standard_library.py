@@ -33,11 +33,11 @@ def library_folder() -> Path:
 
 def source_files(root: Path) -> list[Path]:
     """The ``.py`` files below ``root`` in alphabetical order, without tests and installed packages."""
-    found = []
+    paths = []
     for folder, subfolders, files in os.walk(root):
         subfolders[:] = [name for name in subfolders if name != "site-packages" and name not in TEST_FOLDERS]
-        found += [Path(folder, name) for name in files if has_suffix(name, (".py",))]
-    return sorted(found)
+        paths += [Path(folder, name) for name in files if has_suffix(name, (".py",))]
+    return sorted(paths)
 
 
 def docstring_paragraphs(file: Path) -> Iterator[str]:
@@ -68,26 +68,26 @@ class Docstrings(TextDataModule):
 
     def read_splits(self) -> dict[str, list[Sentence]]:
         root = library_folder()
-        found = set()
+        distinct = set()
         for file in source_files(root):
             module = file.relative_to(root).parts[0].removesuffix(".py")
             if module in sys.stdlib_module_names and not module.startswith("_"):
                 paragraphs = [text for text in docstring_paragraphs(file) if len(text.split()) >= MIN_WORDS]
-                found |= {Sentence(text, module) for text in paragraphs}
-        sizes = Counter(sentence.label for sentence in found)
-        sentences = sorted(sentence for sentence in found if sizes[sentence.label] >= MIN_PARAGRAPHS)
+                distinct |= {Sentence(text, module) for text in paragraphs}
+        sizes = Counter(sentence.label for sentence in distinct)
+        sentences = sorted(sentence for sentence in distinct if sizes[sentence.label] >= MIN_PARAGRAPHS)
         if not sentences:
             raise RuntimeError(f"no docstrings below {root}: this Python comes without its library's source files")
         return split_sentences(sentences, self.split_seed)
 
 
 UNKNOWN, END_OF_FILE = "[UNK]", "[EOF]"
-# the words, numbers and signs of source code, those of comments and strings included; white space is none
+# the words, numbers and signs of source code, also in comments and strings; white space is no token
 TOKEN = re.compile(r"[^\W\d]\w*|\d\w*(?:\.\d\w*)?|[^\w\s]")
 HELD_OUT = 0.05  # share of the files for validation, and for test
 LEAST_FILES = 10
 LEAST_COUNT = 2  # of a token in the training files, to be a class of its own
-EVALUATION_TOKENS = 1024  # per batch, whatever that of training: validation and test hold their logits
+EVALUATION_TOKENS = 1024  # per batch of validation and test at most, as they hold their logits
 
 
 def token_blocks(tokens: Sequence[int], block_length: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -103,8 +103,8 @@ def token_blocks(tokens: Sequence[int], block_length: int) -> tuple[torch.Tensor
 class PythonCode(BenchmarkDataModule):
     """Predict the next token of the standard library's source code; no download.
 
-    The files are split 90 / 5 / 5 %. A token is a word, a number or a sign. The classes are the tokens that the
-    training files have at least twice, after two that stand for any other token and for the end of a file.
+    The files are split 90 / 5 / 5 %. A token is a word, a number or a sign. The first two classes stand for any other
+    token and for the end of a file; the other classes are the tokens that the training files have at least twice.
 
     Batches are ``(token ids (N, L) int64, the token after each (N, L) int64)``, for a causal network; those of
     validation and test have at most 1,024 tokens. The settings are described in ``conf/data/python_code.yaml``.
@@ -155,10 +155,10 @@ class PythonCode(BenchmarkDataModule):
         return {"train": files[2 * held_out :], "validation": files[:held_out], "test": files[held_out : 2 * held_out]}
 
     def load_splits(self) -> dict[str, LabelledDataset]:
-        read = {split: [(file, _tokens_of(file)) for file in files] for split, files in self.split_files().items()}
-        if unread := [str(file) for rows in read.values() for file, tokens in rows if tokens is None]:
+        pairs = {split: [(file, _tokens_of(file)) for file in files] for split, files in self.split_files().items()}
+        if unread := [str(file) for rows in pairs.values() for file, tokens in rows if tokens is None]:
             say(f"{len(unread)} files are left out, which are not in the encoding they declare: {shortened(unread)}")
-        texts = {split: [tokens for _, tokens in rows if tokens is not None] for split, rows in read.items()}
+        texts = {split: [tokens for _, tokens in rows if tokens is not None] for split, rows in pairs.items()}
         counts = Counter(token for text in texts["train"] for token in text)
         frequent = sorted((-count, token) for token, count in counts.items() if count >= LEAST_COUNT)
         self.class_names = [UNKNOWN, END_OF_FILE, *(token for _, token in frequent)]
@@ -173,7 +173,7 @@ class PythonCode(BenchmarkDataModule):
 
 def _tokens_of(file: Path) -> list[str] | None:
     try:
-        with tokenize.open(file) as opened:  # in the encoding that the file declares
-            return TOKEN.findall(opened.read())
+        with tokenize.open(file) as source:  # in the encoding that the file declares
+            return TOKEN.findall(source.read())
     except (SyntaxError, UnicodeDecodeError):
         return None

@@ -19,7 +19,7 @@ LOST_WORD = "?"
 
 
 class TaggingDataModule(TokenizedDataModule):
-    """Tag words with BIO tags; the first piece of a word carries its tag, the others and padding -100.
+    """Tag words with BIO tags; a word's first token has its tag, its other tokens and padding have -100.
 
     Batches are ``(token ids (N, L) int64; tag indices (N, L) int64)``. Words past ``max_length`` tokens are neither
     trained nor scored; a message says how many there are. A ValueError names a tag that the training split lacks.
@@ -34,8 +34,8 @@ class TaggingDataModule(TokenizedDataModule):
         self.make_tokenizer(row.words for row in sentences["train"])
         splits = {}
         for split, rows in sentences.items():
-            of_words = tags[split].split([len(row.words) for row in rows])
-            encoded = [self._encode(row.words, row_tags) for row, row_tags in zip(rows, of_words, strict=True)]
+            sentence_tags = tags[split].split([len(row.words) for row in rows])
+            encoded = [self._encode(row.words, row_tags) for row, row_tags in zip(rows, sentence_tags, strict=True)]
             cut = sum(len(row.words) for row in rows) - sum(int((targets != IGNORED).sum()) for _, targets in encoded)
             if cut:
                 say(f"{cut} words of the {split} split lie past max_length={self.max_length}")
@@ -46,12 +46,12 @@ class TaggingDataModule(TokenizedDataModule):
         assert self.tokenizer is not None
         encoding = self.tokenizer.encode(list(words), is_pretokenized=True)
         lost = set(range(len(words))) - set(encoding.word_ids)
-        if lost:  # words that the normaliser leaves nothing of, or that lie past max_length (and do so again)
-            kept = [LOST_WORD if number in lost else word for number, word in enumerate(words)]
-            encoding = self.tokenizer.encode(kept, is_pretokenized=True)
+        if lost:  # the normaliser removes these words, or they lie past max_length (and do so again)
+            encodable = [LOST_WORD if number in lost else word for number, word in enumerate(words)]
+            encoding = self.tokenizer.encode(encodable, is_pretokenized=True)
         targets = torch.full((len(encoding.ids),), IGNORED)
-        for position, (before, word) in enumerate(pairwise([None, *encoding.word_ids])):
-            if word is not None and word != before:
+        for position, (previous, word) in enumerate(pairwise([None, *encoding.word_ids])):
+            if word is not None and word != previous:
                 targets[position] = tags[word]
         return torch.tensor(encoding.ids), targets
 
@@ -78,14 +78,14 @@ class Conll(TaggingDataModule):
         self.word_column, self.tag_column, self.encoding = word_column, tag_column, encoding
 
     def read_splits(self) -> dict[str, list[TaggedSentence]]:
-        reading = self.word_column, self.tag_column, self.encoding
-        return {split: read_conll(path, *reading) for split, path in self.files().items()}
+        settings = self.word_column, self.tag_column, self.encoding
+        return {split: read_conll(path, *settings) for split, path in self.files().items()}
 
 
 def read_conll(
     path: Path, word_column: int = 0, tag_column: int = -1, encoding: str | None = None
 ) -> list[TaggedSentence]:
-    """Read CoNLL columns: one word with its tag on each line, columns parted by a tab or spaces.
+    """Read CoNLL columns: one word with its tag on each line, columns separated by a tab or spaces.
 
     A blank line ends a sentence; lines that start with ``-DOCSTART-`` are left out. A ValueError names the line that
     lacks a column, or whose tag is not ``O``, ``B-...`` or ``I-...``.
@@ -98,13 +98,13 @@ def read_conll(
                 sentences.append(TaggedSentence(*zip(*rows, strict=True)))
                 rows = []
             continue
-        # by spaces alone: a no-break space, or one as wide as a character, is part of its word
+        # at spaces alone: a no-break space, or an ideographic one, is part of its word
         columns = line.split("\t") if "\t" in line else re.findall("[^ ]+", line)
         try:
             word, tag = columns[word_column], normal_form(columns[tag_column])
         except IndexError:
-            asked = f"a word in column {word_column} and a tag in column {tag_column}"
-            raise ValueError(f"{path}:{number}: expected {asked}, got {line[:80]!r}") from None
+            expected = f"a word in column {word_column} and a tag in column {tag_column}"
+            raise ValueError(f"{path}:{number}: expected {expected}, got {line[:80]!r}") from None
         if len(columns) < 2 or not (tag == "O" or tag.startswith(("B-", "I-"))):
             raise ValueError(f"{path}:{number}: expected a tag O, B-... or I-..., got {line[:80]!r}")
         rows.append((word, tag))

@@ -1,4 +1,4 @@
-"""A user's own texts in a table: CSV, TSV, JSON Lines, Parquet; what is malformed is named by file and line."""
+"""A user's own texts in a table: CSV, TSV, JSON Lines, Parquet; an error names the malformed line."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def read_table(
 ) -> list[Sentence]:
     """Read the texts and labels of a ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet`` file.
 
-    A ValueError names file and line, of Parquet the row. The first line of ``.csv`` and ``.tsv`` names the columns;
-    they are parted by commas, semicolons, tabs or ``|``. ``drop_blank`` leaves rows without text or label out. Without
-    ``quotes`` quotation marks are text.
+    A ValueError names the file and the line, or Parquet's row. The first line of ``.csv`` and ``.tsv`` names the
+    columns, which commas, semicolons, tabs or ``|`` separate. ``drop_blank`` leaves out rows without text or label.
+    Without ``quotes`` quotation marks are text.
     """
     if not has_suffix(path, TABLES):
         raise ValueError(f"{path}: expected a file that ends in {', '.join(TABLES)}")
@@ -43,14 +43,14 @@ def read_table(
         rows = _delimited_rows(path, read_text(path, encoding), {*columns}, quotes)
     sentences: list[Sentence] = []
     blank: list[int] = []
-    for number, found in rows:
-        row = {normal_form(column): value for column, value in found.items()}
+    for number, fields in rows:
+        row = {normal_form(column): value for column, value in fields.items()}
         if missing := [column for column in columns if column not in row]:
             raise ValueError(
                 f"{path}:{number}: no column {missing[0]!r}, there are {', '.join(map(repr, row))}: set "
                 "data.text_column and data.label_column"
             )
-        # NaN is what pandas writes of a missing value
+        # pandas writes NaN for a missing value
         text, label = ("" if row[column] is None or row[column] != row[column] else row[column] for column in columns)
         if not isinstance(text, str):
             raise ValueError(f"{path}:{number}: expected a text in column {text_column!r}, got {text!r}")
@@ -81,8 +81,8 @@ QUOTES = "a quotation mark at its start opens a field: set data.quotes=false if 
 def _delimited_rows(path: Path, content: str, columns: set[str], quotes: bool) -> Iterator[tuple[int, dict[str, Any]]]:
     csv.field_size_limit(max(csv.field_size_limit(), len(content)))
     quoting: Any = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
-    first = content.partition("\n")[0]
-    headers = {sign: next(csv.reader([first], delimiter=sign, quoting=quoting), []) for sign in ",;\t|"}
+    header_line = content.partition("\n")[0]
+    headers = {sign: next(csv.reader([header_line], delimiter=sign, quoting=quoting), []) for sign in ",;\t|"}
     delimiter = max(headers, key=lambda sign: columns <= set(map(normal_form, headers[sign])))
     reader = csv.DictReader(io.StringIO(content), delimiter=delimiter, quoting=quoting, strict=True)
     try:
@@ -102,7 +102,7 @@ def _delimited_rows(path: Path, content: str, columns: set[str], quotes: bool) -
 
 def _json_rows(path: Path, content: str) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in enumerate(content.split("\n"), start=1):
-        if not line or line.isspace():  # as in a table
+        if not line or line.isspace():  # skipped, as in a table
             continue
         try:
             row = json.loads(line)
@@ -127,7 +127,7 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 class TextFile(TextDataModule):
     """A user's own texts: CSV, TSV, JSON Lines or Parquet files with a column of texts and one of labels.
 
-    The settings are described in ``conf/data/text_file.yaml``. A ValueError names file and line of what is malformed.
+    The settings are described in ``conf/data/text_file.yaml``. A ValueError names the file and the malformed line.
     """
 
     def __init__(
@@ -160,11 +160,11 @@ class TextFile(TextDataModule):
         rare = sorted(label for label, size in sizes.items() if size < (self.min_per_class or 0))
         place = self.paths["train"]
         if rare:
-            named = shortened([f"{label!r} ({sizes[label]})" for label in rare])
-            say(f"{place}: {len(rare)} classes with fewer than {self.min_per_class} rows are left out: {named}")
-        kept = sorted(sizes.keys() - rare)
-        if len(kept) < 2:
-            found = ", ".join(f"{label!r} ({sizes[label]} rows)" for label in kept) or "none"
-            raise ValueError(f"{place}: expected at least 2 classes in column {self.columns[1]!r}, got {found}")
+            rare_sizes = shortened([f"{label!r} ({sizes[label]})" for label in rare])
+            say(f"{place}: {len(rare)} classes with fewer than {self.min_per_class} rows are left out: {rare_sizes}")
+        labels = sorted(sizes.keys() - rare)
+        if len(labels) < 2:
+            label_sizes = ", ".join(f"{label!r} ({sizes[label]} rows)" for label in labels) or "none"
+            raise ValueError(f"{place}: expected at least 2 classes in column {self.columns[1]!r}, got {label_sizes}")
         splits = {split: [row for row in rows if row.label not in rare] for split, rows in splits.items()}
         return split_sentences(splits["train"], self.split_seed) if self.splits_by_seed else splits
