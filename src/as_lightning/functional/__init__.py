@@ -68,8 +68,8 @@ __all__ = [
     "taylor_softmax_loss",
 ]
 
-# The rest of the softmax family is imported when it is asked for: training with AS-Softmax needs none of it.
-# Each is in the file of its name, but for these.
+# The variants are imported on first access: training with AS-Softmax needs none of them. The file of a variant has its
+# name, except for these.
 _FILES = dict.fromkeys(("bce", "multilabel_softmax", "multilabel_sparse"), "multilabel")
 _FILES |= {"sparsemax": "entmax", "class_counts_of": "class_counts"}
 

@@ -21,8 +21,8 @@ def accumulation_steps(
     1, k_\text{max}\right)
     $$
 
-    At most one above ``previous`` and (``monotone``) never below it, unless ``max_steps`` is. Halves round up. If all
-    samples are masked it aims at ``max_steps``; without samples it is ``previous``.
+    The result is at most ``previous + 1``, with ``monotone`` at least ``previous``, and never above ``max_steps``.
+    Halves round up. If all samples are masked, $k$ aims at ``max_steps``; without samples it stays ``previous``.
 
     Args:
         samples: the number of samples $N$ since the last decision, without ignored rows.
@@ -35,7 +35,7 @@ def accumulation_steps(
     Raises:
         ValueError: if a count is negative, ``masked_samples > samples``, ``scale <= 0``, ``max_steps < 1`` or
             ``previous < 1``.
-        TypeError: if one of these three is no number.
+        TypeError: if ``scale`` is no number, or ``max_steps`` or ``previous`` no integer.
 
     Source: paper, section on AS-Speed (adaptive gradient accumulation).
 

@@ -1,4 +1,4 @@
-"""What every loss refuses before it computes. Each error says what was expected and what came."""
+"""The checks of arguments that the losses share. Each error says what was expected and what came."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ def check_number(name: str, value: object, allowed: Callable[[float], bool], exp
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be {expected}, got {value!r} of type {type(value).__name__}")
     number = float(value)
-    if not (
-        -math.inf < number < math.inf and allowed(number)
-    ):  # the compiler takes no math.isfinite of a dynamic number
+    if not (-math.inf < number < math.inf and allowed(number)):  # math.isfinite of a dynamic number does not compile
         raise ValueError(f"{name} must be {expected}, got {value!r}")
     return number
 

@@ -16,7 +16,7 @@ from as_lightning.functional.argument_checks import check_count
 from as_lightning.functional.calling_convention import equals, in_float64
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-3, 1e3
-ROW = 2**14  # of numbers that a digest takes at once: their products are in a cache
+ROW = 2**14  # numbers in a row of a digest, whose products fit in a cache
 
 
 def fit_temperature(
@@ -36,8 +36,8 @@ def fit_temperature(
     $$
 
     The second term, $\kappa$ samples of unknown class, keeps the temperature above 0 where every prediction is right.
-    Its mean is over the classes of a probability above 0: those that a model rules out, by a logit of ``-inf`` or -1e9,
-    take no part, and no row whose own class has a logit of ``-inf``. With several labels $\ell$ is the binary
+    Its mean is over the classes with a probability above 0. A class that the model rules out, by a logit of ``-inf`` or
+    -1e9, takes no part, nor does a row whose target has a logit of ``-inf``. With several labels $\ell$ is the binary
     cross-entropy of each known label that is not ruled out.
 
     Args:
@@ -48,7 +48,7 @@ def fit_temperature(
         reduce: sums a tensor over the ranks.
 
     Returns:
-        The temperature, in [0.001, 1000]; 1 if there are no rows or none is likelier, NaN if a logit is NaN.
+        The temperature, in [0.001, 1000]; 1 if there are no rows or no other is likelier, NaN if a logit is NaN.
 
     Raises:
         ValueError: if the shapes do not fit, several labels are not {0, 1}, or ``prior_samples`` is negative.
@@ -67,7 +67,7 @@ def fit_temperature(
         raise ValueError(f"prior_samples must be at least 0, got {prior_samples}")
     from scipy.optimize import minimize_scalar
 
-    logits, target, multilabel = _in_digits(logits.detach(), target, ignore_index)
+    logits, target, multilabel = _known_in_float64(logits.detach(), target, ignore_index)
     if not multilabel:
         ruled_out = logits.gather(-1, target.unsqueeze(-1)).squeeze(-1) == -torch.inf
         if bool(ruled_out.any()):  # no temperature makes such a class likely
@@ -82,12 +82,12 @@ def fit_temperature(
     def objective(log_beta: float) -> float:
         scaled = logits * math.exp(log_beta)
         if multilabel:
-            of_prior, of_labels = torch.full_like(scaled, 0.5), target.to(scaled.dtype)
-            losses = [F.binary_cross_entropy_with_logits(scaled, y, reduction="sum") for y in (of_labels, of_prior)]
+            prior, labels = torch.full_like(scaled, 0.5), target.to(scaled.dtype)
+            losses = [F.binary_cross_entropy_with_logits(scaled, y, reduction="sum") for y in (labels, prior)]
         else:
             log_p = scaled.log_softmax(dim=-1)
-            unknown = -log_p.where(possible, 0.0).sum(dim=-1) / possible.sum(dim=-1).clamp(min=1)
-            losses = [F.nll_loss(log_p, target, reduction="sum"), unknown.sum()]
+            prior_losses = -log_p.where(possible, 0.0).sum(dim=-1) / possible.sum(dim=-1).clamp(min=1)
+            losses = [F.nll_loss(log_p, target, reduction="sum"), prior_losses.sum()]
         sums = reduce(torch.stack(losses)).tolist()
         return float(sums[0] + prior_samples * sums[1] / rows)
 
@@ -105,42 +105,42 @@ def scaled_probabilities(logits: Tensor, temperature: float | None, multilabel: 
 
 
 def weights_digest(weights: Mapping[str, Any]) -> dict[str, int]:
-    """A number for each weight that changes with its values in float32, and with their places.
+    """A digest of each weight, a number that depends on its values in float32 and on their places.
 
-    Single numbers, such as counters and best scores, which a validation may change, are no weights; parameters are. A
-    weight of a compiled part has the name that it had before.
+    A buffer of one number, such as a counter or a best score, is left out: a validation may change it. A weight of a
+    compiled part has the name that it had before.
     """
-    kept = {
+    dense_weights = {
         name.replace("_orig_mod.", ""): x.detach().as_subclass(Tensor)
         for name, x in weights.items()
         if (type(x) is Tensor and x.numel() > 1) or issubclass(type(x), Parameter)
         if not is_lazy(x) and x.layout == torch.strided and not x.is_quantized and x.numel()
     }
-    plain = {name: torch.view_as_real(x) if x.is_complex() else x for name, x in kept.items()}
-    if not plain:
+    tensors = {name: torch.view_as_real(x) if x.is_complex() else x for name, x in dense_weights.items()}
+    if not tensors:
         return {}
-    columns = {device: _mixed(torch.arange(ROW, device=device)) for device in {x.device for x in plain.values()}}
-    totals = [_digest(x, columns[x.device]) for x in plain.values()]
-    return dict(zip(plain, torch.stack([total.to(totals[0].device) for total in totals]).tolist(), strict=True))
+    columns = {device: _factors(torch.arange(ROW, device=device)) for device in {x.device for x in tensors.values()}}
+    totals = [_digest(x, columns[x.device]) for x in tensors.values()]
+    return dict(zip(tensors, torch.stack([total.to(totals[0].device) for total in totals]).tolist(), strict=True))
 
 
-def _digest(weight: Tensor, columns: Tensor) -> Tensor:
-    """The bits of each number times an odd number of its place, summed modulo 2**64: a linear universal hash.
+def _digest(weight: Tensor, column_factors: Tensor) -> Tensor:
+    """The sum modulo 2**64 of each number's bits times the odd factors of its place: a linear universal hash.
 
-    A place is a row of `ROW` numbers and a column, so that no copy has the weight's size.
+    The place is a row of `ROW` numbers and a column, each with a factor, so that no copy has the weight's size.
     """
-    bits, row = weight.float().view(torch.int32).reshape(-1), min(ROW, weight.numel())
-    rows = _mixed(ROW + torch.arange(-(-len(bits) // row), device=bits.device))
-    many = 1 if weight.device.type == "cpu" else 2**10  # for few kernels
+    bits, row_length = weight.float().view(torch.int32).reshape(-1), min(ROW, weight.numel())
+    row_factors = _factors(ROW + torch.arange(-(-len(bits) // row_length), device=bits.device))
+    rows_at_once = 1 if weight.device.type == "cpu" else 2**10  # on a GPU few, large kernels
     total = torch.zeros((), dtype=torch.int64, device=bits.device)
-    for part, factors in zip(bits.split(many * row), rows.split(many), strict=True):
-        part = F.pad(part, (0, -len(part) % row)) if len(part) % row else part
-        total += ((part.view(-1, row) * columns[:row]).sum(1) * factors).sum()
+    for part, factors in zip(bits.split(rows_at_once * row_length), row_factors.split(rows_at_once), strict=True):
+        part = F.pad(part, (0, -len(part) % row_length)) if len(part) % row_length else part
+        total += ((part.view(-1, row_length) * column_factors[:row_length]).sum(1) * factors).sum()
     return total
 
 
-def _mixed(places: Tensor) -> Tensor:
-    """Odd numbers of 64 bits without a pattern, as SplitMix64 makes them (Steele et al., 2014)."""
+def _factors(places: Tensor) -> Tensor:
+    """An odd number of 64 bits for each place, without a pattern: by SplitMix64 (Steele et al., 2014)."""
     mixed = (places + 1) * -0x61C8864680B583EB
     for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15)):
         mixed = (mixed ^ mixed >> shift) * factor
@@ -160,9 +160,9 @@ def is_multilabel(logits: Tensor, target: Tensor) -> bool:
 
 
 def known_entries(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """What takes part: rows ``(R, C)`` and class indices ``(R,)``, or with several labels the labels, both ``(K,)``.
+    """Logits and targets that are not ignored: rows ``(R, C)`` and ``(R,)``, or with several labels ``(K,)`` each.
 
-    Raises ``ValueError`` for a target of shares, which is of one class each or of several: nobody can tell.
+    Raises ``ValueError`` for a target of shares: they may be those of one class or of several labels.
     """
     ignored = equals(target, ignore_index)
     known = torch.ones_like(target, dtype=torch.bool) if ignored is None else ~ignored
@@ -178,16 +178,16 @@ def known_entries(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Te
     return logits, target
 
 
-def _in_digits(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor, bool]:
-    """The `known_entries` with logits in float64, and whether they are of several labels; refuses stray indices."""
+def _known_in_float64(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor, bool]:
+    """The `known_entries` with logits in float64, and whether they are of several labels; raises for stray indices."""
     multilabel = is_multilabel(logits, target)
     logits, target = known_entries(logits, target, ignore_index)
     logits = in_float64(logits)
     target = target.to(logits.device)
     if not multilabel and target.numel() and not 0 <= int(target.min()) <= int(target.max()) < logits.size(-1):
-        found = f"{int(target.min())} to {int(target.max())}"
+        index_range = f"{int(target.min())} to {int(target.max())}"
         expected = f"from 0 to {logits.size(-1) - 1} or ignore_index"
-        raise IndexError(f"target must hold class indices {expected}, got {found}")
+        raise IndexError(f"target must hold class indices {expected}, got {index_range}")
     return logits, target, multilabel
 
 
@@ -230,7 +230,7 @@ def reliability(logits: Tensor, target: Tensor, *, ignore_index: int = -100, bin
     Source: Guo et al., ICML 2017, section 2; torchmetrics' calibration error with ``norm="l1"``.
     """
     check_count("bins", bins, least=1)
-    logits, target, multilabel = _in_digits(logits, target, ignore_index)
+    logits, target, multilabel = _known_in_float64(logits, target, ignore_index)
     if multilabel:
         confidence, correct = logits.sigmoid(), target.double()
     else:
@@ -240,8 +240,8 @@ def reliability(logits: Tensor, target: Tensor, *, ignore_index: int = -100, bin
 
 
 def sorted_by_confidence(confidence: Tensor, correct: Tensor, bins: int = 15) -> Reliability:
-    """The `reliability` of predictions of this ``confidence`` in [0, 1] that are ``correct`` or not, both ``(N,)``."""
+    """The `Reliability` of predictions with a ``confidence`` in [0, 1] that are ``correct`` or not, both ``(N,)``."""
     confidence, correct = in_float64(confidence), in_float64(correct)
     index = (confidence * bins).ceil().long().clamp(1, bins) - 1
-    chosen = F.one_hot(index, bins).double()
-    return Reliability(chosen.sum(0), chosen.T @ confidence, chosen.T @ correct)
+    in_bin = F.one_hot(index, bins).double()
+    return Reliability(in_bin.sum(0), in_bin.T @ confidence, in_bin.T @ correct)

@@ -1,4 +1,4 @@
-"""What `torch.nn.functional.cross_entropy` does around the loss of one row, once for every loss here.
+"""The calling convention of `torch.nn.functional.cross_entropy`, shared by every loss here.
 
 Shapes, dtypes, class weights, ``ignore_index`` and reductions are checked and resolved. An ignored row has no part in
 any sum: its logits and its weight become 0 first, so that neither NaN nor infinity in them reaches loss or gradient.
@@ -58,7 +58,7 @@ def autocast_dtype(device: torch.device) -> torch.dtype | None:
 
 
 def class_dimension(logits: Tensor) -> int:
-    """Where the classes are: dimension 1, or 0 in ``(C)``."""
+    """The dimension of the classes: 1, or 0 for logits of shape ``(C)``."""
     return 0 if logits.dim() == 1 else 1
 
 
@@ -75,8 +75,8 @@ class ClassRows(NamedTuple):
     classes: int
 
 
-# A loss of rows: from the rows, the margin, a weight per class, the reduction and whether to count, to the reduced loss
-# in its accumulation dtype and the counts, None unless asked for.
+# A loss of rows. It takes the rows, the margin, a weight per class, the reduction, and whether to count. It returns the
+# reduced loss in its accumulation dtype, and the counts or None.
 RowsLoss = Callable[[ClassRows, float, Tensor | None, str, bool], tuple[Tensor, MaskingCounts | None]]
 
 
@@ -115,19 +115,20 @@ def equals(target: Tensor, ignore_index: int | None) -> Tensor | None:
     return target == ignore_index
 
 
-# no class index, but PyTorch's mark of a row that counts nowhere: the app's targets hold it, and ignored rows when they
-# reach F.cross_entropy, whatever the caller's ignore_index is
+# PyTorch's default ignore_index. The app's targets hold it. Here an ignored row reaches F.cross_entropy with it,
+# whatever the caller's ignore_index is.
 IGNORED = -100
 
 
 def safe_targets(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
     """Class indices as ``int64``, 0 where ignored; and the mask of the ignored, None where there certainly is none."""
-    if type(ignore_index) is not int and not hasattr(ignore_index, "__index__"):  # a dynamic one is asked no hasattr
+    # int is tested first, so that the compiler traces no hasattr of a dynamic number
+    if type(ignore_index) is not int and not hasattr(ignore_index, "__index__"):
         raise TypeError(f"ignore_index must be an integer, got {ignore_index!r}: to ignore no row, leave it out (-100)")
     if not looks(target):
         ignored = equals(target, ignore_index)
         indices = target.long() if ignored is None else target.long().masked_fill(ignored, 0)
-        return (_checked_in_a_graph(indices, classes) if torch.compiler.is_compiling() else indices), ignored
+        return (_checked_in_graph(indices, classes) if torch.compiler.is_compiling() else indices), ignored
     target = target.long()
     if target.numel() == 0:
         return target, None
@@ -145,7 +146,7 @@ def _out_of_range(classes: int, index: float) -> IndexError:
     return IndexError(f"target must hold class indices from 0 to {classes - 1} or ignore_index, got {index}")
 
 
-def _checked_in_a_graph(indices: Tensor, classes: int) -> Tensor:
+def _checked_in_graph(indices: Tensor, classes: int) -> Tensor:
     in_range = ((indices >= 0) & (indices < classes)).all()
     if indices.is_cpu and not recorded(indices):
         return torch.ops.as_lightning.class_indices(indices, in_range, classes)
@@ -153,18 +154,18 @@ def _checked_in_a_graph(indices: Tensor, classes: int) -> Tensor:
     return indices
 
 
-def _looked_at(indices: Tensor, in_range: Tensor, classes: int) -> Tensor:
+def _class_indices_on_cpu(indices: Tensor, in_range: Tensor, classes: int) -> Tensor:
     if not bool(in_range):
         lowest, highest = map(Tensor.item, indices.aminmax())
         raise _out_of_range(classes, lowest if lowest < 0 else highest)
-    return indices.clone()  # an operator must return no argument
+    return indices.clone()  # an operator must not return its argument
 
 
 # A node of a graph that raises IndexError, without the layers that torch.library.custom_op puts around each call.
-if not hasattr(torch.ops.as_lightning, "class_indices"):  # a process that loads the package anew has it
+if not hasattr(torch.ops.as_lightning, "class_indices"):  # a process that imports the package again has it
     _LIBRARY = torch.library.Library("as_lightning", "FRAGMENT")
     _LIBRARY.define("class_indices(Tensor indices, Tensor in_range, SymInt classes) -> Tensor")
-    _LIBRARY.impl("class_indices", _looked_at, "CPU")
+    _LIBRARY.impl("class_indices", _class_indices_on_cpu, "CPU")
     torch.library.register_fake(
         "as_lightning::class_indices", lambda indices, in_range, classes: torch.empty_like(indices)
     )
@@ -193,11 +194,11 @@ def reduce_rows(
 ) -> Tensor:
     """Drop, weigh and reduce the losses of rows as ``F.cross_entropy`` does: the mean of none is NaN.
 
-    ``zeroed``: loss and gradient of ignored rows are 0 already. ``samples``: how many are not ignored, if it is known.
+    ``zeroed``: loss and gradient of ignored rows are 0 already. ``samples``: the number of rows not ignored, if known.
     """
     if ignored is not None:
         loss = loss if zeroed else loss.masked_fill(ignored, 0.0)
-        if row_weight is not None:  # of a class without samples it may be infinite or NaN
+        if row_weight is not None:  # a class without samples may have an infinite or NaN weight
             row_weight = row_weight.masked_fill(ignored, 0.0)
     if row_weight is not None:
         loss = loss * row_weight
@@ -238,9 +239,8 @@ def cross_entropy_of_rows(
     """``F.cross_entropy`` of scores that have been computed from `clean_logits`."""
     options = {"ignore_index": IGNORED, "label_smoothing": label_smoothing}
     target = batch.target if batch.ignored is None else batch.target.masked_fill(batch.ignored, IGNORED)
-    if (
-        weight is None or label_smoothing or not in_plain_operations(scores)
-    ):  # every class is in a smoothed label's loss
+    # every class is in a smoothed label's loss
+    if weight is None or label_smoothing or not in_plain_operations(scores):
         weight = None if weight is None else weight.to(scores.dtype)
         return F.cross_entropy(scores, target, weight, reduction=reduction, **options)  # type: ignore[arg-type]
     # in a graph and under vmap, F.cross_entropy multiplies all scores by the weights: 0 by those of absent classes too
@@ -280,7 +280,7 @@ def cross_entropy_of(
 
 
 class HeadOperands(NamedTuple):
-    """What the loss of a linear head takes: weight ``(C, d)``, bias ``(C)``, and a weight per class."""
+    """The operands of a linear head's loss: weight ``(C, d)``, bias ``(C)``, and a weight per class."""
 
     hidden: Tensor
     head_weight: Tensor
@@ -303,12 +303,12 @@ class LabelRows(NamedTuple):
 
 def reduce_samples(loss: Tensor, labels: LabelRows, logits: Tensor, reduction: str) -> Tensor:
     """`reduce_rows` of the losses of samples with several labels, in the dtype of the loss of ``logits``."""
-    unknown = None if labels.ignored is None else labels.ignored.all(-1)  # samples without a known label
-    return reduce_rows(loss, unknown, None, reduction).to(loss_dtype(logits.dtype, logits.device))
+    ignored_samples = None if labels.ignored is None else labels.ignored.all(-1)
+    return reduce_rows(loss, ignored_samples, None, reduction).to(loss_dtype(logits.dtype, logits.device))
 
 
 def reduce_labels(loss: Tensor, known: Tensor, logits: Tensor, reduction: str) -> Tensor:
-    """The losses of single labels, 0 where they are not known, reduced over all of them; or their sum as it is."""
+    """Reduce losses of single labels, 0 where a label is unknown; ``loss`` may be their sum already."""
     if reduction == "none":
         loss = loss.movedim(-1, class_dimension(logits))
     else:

@@ -1,12 +1,12 @@
 r"""Heads and logits whose classes are spread over processes: which DTensors the losses take, and what they become.
 
-Weight and bias of a head are ``Shard(0)``, logits are sharded along their classes. The losses compute with what this
-process holds and a `ClassShard`, which says where in the range of the classes it lies.
+Weight and bias of a head are ``Shard(0)``, logits are sharded along their classes. The losses compute with this
+process's part and a `ClassShard`, its place in the range of the classes.
 
 Three all-reduces of one or two numbers per row join the processes: the largest logit $M$, the sum $S$ of the
 exponentials $e_i = e^{o_i - M}$ with the target's own, and what the margin keeps: with $p_i = e_i / S$,
-$p_i < p_t - \delta$ is $e_i < e_t - \delta S$. Size and order of the all-reduces follow from shapes and from what the
-margin masks, which all processes know alike, so none waits for another one in a different place.
+$p_i < p_t - \delta$ is $e_i < e_t - \delta S$. Size and order of the all-reduces follow from the shapes and from what
+the margin masks. Both are the same on every process, so all processes wait in the same all-reduce.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor, Replicate, Shard
 elif not torch.distributed.is_available():
-    DTensor = ()  # nothing is an instance of it: such a build of PyTorch has none
+    DTensor = ()  # nothing is an instance of it: this build of PyTorch has no DTensor
 else:
     from torch.distributed.tensor import DTensor, Replicate, Shard
 
 
 def refuse_transforms(**operands: Tensor | None) -> None:
-    """Raise ``RuntimeError`` if a transform or forward-mode differentiation, at work now, meets a DTensor."""
-    functorch = torch._C._functorch  # torch has no public question for it
+    """Raise ``RuntimeError`` if an operand is a DTensor, for a call in a transform or forward-mode differentiation."""
+    functorch = torch._C._functorch  # torch has no public test for this
     for name, x in operands.items():
         while x is not None and functorch.is_functorch_wrapped_tensor(x):
             x = functorch.get_unwrapped(x)
@@ -58,7 +58,7 @@ def refuse_transforms(**operands: Tensor | None) -> None:
 def local_head(operands: HeadOperands) -> tuple[HeadOperands, ClassShard | None]:
     """The operands as plain tensors, with all rows and this process's classes; the shard is None without a DTensor.
 
-    Hidden states, targets and class weights become whole on every process, unless they are plain tensors, alike on all.
+    DTensors of hidden states, targets and class weights become whole on every process; plain tensors are alike on all.
     """
     hidden, head_weight, bias, target, weight = operands
     if not isinstance(head_weight, DTensor):
@@ -86,7 +86,7 @@ def local_head(operands: HeadOperands) -> tuple[HeadOperands, ClassShard | None]
 def local_logits(
     logits: Tensor, target: Tensor, weight: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None, ClassShard | None]:
-    """Logits, target and class weights as `local_head` has its operands."""
+    """This process's logits, the whole target and class weights, and the shard; that is None without a DTensor."""
     if transformed():
         refuse_transforms(logits=logits, target=target)
     if not isinstance(logits, DTensor):
@@ -175,7 +175,7 @@ def _whole(name: str, x: Tensor, mesh: DeviceMesh) -> Tensor:
 def _whole_target(target: Tensor, mesh: DeviceMesh, shard: ClassShard) -> Tensor:
     if isinstance(target, DTensor):
         return _whole("target", target, mesh)
-    # every process has to see the same rows, or each would wait for the others in another place
+    # every process must have the same rows, or the processes would wait in different all-reduces
     places = torch.arange(1, target.numel() + 1, device=target.device)
     fingerprint = torch.stack([places.new_tensor(target.numel()), (places * target.reshape(-1)).sum()])
     bounds = shard.all_reduce(torch.cat([fingerprint, -fingerprint]), "MAX")
@@ -205,7 +205,7 @@ class ClassShard:
 def shard_unit_gradient(logits: Tensor, target: Tensor, delta: float, shard: ClassShard) -> tuple[Tensor, Tensor]:
     """The loss of each row and its masked competitors among all classes; the gradient overwrites ``logits``.
 
-    They are ``(N, C_local)``. The gradient is stored times `gradient_unit`, and means nothing in a fully masked row.
+    Both are ``(N, C_local)``. The gradient is stored times `gradient_unit`, and means nothing in a fully masked row.
     """
     dtype = accumulation_dtype(logits.dtype)
     eps = torch.finfo(dtype).eps
@@ -224,7 +224,7 @@ def shard_unit_gradient(logits: Tensor, target: Tensor, delta: float, shard: Cla
     bound = (e_target * (1.0 - 4 * eps) - delta * total).where(mixed, 0.0)
     kept_sums = torch.zeros(2, peak.numel(), dtype=torch.float64, device=logits.device)  # float64 counts exactly
     kept_total, masked = kept_sums
-    for index in _picked(mixed, logits):
+    for index in _index_blocks(mixed, logits):
         e, dropped = rows.kept_exponentials(index, bound)
         kept_total[index] = e.sum(-1, dtype=torch.float64)
         masked[index] = dropped.sum(-1).double()
@@ -239,10 +239,10 @@ def shard_unit_gradient(logits: Tensor, target: Tensor, delta: float, shard: Cla
 
 
 class _ShardRows:
-    """The exponentials of this process's logits, less the row's ``peak``, and the gradient that is made of them.
+    """The exponentials of this process's logits, less the row's ``peak``, and the gradient computed from them.
 
-    They take the place of the logits, but for half types, which cannot hold them to the digits that the margin needs:
-    there they are computed again, block by block. ``target`` counts from this process's first class.
+    The exponentials overwrite the logits. Half types have too few digits for the margin: there the exponentials are
+    computed again, block by block. ``target`` counts from this process's first class.
     """
 
     def __init__(self, logits: Tensor, target: Tensor, peak: Tensor) -> None:
@@ -257,7 +257,7 @@ class _ShardRows:
         return score.index_copy(0, rows, self.logits[rows, classes].to(score.dtype) - self.peak.index_select(0, rows))
 
     def sum_exponentials(self, out: Tensor) -> None:
-        """Their sum over the classes. In place, this is where they are computed."""
+        """Sum the exponentials over the classes; in place, this computes them."""
         for piece in self._pieces():
             block = self.logits[piece].to(self.peak.dtype)
             peak = self.peak[piece].unsqueeze(-1)
@@ -265,7 +265,7 @@ class _ShardRows:
             torch.sum(e, -1, out=out[piece])
 
     def kept_exponentials(self, index: Tensor, bound: Tensor) -> tuple[Tensor, Tensor]:
-        """Those of some rows with 0 for the classes below the rows' bounds, and these classes."""
+        """The exponentials of the rows ``index``, 0 for classes below the row's bound; and the mask of these."""
         e = self.logits.index_select(0, index)
         if not self.in_place:
             e = (e.to(self.peak.dtype) - self.peak.index_select(0, index).unsqueeze(-1)).exp_()
@@ -283,7 +283,7 @@ class _ShardRows:
                     self.logits[piece].div_(kept_total[piece].unsqueeze(-1))
             self.logits[self._targets(self.owned, self.target)] -= 1.0
             return
-        for index in _picked(live, self.logits):
+        for index in _index_blocks(live, self.logits):
             e, _ = self.kept_exponentials(index, bound)
             q = e.div_(kept_total.index_select(0, index).unsqueeze(-1))
             q[self._targets(self.owned.index_select(0, index), self.target.index_select(0, index))] -= 1.0
@@ -300,9 +300,9 @@ class _ShardRows:
         return (slice(*bounds) for bounds in blocks(count, block_size(count, classes, self.logits.device)))
 
 
-def _picked(rows: Tensor, logits: Tensor) -> list[Tensor]:
+def _index_blocks(chosen: Tensor, logits: Tensor) -> list[Tensor]:
     """The indices of the chosen rows, a block at a time."""
-    index = rows.nonzero().squeeze(-1)
+    index = chosen.nonzero().squeeze(-1)
     return list(index.split(block_size(index.numel(), logits.size(1), logits.device))) if index.numel() else []
 
 

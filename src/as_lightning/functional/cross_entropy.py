@@ -23,9 +23,9 @@ from as_lightning.functional.kernels.row_loss import loss_by_rows, one_kernel
 from as_lightning.functional.masking import DEFAULT_DELTA, check_delta, masked_by_delta
 from as_lightning.functional.tracing import certain, in_plain_operations, recorded, traced
 
-# Up to so many logits, on the CPU, an operation costs more than what it does.
+# Up to this many logits on the CPU, calling an operation costs more than its work.
 FEW_LOGITS = 1 << 16
-# what is taken from the logit of a masked class
+# subtracted from the logit of a masked class
 FAR_BELOW = {dtype: torch.finfo(dtype).max / 2 for dtype in (torch.float32, torch.float64)}
 
 
@@ -116,7 +116,7 @@ def as_cross_entropy(
 
 
 def kernel(logits: Tensor, shard: ClassShard | None) -> RowsLoss:
-    """What computes the loss of such rows of logits fastest, and can be differentiated as the caller may want."""
+    """The fastest `RowsLoss` for such logits that has every derivative the caller may ask for."""
     if shard is not None:
         return partial(sharded_loss, shard=shard)
     if (logits.is_cpu and certain(logits.numel() <= FEW_LOGITS)) or recorded(logits):
@@ -138,17 +138,16 @@ def traceable_loss(
     if delta < 1.0:
         probability = rows.detach().softmax(-1)
         target_probability = probability.gather(-1, batch.target.unsqueeze(-1))
-        # transforms refuse to write in place, fake tensors the constant that it takes
+        # transforms refuse operations in place, and fake tensors the constant `ONE` that these take
         in_place = not (traced() or recorded(rows))
         mask = masked_by_delta(probability, target_probability, delta, in_place=in_place)
-        # a logit of -inf in effect: its exponential is exactly 0
-        if in_place or torch.compiler.is_compiling():  # the derivative of a difference is no work in backward
-            penalised = mask if mask.dtype == rows.dtype else mask.to(rows.dtype)
-            rows = torch.sub(rows, penalised, alpha=FAR_BELOW[rows.dtype])
+        if in_place or torch.compiler.is_compiling():  # the derivative of a difference costs nothing in backward
+            penalty = mask if mask.dtype == rows.dtype else mask.to(rows.dtype)
+            rows = torch.sub(rows, penalty, alpha=FAR_BELOW[rows.dtype])
         else:  # forward-mode differentiation under make_fx (torch 2.11) crashes at a difference with alpha
             rows = rows.masked_fill(mask, -FAR_BELOW[rows.dtype])
     loss = cross_entropy_of_rows(rows, batch, weight, reduction)
-    loss = loss + 0.0 if reduction == "none" else loss  # of a fully masked row it is -0.0
+    loss = loss + 0.0 if reduction == "none" else loss  # a fully masked row has -0.0
     if not counting:
         return loss, None
     masked = torch.zeros_like(batch.target) if mask is None else mask.sum(-1)

@@ -22,8 +22,8 @@ def target_leads(logits: Tensor, target: Tensor, ignore_index: int = -100) -> Te
         _, weakest_positive, strongest_negative, two_sided = label_sides(label_rows(logits, target, ignore_index))
         return (weakest_positive - strongest_negative)[two_sided]
     logits, target = known_entries(widened(logits.detach()), target, ignore_index)
-    own, strongest = target_and_strongest(logits.softmax(-1), target)
-    return (own - strongest).squeeze(-1)
+    target_probability, strongest = target_and_strongest(logits.softmax(-1), target)
+    return (target_probability - strongest).squeeze(-1)
 
 
 def live_samples(logits: Tensor, target: Tensor, delta: float = DEFAULT_DELTA, ignore_index: int = -100) -> Tensor:
@@ -67,16 +67,16 @@ def live_samples(logits: Tensor, target: Tensor, delta: float = DEFAULT_DELTA, i
     rows, target_of_row, ignored, classes = class_rows(logits, target, ignore_index)
     live = torch.zeros_like(target_of_row, dtype=torch.bool)
     if classes > 1:
-        own, strongest = target_and_strongest(widened(rows).softmax(-1), target_of_row)
-        live = ~masked_by_delta(strongest, own, delta).squeeze(-1)
+        target_probability, strongest = target_and_strongest(widened(rows).softmax(-1), target_of_row)
+        live = ~masked_by_delta(strongest, target_probability, delta).squeeze(-1)
     return (live if ignored is None else live & ~ignored).reshape(target.shape)
 
 
 def target_and_strongest(probability: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """The target's probability and the largest other one, ``(..., 1)``; overwrites ``probability``, ``(..., C)``."""
     column = target.unsqueeze(-1)
-    own = probability.gather(-1, column)
-    return own, probability.scatter_(-1, column, -1.0).amax(-1, keepdim=True)
+    target_probability = probability.gather(-1, column)
+    return target_probability, probability.scatter_(-1, column, -1.0).amax(-1, keepdim=True)
 
 
 def label_sides(labels: LabelRows) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -93,9 +93,9 @@ def label_sides(labels: LabelRows) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def multilabel_keep(labels: LabelRows, delta: float) -> tuple[Tensor, Tensor]:
-    """What the margin keeps as a negative, and as a positive, by the formula of `multilabel_as_cross_entropy`.
+    """What the margin keeps as negatives, and what as positives, by the formula of `multilabel_as_cross_entropy`.
 
-    A label is masked by its own side only. A positive is read from the target, also if its probability underflows.
+    Each mask is for its own side only. The positives are those of the target, also where a probability underflows.
     """
     probability, weakest_positive, strongest_negative, two_sided = label_sides(labels)
     negative_masked = masked_by_delta(probability, weakest_positive, delta)

@@ -33,20 +33,20 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def _takes_the_names_of_0_3(function: Function) -> Function:
+def _accepts_names_of_0_3(function: Function) -> Function:
     """Until 0.5 the head may be named ``weight``, and the class weights beside it ``class_weight``."""
 
     @functools.wraps(function)
-    def renamed(*args: Any, **kwargs: Any) -> Any:
-        old = {"weight": "head_weight"} if len(args) < 2 and "head_weight" not in kwargs else {}
-        old = {name: new for name, new in (old | {"class_weight": "weight"}).items() if name in kwargs}
-        if old:
-            names = ", ".join(f"{name} is now {new}" for name, new in old.items())
+    def with_new_names(*args: Any, **kwargs: Any) -> Any:
+        new_names = {"weight": "head_weight"} if len(args) < 2 and "head_weight" not in kwargs else {}
+        new_names = {name: new for name, new in (new_names | {"class_weight": "weight"}).items() if name in kwargs}
+        if new_names:
+            names = ", ".join(f"{name} is now {new}" for name, new in new_names.items())
             warnings.warn(f"{function.__name__}: {names}", DeprecationWarning, stacklevel=2)
-            kwargs = {old.get(name, name): value for name, value in kwargs.items()}
+            kwargs = {new_names.get(name, name): value for name, value in kwargs.items()}
         return function(*args, **kwargs)
 
-    return renamed  # type: ignore[return-value]
+    return with_new_names  # type: ignore[return-value]
 
 
 @overload
@@ -75,7 +75,7 @@ def as_linear_cross_entropy(
     reduction: str = ...,
     return_counts: Literal[True],
 ) -> tuple[Tensor, MaskingCounts]: ...
-@_takes_the_names_of_0_3
+@_accepts_names_of_0_3
 def as_linear_cross_entropy(
     hidden: Tensor,
     head_weight: Tensor,
@@ -88,21 +88,21 @@ def as_linear_cross_entropy(
     reduction: str = "mean",
     return_counts: bool = False,
 ) -> Tensor | tuple[Tensor, MaskingCounts]:
-    r"""`as_cross_entropy` of ``F.linear(hidden, head_weight, bias)``, never held whole.
+    r"""`as_cross_entropy` of ``F.linear(hidden, head_weight, bias)``, whose logits are never held whole.
 
     The logits of a few rows at a time are computed into one workspace, and their loss and gradient while they exist. A
-    fully masked row takes no part in the two products of backward, a mixed row of few kept classes with these alone.
+    fully masked row takes no part in the two products of backward, a mixed row of few kept classes only with these.
 
     Args:
         hidden: shape ``(..., d)``: float32, float64, bfloat16 or float16. Half types accumulate in float32.
         head_weight: the head, shape ``(C, d)``, of the dtype of ``hidden``.
         target: class indices, shape ``(...)``.
         bias: shape ``(C)``.
-        delta: as the arguments that follow, that of `as_cross_entropy`.
-        weight: of the classes, shape ``(C)``.
+        delta: the margin, in [0, 1]; the default, 0.1, is the paper's.
+        weight: a weight per class, shape ``(C)``.
         ignore_index: the target of rows that do not count.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``, with which backward computes live rows again.
-        return_counts: whether to return the counts too.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``, for which backward computes live rows again.
+        return_counts: also return the `MaskingCounts`: ``(loss, counts)``.
 
     Returns:
         As `as_cross_entropy` of logits of the dtype of ``hidden``.
@@ -120,8 +120,8 @@ def as_linear_cross_entropy(
         one dimension, ``hidden`` and ``target`` plain tensors alike on every process or DTensors on that mesh. Loss and
         counts are plain tensors, the same on every process; each gradient is placed as its operand is.
 
-        Inside ``torch.compile`` the function is a graph break. `as_cross_entropy` does the work for so few logits that
-        holding them is faster, under ``torch.func`` and in forward-mode differentiation.
+        The logits are held, and `as_cross_entropy` computes the loss, where they are few, under ``torch.func`` and in
+        forward-mode differentiation. Elsewhere the function is a graph break inside ``torch.compile``.
 
     Source: paper, section III; computing gradients chunk by chunk in forward is Liger-Kernel's idea (arXiv 2410.10989).
 
@@ -138,14 +138,14 @@ def as_linear_cross_entropy(
     check_reduction(reduction)
     operands = HeadOperands(hidden, head_weight, bias, target, weight)
     dtype = check_head(operands)
-    plain = transformed() or has_tangent(hidden, head_weight, bias) or recorded(hidden)
-    if plain:
+    holds_logits = transformed() or has_tangent(hidden, head_weight, bias) or recorded(hidden)
+    if holds_logits:
         refuse_transforms(**operands._asdict())
     (hidden, head_weight, bias, target, weight), shard = local_head(operands)
     shape, classes = target.shape, operands.head_weight.size(0)
     hidden = hidden.reshape(target.numel(), hidden.size(-1))
     target, ignored = safe_targets(target.reshape(-1), classes, ignore_index)
-    if shard is None and (plain or dense_is_faster(target.numel(), head_weight)):
+    if shard is None and (holds_logits or dense_is_faster(target.numel(), head_weight)):
         if ignored is not None:  # the weight's gradient is a product with all hidden states
             hidden = hidden.masked_fill(ignored.unsqueeze(-1), 0.0)
         rows = ClassRows(F.linear(hidden, head_weight, bias), target, ignored, classes)
@@ -207,23 +207,23 @@ def check_label_smoothing(label_smoothing: float) -> None:
 def why_not_linear(head: nn.Module, *, hooks: bool) -> str | None:
     """Why a module's logits are not ``hidden @ head.weight.T + head.bias``; None if they are.
 
-    Without ``hooks`` it may have none but those that watch it or place its operands.
+    Without ``hooks``, the only hooks it may have watch it or place its operands.
     """
-    kind = type_before_parametrizations(head)
+    head_type = type_before_parametrizations(head)
     if "forward" in vars(head):
-        return f"the forward of this {kind.__name__} has been replaced"
-    if kind is not nn.Linear:
-        return f"it is {kind.__name__}, whose forward may compute something else"
+        return f"the forward of this {head_type.__name__} has been replaced"
+    if head_type is not nn.Linear:
+        return f"it is {head_type.__name__}, whose forward may compute something else"
     if head._forward_pre_hooks and "weight" not in head._parameters and not is_parametrized(head, "weight"):
         return "a hook makes its weight (pruning, nn.utils.spectral_norm), which would not be called"
     kinds = (head._forward_hooks, head._forward_pre_hooks, head._backward_hooks, head._backward_pre_hooks)
-    homes = [getattr(getattr(hook, "func", hook), "__module__", "") for kind in kinds for hook in kind.values()]
-    if hooks or not homes:  # without a look at the weight, by which a parametrization may go on (spectral_norm)
+    modules = [getattr(getattr(hook, "func", hook), "__module__", "") for kind in kinds for hook in kind.values()]
+    if hooks or not modules:  # before the weight is read, which may update a parametrization (spectral_norm)
         return None
-    known: tuple[str, ...] = ("lightning.pytorch.profilers.",)  # watch every module
+    harmless: tuple[str, ...] = ("lightning.pytorch.profilers.",)  # watch every module
     if isinstance(head.weight, DTensor):
-        known += ("torch.distributed.tensor.",)  # place input and output, as parallelize_module has them do
-    return None if all(home.startswith(known) for home in homes) else "it has hooks, which would not be called"
+        harmless += ("torch.distributed.tensor.",)  # place input and output, as parallelize_module has it
+    return None if all(module.startswith(harmless) for module in modules) else "it has hooks, which would not be called"
 
 
 @torch.compiler.disable
@@ -245,10 +245,10 @@ def _fused_loss(
         active = None
     if active is not None:
         hidden, target = hidden.index_select(0, active), target.index_select(0, active)
-    summed = accumulation_dtype(dtype)
-    row_weight = target.new_ones(target.shape, dtype=summed)
+    sum_dtype = accumulation_dtype(dtype)
+    row_weight = target.new_ones(target.shape, dtype=sum_dtype)
     if weight is not None:
-        row_weight = weight.to(summed).index_select(0, target)
+        row_weight = weight.to(sum_dtype).index_select(0, target)
     if reduction == "mean":
         row_weight = row_weight / row_weight.sum()
     head = Head(hidden, head_weight, bias)
@@ -268,8 +268,8 @@ def _fused_loss(
 def check_head(operands: HeadOperands) -> torch.dtype:
     """The dtype of a head's logits, after a check of its operands."""
     hidden, head_weight, bias, target, weight = operands
-    needed = {"the hidden states": hidden, "the head's weight": head_weight, "target": target}
-    for name, x in needed.items() if bias is None else (needed | {"the head's bias": bias}).items():
+    required = {"the hidden states": hidden, "the head's weight": head_weight, "target": target}
+    for name, x in required.items() if bias is None else (required | {"the head's bias": bias}).items():
         check_tensor(name, x)
     if head_weight.dim() != 2 or hidden.dim() == 0 or hidden.size(-1) != head_weight.size(1):
         raise ValueError(
@@ -295,9 +295,9 @@ def check_head(operands: HeadOperands) -> torch.dtype:
                 "the hidden states and the head must be floating-point tensors, float32, float64, bfloat16 or float16, "
                 f"got {dtype}: convert them, as in hidden.to(torch.bfloat16)"
             )
-    reduced = autocast_dtype(hidden.device)
-    if reduced is not None and hidden.dtype != torch.float64:
-        return reduced
+    autocast = autocast_dtype(hidden.device)
+    if autocast is not None and hidden.dtype != torch.float64:
+        return autocast
     if len(set(dtypes)) > 1:
         raise TypeError(
             f"the hidden states, the head's weight and its bias must have one dtype, got "

@@ -15,7 +15,7 @@ DEFAULT_DELTA = 0.1  # the paper's margin, and that of every loss here whose cal
 
 def check_delta(delta: float) -> float:
     """Return the margin ``delta`` as a float, or raise where it is not a number in [0, 1]."""
-    # a float is asked for first: the compiler need not look at Real then
+    # float is tested first, so that the compiler need not trace Real
     if isinstance(delta, bool) or not (type(delta) is float or isinstance(delta, Real)):
         raise TypeError(f"delta must be a number in [0, 1], got {delta!r} of type {type(delta).__name__}")
     if not 0.0 <= delta <= 1.0:
@@ -35,8 +35,8 @@ def masked_by_delta(probability: Tensor, target_probability: Tensor, delta: floa
     return probability < target_probability - delta
 
 
-# For few logits a multiple of a tensor costs half of what a number costs, of which torch makes a tensor first. (In a
-# compiled graph this tensor would be an input on the CPU.)
+# For few logits, subtracting a multiple of a tensor takes half the time of subtracting a number, of which torch makes a
+# tensor first. (In a compiled graph this tensor would be an input on the CPU.)
 ONE = torch.ones((), device="cpu")
 
 
@@ -69,7 +69,7 @@ def as_softmax_mask(logits: Tensor, target: Tensor, delta: float, ignore_index: 
     Source: paper, section III; authors' code for the tie.
 
     Examples:
-        That of the authors' code, at the paper's margin.
+        The example of the authors' code, at the paper's margin.
 
         >>> import torch
         >>> logits = torch.tensor([[1.2, 1.5, 1.0, -0.35], [2.5, 3.5, 0.4, 0.3]])

@@ -77,7 +77,7 @@ def multilabel_as_cross_entropy(
     Source: paper, section III; authors' code for the masks.
 
     Examples:
-        That of the authors' code, at the paper's margin.
+        The example of the authors' code, at the paper's margin.
 
         >>> import torch
         >>> logits = torch.tensor([[1.2, 1.5, 1.0, -0.35], [2.5, 3.5, 0.4, 0.3], [2.5, 3.5, 0.4, 0.3]])
@@ -104,9 +104,9 @@ def multilabel_as_cross_entropy(
 
 def log_one_plus_sum_exp(scores: Tensor, kept: Tensor) -> Tensor:
     r"""Stable $\log(1 + \sum_{i \text{ kept}} e^{o_i})$ over the last dimension; 0 where nothing is kept."""
-    # The 1 goes in as a score of 0, so that a row with nothing kept has a finite maximum and a gradient of 0, not NaN.
-    # The sum is then what that score lacks to its log-probability. The gradient is exp(score - sum): log_softmax takes
-    # the largest score away before it rounds, where logsumexp rounds a sum near 1e4 to 1e-3.
-    one = scores.new_zeros(()).expand(*scores.shape[:-1], 1)
-    log_probability = torch.cat((one, scores.masked_fill(~kept, -torch.inf)), dim=-1).log_softmax(-1)
+    # The 1 enters as a score of 0, so that a row with nothing kept has a finite maximum and a gradient of 0, not NaN.
+    # The result is minus that score's log-probability. The gradient is exp(score - result): log_softmax subtracts the
+    # largest score before it rounds, where logsumexp rounds a result near 1e4 to 1e-3.
+    zero_score = scores.new_zeros(()).expand(*scores.shape[:-1], 1)
+    log_probability = torch.cat((zero_score, scores.masked_fill(~kept, -torch.inf)), dim=-1).log_softmax(-1)
     return 0.0 - log_probability[..., 0]

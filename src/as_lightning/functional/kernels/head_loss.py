@@ -2,8 +2,8 @@
 
 The logits of a few rows are computed into one workspace, and `row_loss` writes their gradient over them. What the
 margin leaves of them goes through the two products of backward: a mixed row of few kept classes as a list of these, the
-others gathered until they fill the workspace. Its upstream gradient is multiplied into a row's hidden state and into
-its product, both smaller than its logits.
+others gathered until they fill the workspace. The upstream gradient of a row is multiplied into its hidden state and
+into its product, both smaller than its logits.
 
 Gradients of half types stay in float32 until the upstream gradient has been multiplied in; that of a bfloat16 weight
 stays in bfloat16 where one product is all of it. A float16 logit gradient is stored times `gradient_unit`, so that none
@@ -62,32 +62,34 @@ class HeadGradients:
         self, head: Head, workspace: Tensor, needs_gradient: tuple[bool, ...], scale: Tensor, shard: ClassShard | None
     ) -> None:
         self.head, self.workspace, self.shard = head, workspace, shard
-        # the margin's choice among all classes decides what waits, so that every process takes the same chunks
+        # masked competitors among all classes decide what waits, so that every process takes the same chunks
         self.classes = workspace.size(1) if shard is None else shard.classes
         self.dtype = accumulation_dtype(workspace.dtype)
         self.product_dtype = self.dtype if workspace.dtype == torch.float16 else workspace.dtype
         self.waiting = 0
         self._waiting_rows: list[Tensor] = []
         unit = gradient_unit(workspace.dtype)
-        self._scale, self._weight_scale = scale / unit, scale  # of products with the weight, and with hidden states
-        self._factor: Tensor | None = None  # of the weight's gradient
-        if unit != 1.0 and scale.numel():  # hidden states as large as their dtype allows, and no larger
+        self._scale, self._weight_scale = scale / unit, scale  # for products with the weight, and with hidden states
+        self._weight_factor: Tensor | None = None  # restores the weight's gradient
+        if unit != 1.0 and scale.numel():  # the largest scaled hidden state is `unit`, which float16 holds
             largest = (torch.linalg.vector_norm(head.hidden, torch.inf, -1) * scale.abs()).amax()
             largest = largest.where(largest > 0, 1.0)
-            self._weight_scale, self._factor = scale * (unit / largest), largest / unit**2
+            self._weight_scale, self._weight_factor = scale * (unit / largest), largest / unit**2
         self._needs_hidden, self._needs_weight, needs_bias = needs_gradient
-        self._of_hidden: Tensor | None = None  # until there is something to add up
-        self._of_weight: Tensor | None = None
-        self._of_bias = torch.zeros_like(head.bias, dtype=self.dtype) if head.bias is not None and needs_bias else None
+        self._grad_hidden: Tensor | None = None  # until there is something to add up
+        self._grad_weight: Tensor | None = None
+        self._grad_bias = (
+            torch.zeros_like(head.bias, dtype=self.dtype) if head.bias is not None and needs_bias else None
+        )
 
     def room(self) -> Tensor:
-        """The place for a chunk of logits: at least half of the workspace."""
+        """The free part of the workspace, at least half of it, for a chunk of logits."""
         if 2 * self.waiting >= self.workspace.size(0):
             self._multiply()
         return self.workspace[self.waiting :]
 
     def add(self, gradient: Tensor, index: Tensor, masked: Tensor) -> None:
-        """Take over a chunk of logit gradients, at the start of the room; ``index``, on the CPU, has its places."""
+        """Add a chunk of logit gradients, at the start of the room; ``index``, on the CPU, has their rows."""
         masked = masked.cpu()  # the host waits for a device once, and once more where rows are listed
         live = masked < self.classes - 1
         listed = live & (self.classes - masked <= int(LISTED_SHARE * self.classes))
@@ -97,32 +99,31 @@ class HeadGradients:
     def finish(self) -> tuple[Tensor | None, ...]:
         """The gradients, in the accumulation dtype; that of the weight may be in the dtype of a product."""
         self._multiply(last=True)
-        if self._needs_weight and self._of_weight is None:
-            self._of_weight = torch.zeros_like(self.head.weight, dtype=self.product_dtype)
-        elif self._of_weight is not None and self._factor is not None:
-            self._of_weight.mul_(self._factor)
-        of_hidden = self._hidden_sum() if self._needs_hidden else None
-        if self.shard is not None and of_hidden is not None:
-            self.shard.all_reduce(of_hidden, "SUM")
-        return of_hidden, self._of_weight, self._of_bias
+        if self._needs_weight and self._grad_weight is None:
+            self._grad_weight = torch.zeros_like(self.head.weight, dtype=self.product_dtype)
+        elif self._grad_weight is not None and self._weight_factor is not None:
+            self._grad_weight.mul_(self._weight_factor)
+        grad_hidden = self._hidden_sum() if self._needs_hidden else None
+        if self.shard is not None and grad_hidden is not None:
+            self.shard.all_reduce(grad_hidden, "SUM")
+        return grad_hidden, self._grad_weight, self._grad_bias
 
-    def _add_dense(self, gradient: Tensor, index: Tensor, picked: Tensor) -> None:
-        count = picked.numel()
+    def _add_dense(self, gradient: Tensor, index: Tensor, dense: Tensor) -> None:
+        count = dense.numel()
         if count < gradient.size(0):
-            rows = picked.to(gradient.device)
+            rows = dense.to(gradient.device)
             for start, stop in blocks(count, block_size(count, gradient.size(1), gradient.device)):
-                # only rows that have been read are written over
-                gradient[start:stop] = gradient.index_select(0, rows[start:stop])
+                gradient[start:stop] = gradient.index_select(0, rows[start:stop])  # overwrites only rows already read
         self.waiting += count
-        self._waiting_rows.append(index[picked])
+        self._waiting_rows.append(index[dense])
 
-    def _add_listed(self, gradient: Tensor, index: Tensor, picked: Tensor) -> None:
-        for start, stop in blocks(picked.numel(), block_size(picked.numel(), gradient.size(1), gradient.device)):
-            block = picked[start:stop]
+    def _add_listed(self, gradient: Tensor, index: Tensor, listed: Tensor) -> None:
+        for start, stop in blocks(listed.numel(), block_size(listed.numel(), gradient.size(1), gradient.device)):
+            block = listed[start:stop]
             rows = gradient.index_select(0, block.to(gradient.device))
             entry_row, entry_class = rows.nonzero().unbind(-1)
-            place = index[block].to(gradient.device)[entry_row]
-            self._add_entries(place, entry_class, rows[entry_row, entry_class].to(self.dtype))
+            hidden_row = index[block].to(gradient.device)[entry_row]
+            self._add_entries(hidden_row, entry_class, rows[entry_row, entry_class].to(self.dtype))
 
     def _add_entries(self, rows: Tensor, classes: Tensor, values: Tensor) -> None:
         """Add single entries of the logit gradient, given by row, class and value."""
@@ -135,8 +136,8 @@ class HeadGradients:
             value = value * self._scale.index_select(0, row).unsqueeze(-1)
             if self._needs_hidden:
                 self._hidden_sum().index_add_(0, row, value * self.head.weight.index_select(0, column).to(self.dtype))
-            if self._of_bias is not None:
-                self._of_bias.index_add_(0, column, value.squeeze(-1))
+            if self._grad_bias is not None:
+                self._grad_bias.index_add_(0, column, value.squeeze(-1))
 
     def _multiply(self, last: bool = False) -> None:
         if not self.waiting:
@@ -146,21 +147,21 @@ class HeadGradients:
         scale = self._scale.index_select(0, rows).unsqueeze(-1)
         if self._needs_weight:
             hidden = self.head.hidden if all_rows else self.head.hidden.index_select(0, rows)
-            scaled = hidden * self._weight_scale.index_select(0, rows).unsqueeze(-1)
-            self._add_to_weight(gradient.t(), scaled.to(hidden.dtype), last)
+            scaled_hidden = hidden * self._weight_scale.index_select(0, rows).unsqueeze(-1)
+            self._add_to_weight(gradient.t(), scaled_hidden.to(hidden.dtype), last)
         if self._needs_hidden:
             product = self._product(gradient, self.head.weight).to(self.dtype).mul_(scale)
-            self._of_hidden = product if all_rows else self._hidden_sum().index_copy_(0, rows, product)
-        if self._of_bias is not None:
+            self._grad_hidden = product if all_rows else self._hidden_sum().index_copy_(0, rows, product)
+        if self._grad_bias is not None:
             for start, stop in blocks(self.waiting, block_size(self.waiting, gradient.size(1), gradient.device)):
-                self._of_bias += (gradient[start:stop] * scale[start:stop]).sum(0)
+                self._grad_bias += (gradient[start:stop] * scale[start:stop]).sum(0)
         self.waiting = 0
         self._waiting_rows.clear()
 
     def _add_to_weight(self, gradient: Tensor, hidden: Tensor, last: bool) -> None:
         """Add the product of a transposed logit gradient, shape ``(C, n)``, and the hidden states of its rows."""
-        if self._of_weight is None and (last or self.product_dtype == self.dtype):
-            self._of_weight = self._product(gradient, hidden)  # nothing to add it to
+        if self._grad_weight is None and (last or self.product_dtype == self.dtype):
+            self._grad_weight = self._product(gradient, hidden)  # nothing to add it to
         elif self.dtype == hidden.dtype:
             self._weight_sum().addmm_(gradient, hidden)
         else:  # piece by piece, so that the product beside its sum stays small
@@ -169,17 +170,17 @@ class HeadGradients:
                 total[start:stop] += self._product(gradient[start:stop], hidden)
 
     def _hidden_sum(self) -> Tensor:
-        if self._of_hidden is None:
-            self._of_hidden = torch.zeros_like(self.head.hidden, dtype=self.dtype)
-        return self._of_hidden
+        if self._grad_hidden is None:
+            self._grad_hidden = torch.zeros_like(self.head.hidden, dtype=self.dtype)
+        return self._grad_hidden
 
     def _weight_sum(self) -> Tensor:
-        if self._of_weight is None:
-            self._of_weight = torch.zeros_like(self.head.weight, dtype=self.dtype)
-        return self._of_weight
+        if self._grad_weight is None:
+            self._grad_weight = torch.zeros_like(self.head.weight, dtype=self.dtype)
+        return self._grad_weight
 
     def _product(self, left: Tensor, right: Tensor) -> Tensor:
-        """A matrix product; of float16, whose own would overflow, in the accumulation dtype."""
+        """A matrix product; that of float16, which could overflow, is in the accumulation dtype."""
         if left.dtype != torch.float16:
             return left @ right
         if left.device.type == "cuda" and HAS_OUT_DTYPE:
@@ -191,8 +192,7 @@ class HeadGradients:
         return product
 
 
-# torch.mm(..., out_dtype=...), since 2.8
-HAS_OUT_DTYPE = "out_dtype" in (torch.mm.__doc__ or "")
+HAS_OUT_DTYPE = "out_dtype" in (torch.mm.__doc__ or "")  # of torch.mm, since 2.8
 
 
 # The logits held at a time: at most so many bytes, on the CPU at most so many rows too, since a chunk in the cache is
@@ -224,14 +224,14 @@ def workspace_rows(rows: int, weight: Tensor, classes: int) -> int:
 
 
 def workspace_of(head: Head, shard: ClassShard | None) -> Tensor:
-    """Memory for the logits of a chunk; of as many rows on every process."""
+    """Memory for the logits of a chunk; its number of rows is the same on every process."""
     classes = head.weight.size(0)
     rows = workspace_rows(head.hidden.size(0), head.weight, classes if shard is None else shard.widest)
     return head.weight.new_empty(rows, classes)
 
 
 class HeadSettings(NamedTuple):
-    """What the loss of a head is computed with, beside the head: each row's target and weight, and the settings."""
+    """The arguments of `HeadLoss` beside the head: each row's target and weight, and the settings."""
 
     target: Tensor
     row_weight: Tensor
@@ -245,7 +245,7 @@ class HeadSettings(NamedTuple):
 class HeadLoss(torch.autograd.Function):
     """The weighted loss of each row, or their sum, and the masked competitors of each row.
 
-    Hidden states, weight and bias are converted to ``dtype`` in here, so that their gradients never pass through it.
+    Hidden states, weight and bias are converted to ``dtype`` in here, so that their gradients are never rounded to it.
     """
 
     @staticmethod
@@ -299,10 +299,10 @@ class HeadLoss(torch.autograd.Function):
 
 
 def _scaled(gradient: Tensor, grad_loss: Tensor) -> Tensor:
-    """A gradient times the upstream gradient: in place, unless the graph is kept and may be asked again."""
+    """A gradient times the upstream gradient: in place, unless the graph is kept for another backward."""
     if batched(grad_loss) or graph_is_kept():
         return gradient * grad_loss
-    if grad_loss.device.type == "cpu" and grad_loss == 1:  # as in loss.backward(): a pass over the weight less
+    if grad_loss.device.type == "cpu" and grad_loss == 1:  # as in loss.backward(): spares a pass over the weight
         return gradient
     if gradient.dim() == 2 and (kernel := one_kernel(gradient)) is not None:
         return kernel.scale_rows(gradient, grad_loss.expand(gradient.size(0)), None, 1.0)
@@ -316,7 +316,7 @@ def _gradients_of_rows(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]
     head = Head(hidden, weight, bias).to(dtype)
     workspace = workspace_of(head, shard)
     classes = workspace.size(1) if shard is None else shard.classes
-    # the upstream gradient of a row that has none may be infinite, as that of the square root of its loss is
+    # the upstream gradient of a fully masked row may be infinite, as where the square root of its loss is taken
     scale = (grad_loss * row_weight).masked_fill(masked >= classes - 1, 0.0)
     gradients = HeadGradients(head, workspace, ctx.needs_gradient, scale, shard)
     live = (masked.cpu() < classes - 1).nonzero().squeeze(-1)
@@ -326,7 +326,7 @@ def _gradients_of_rows(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]
         index = live[start : start + logits.size(0)]
         rows = index.to(logits.device)
         head.logits(head.hidden.index_select(0, rows), out=logits)
-        # among other rows a product may round differently: which classes are kept is asked again, not remembered
+        # among other rows a product may round differently, so the margin decides again which classes are kept
         _, row_masked = _in_place_gradient(logits, target.index_select(0, rows), delta, shard)
         gradients.add(logits, index, row_masked)
         start += logits.size(0)

@@ -36,7 +36,7 @@ DEVICE_BLOCK = 1 << 26
 
 
 def block_size(rows: int, classes: int, device: torch.device) -> int:
-    """How many rows to take at a time: what fits the block, and a row for every thread."""
+    """How many rows to take at a time: what fits the block, but at least a row for every thread."""
     if device.type != "cpu":
         return max(1, min(rows, DEVICE_BLOCK // max(classes, 1)))
     threads = torch.get_num_threads()
@@ -49,7 +49,7 @@ def blocks(rows: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 def gradient_unit(dtype: torch.dtype) -> float:
-    """What 1 is where a gradient between -1 and 1 is stored in ``dtype``; it keeps the digits of small float16 ones."""
+    """The number that stands for 1 in a gradient stored in ``dtype``; it keeps the digits of small float16 ones."""
     return 32768.0 if dtype == torch.float16 else 1.0  # float16 ends at 6e-8: times 2^15 numbers from 2e-12 on are kept
 
 
@@ -81,11 +81,11 @@ def pick_rows(logits: Tensor, target: Tensor, delta: float, out: Tensor) -> tupl
 
 
 def _softmax(logits: Tensor, column: Tensor, out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The probabilities in ``out`` (which may be ``logits``), the target's, and the target's logarithm."""
+    """The probabilities in ``out`` (which may be ``logits``), the target's, and the logarithm of the target's."""
     target_logit, peak = logits.gather(-1, column), logits.amax(-1, keepdim=True) if out is logits else None
     p = torch.softmax(logits if logits.dtype == out.dtype else out.copy_(logits), -1, out=out)
     p_target = p.gather(-1, column)
-    # of a probability that is right to the last digits the logarithm is too: no second exponential is needed
+    # where a probability is right to the last digits, so is its logarithm: no second exponential is needed
     log_p_target = p_target.log()
     small = p_target < _SMALL[p.dtype]
     if bool(small.any()):  # digits were lost to underflow; the largest probability has lost none
@@ -95,12 +95,12 @@ def _softmax(logits: Tensor, column: Tensor, out: Tensor) -> tuple[Tensor, Tenso
     return p, p_target, log_p_target
 
 
-# below, a probability has lost digits to underflow
+# a smaller probability has lost digits to underflow
 _SMALL = {dtype: torch.finfo(dtype).tiny / torch.finfo(dtype).eps for dtype in (torch.float32, torch.float64)}
 
 
 def one_kernel(rows: Tensor) -> ModuleType | None:
-    """`row_loss_cuda`, for rows that it takes where Triton is installed."""
+    """The module `row_loss_cuda`, if it takes such rows and Triton is installed; else None."""
     return _row_loss_cuda() if rows.is_cuda and rows.dtype != torch.float64 else None
 
 
@@ -153,9 +153,9 @@ def _zero_rows(gradient: Tensor, dead: Tensor) -> None:
 
 
 class RowLoss(torch.autograd.Function):
-    """Loss, masked competitors and gradient of each row; backward writes its answer into the gradient.
+    """Loss, masked competitors and gradient of each row; backward may overwrite the gradient with its result.
 
-    Instead of the masked competitors one kernel gives all four numbers of `MaskingCounts`, ``(N, 4)``.
+    The kernel of `one_kernel` gives all four numbers of `MaskingCounts`, ``(N, 4)``, instead of the masked competitors.
     """
 
     @staticmethod
@@ -169,7 +169,7 @@ class RowLoss(torch.autograd.Function):
             live = live_rows(masked, ignored, rows.size(1))
         else:
             loss, masked = kernel.losses_and_gradient(rows, target, ignored, delta, out, gradient_unit(rows.dtype))
-            live = None  # the host would wait for its rows
+            live = None  # picking out the live rows would make the host wait
         ctx.save_for_backward(gradient, target, ignored, live)
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(masked)
@@ -182,45 +182,45 @@ class RowLoss(torch.autograd.Function):
         gradient, target, ignored, live = ctx.saved_tensors
         if grad_loss is None and grad_gradient is None:
             return None, None, None, None, None
-        stays = torch.is_grad_enabled() or graph_is_kept()  # the stored gradient is needed again after this backward
-        if stays or grad_loss is None or grad_gradient is not None or batched(grad_loss):
-            answer = differentiable_backward(gradient, target, ignored, grad_loss, grad_gradient)
-            return answer, None, None, None, None
-        gradient = gradient.detach()  # as an output it has a graph, which the answer must not have
+        reused = torch.is_grad_enabled() or graph_is_kept()  # the stored gradient is needed after this backward
+        if reused or grad_loss is None or grad_gradient is not None or batched(grad_loss):
+            grad_rows = differentiable_backward(gradient, target, ignored, grad_loss, grad_gradient)
+            return grad_rows, None, None, None, None
+        gradient = gradient.detach()  # as an output of forward it has a graph, which a gradient must not have
         if (kernel := one_kernel(gradient)) is not None:
             kernel.scale_rows(gradient, grad_loss, ignored, gradient_unit(gradient.dtype))
         else:
-            _scale_in_place(gradient, _of_counted(grad_loss, ignored), live)
+            _scale_in_place(gradient, _zero_where_ignored(grad_loss, ignored), live)
         return gradient, None, None, None, None
 
 
-def _of_counted(grad_loss: Tensor, ignored: Tensor | None) -> Tensor:
+def _zero_where_ignored(grad_loss: Tensor, ignored: Tensor | None) -> Tensor:
     """The upstream gradient, 0 in ignored rows: the mean of no row has an infinite one."""
     return grad_loss if ignored is None else grad_loss.masked_fill(ignored, 0.0)
 
 
 def _scale_in_place(gradient: Tensor, grad_loss: Tensor, live: Tensor) -> None:
-    """Write the upstream gradient's multiple of a stored gradient over it; the scale stays in float32."""
+    """Multiply a stored gradient by the upstream gradient, in place; the scale stays in its accumulation dtype."""
     unit = gradient_unit(gradient.dtype)
     scale = (grad_loss if unit == 1.0 else grad_loss / unit).unsqueeze(-1)
-    same, picked = gradient.dtype == scale.dtype, live.nonzero().squeeze(-1)
-    if 8 * picked.numel() <= gradient.size(0):  # most rows are 0 and stay it
-        if picked.numel():
-            product = gradient.index_select(0, picked) * scale.index_select(0, picked)
-            gradient.index_copy_(0, picked, product.to(gradient.dtype))
+    same_dtype, live_index = gradient.dtype == scale.dtype, live.nonzero().squeeze(-1)
+    if 8 * live_index.numel() <= gradient.size(0):  # most rows are 0 and stay 0
+        if live_index.numel():
+            product = gradient.index_select(0, live_index) * scale.index_select(0, live_index)
+            gradient.index_copy_(0, live_index, product.to(gradient.dtype))
         return
-    number = None if same else _one_number(scale.index_select(0, picked))
-    if number is not None:
-        gradient.mul_(number)
+    common_scale = None if same_dtype else _common_value(scale.index_select(0, live_index))
+    if common_scale is not None:
+        gradient.mul_(common_scale)
         return
     # a product of two dtypes makes a copy in the wider one
-    size = max(gradient.size(0), 1) if same else block_size(gradient.size(0), gradient.size(1), gradient.device)
+    size = max(gradient.size(0), 1) if same_dtype else block_size(gradient.size(0), gradient.size(1), gradient.device)
     for start, stop in blocks(gradient.size(0), size):
         gradient[start:stop].mul_(scale[start:stop])
 
 
-def _one_number(scale: Tensor) -> float | None:
-    """What all elements are, if it is one finite number: a product with it does not widen a half type first."""
+def _common_value(scale: Tensor) -> float | None:
+    """The finite number that all elements are, or None: a product with a number does not widen a half type first."""
     lowest, highest = (x.item() for x in scale.aminmax())
     return lowest if lowest == highest and math.isfinite(lowest) else None
 
@@ -232,10 +232,10 @@ def differentiable_backward(
     grad_loss: Tensor | None,
     grad_gradient: Tensor | None,
 ) -> Tensor | None:
-    """Backward's answer as operations that have a derivative: a row's gradient is a softmax less a constant."""
+    """The gradient of the rows by differentiable operations: the stored one is a softmax less a constant."""
     unit, grad_logits = gradient_unit(gradient.dtype), None
     if grad_loss is not None:
-        grad_logits = (gradient * (_of_counted(grad_loss, ignored) / unit).unsqueeze(-1)).to(gradient.dtype)
+        grad_logits = (gradient * (_zero_where_ignored(grad_loss, ignored) / unit).unsqueeze(-1)).to(gradient.dtype)
     if grad_gradient is not None:
         stored = gradient.to(accumulation_dtype(gradient.dtype)) / unit
         upstream = grad_gradient.to(stored.dtype) * unit
@@ -246,7 +246,7 @@ def differentiable_backward(
 
 
 def graph_is_kept() -> bool:
-    """Whether the backward that runs now was called with ``retain_graph=True``; True where torch does not tell."""
+    """Whether the backward that runs now was called with ``retain_graph=True``; True where torch has no test for it."""
     keep_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
     return keep_graph is None or keep_graph()
 
@@ -284,8 +284,8 @@ def _compiled_backward(
     ctx: Any, grad_loss: Tensor | None, _: Tensor | None, grad_gradient: Tensor | None
 ) -> tuple[Tensor | None, None, None, None, None]:
     gradient, target, ignored = ctx.saved_tensors
-    answer = differentiable_backward(gradient, target, ignored, grad_loss, grad_gradient)
-    return answer, None, None, None, None
+    grad_rows = differentiable_backward(gradient, target, ignored, grad_loss, grad_gradient)
+    return grad_rows, None, None, None, None
 
 
 compiled_row_loss.register_autograd(_compiled_backward, setup_context=_save_gradient)
@@ -294,7 +294,7 @@ compiled_row_loss.register_autograd(_compiled_backward, setup_context=_save_grad
 def loss_by_rows(
     batch: ClassRows, delta: float, weight: Tensor | None, reduction: str, counting: bool
 ) -> tuple[Tensor, MaskingCounts | None]:
-    """A `RowsLoss`."""
+    """A `RowsLoss` by `RowLoss`, or in a compiled graph by its operator."""
     differentiated = torch.is_grad_enabled() and batch.logits.requires_grad
     function = compiled_row_loss if torch.compiler.is_compiling() else RowLoss.apply
     loss, masked, _ = function(batch.logits, batch.target, batch.ignored, delta, differentiated)

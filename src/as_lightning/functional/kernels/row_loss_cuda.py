@@ -17,7 +17,7 @@ from torch import Tensor
 
 from as_lightning.functional.masking import all_masked_above
 
-# logits of a row that a program takes at a time, of all its rows (those of few classes share one), and of a warp
+# logits that a program takes at a time: of a row, of all its rows (short rows share a program), and of a warp
 BLOCK, TILE, PER_WARP = 2048, 128, 256
 
 
@@ -83,14 +83,14 @@ def _row_loss(  # type: ignore[no-untyped-def]
     tl.store(tally + 4 * rows + 3, live * (CLASSES - 1), exist)
     if WRITES:
         starts_out, scale = gradient + rows[:, None] * CLASSES, inverse / kept
-        some = tl.min(zero.to(tl.int32)) == 0
+        some_live = tl.min(zero.to(tl.int32)) == 0
         for first in range(0, CLASSES, BLOCK):
             inside = exist[:, None] & (first + places < CLASSES)
             slope = tl.zeros([ROWS, BLOCK], tl.float32)
-            if some:
+            if some_live:
                 logit = tl.load(starts + (first + places) * class_stride, inside, float("-inf")).to(tl.float32)
-                weight = tl.exp(logit - peak[:, None])
-                q = tl.where(weight * inverse[:, None] < cut[:, None], 0.0, weight * scale[:, None])
+                exponential = tl.exp(logit - peak[:, None])
+                q = tl.where(exponential * inverse[:, None] < cut[:, None], 0.0, exponential * scale[:, None])
                 slope = tl.where(zero[:, None], 0.0, (q - (first + places == target[:, None]).to(tl.float32)) * unit)
             tl.store(starts_out + first + places, slope.to(gradient.dtype.element_ty), inside)
 
@@ -133,11 +133,11 @@ def losses_and_gradient(
     # by PyTorch, which asserts on the device that targets are in range
     target_logits = rows.gather(1, target.unsqueeze(1))
     operands = (rows, rows.stride(0), rows.stride(1), target.contiguous(), target_logits)
-    masks = (target if ignored is None else ignored.contiguous(), rows if gradient is None else gradient)
+    optional_operands = (target if ignored is None else ignored.contiguous(), rows if gradient is None else gradient)
     _launch(
         _row_loss,
         rows,
-        *(*operands, *masks, loss, tally, delta, all_masked_above(delta), unit),
+        *(*operands, *optional_operands, loss, tally, delta, all_masked_above(delta), unit),
         HAS_IGNORED=ignored is not None,
         WRITES=gradient is not None,
     )

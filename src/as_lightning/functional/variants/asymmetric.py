@@ -20,7 +20,7 @@ def asymmetric_loss(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
-    r"""Binary cross-entropy of every known label, focused on its own for positives and negatives.
+    r"""Binary cross-entropy of every known label, with a focus of its own for positives and for negatives.
 
     $$
     \ell_+ = -(1 - p)^{\gamma_+} \log p, \qquad \ell_- = -p_m^{\gamma_-} \log(1 - p_m), \qquad p_m = \max(p - m, 0)
@@ -43,13 +43,13 @@ def asymmetric_loss(
     labels = label_rows(logits, target, ignore_index)
     check_reduction(reduction)
     known = labels.positive | labels.negative
-    # of a positive the same formula holds for the negated logit, without the clip
+    # a positive has the loss of a negative with the negated logit, without the clip
     scores = torch.where(labels.positive, -labels.scores, labels.scores).masked_fill(~known, 0.0)
     positive = labels.positive.to(scores.dtype)
     clips = clip * (1 - positive)
     gammas = gamma_negative * (1 - positive) + gamma_positive * positive
-    log_missing = torch.logaddexp(F.logsigmoid(-scores), clips.log()).clamp(max=0.0)
+    log_complement = torch.logaddexp(F.logsigmoid(-scores), clips.log()).clamp(max=0.0)
     # a power below 1 has no derivative at 0
     shifted = (scores.sigmoid() - clips).clamp(min=torch.finfo(scores.dtype).tiny)
-    loss = (0.0 - shifted**gammas * log_missing).masked_fill(~known, 0.0)
+    loss = (0.0 - shifted**gammas * log_complement).masked_fill(~known, 0.0)
     return reduce_labels(loss, known, logits, reduction)

@@ -1,4 +1,4 @@
-"""How many training examples each class has, which a loss for a long tail asks for."""
+"""How many training examples each class has, for losses that need it (long tails)."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def class_counts_of(targets: Tensor | Iterable[Tensor], num_classes: int, *, ign
 
 
 def with_class_counts(loss: Callable[..., Tensor], counts: Callable[[], Tensor]) -> Callable[..., Tensor]:
-    """The loss with the ``class_counts`` that it asks for; unchanged if it has no such argument or knows its value."""
+    """The loss with its argument ``class_counts`` bound; unchanged if it has no such argument or a default for it."""
     try:
-        asked = inspect.signature(loss).parameters.get("class_counts")
+        parameter = inspect.signature(loss).parameters.get("class_counts")
     except ValueError:  # a built-in function without a signature
         return loss
-    unknown = asked is not None and asked.default is asked.empty
-    return functools.partial(loss, class_counts=counts()) if unknown else loss
+    unbound = parameter is not None and parameter.default is parameter.empty
+    return functools.partial(loss, class_counts=counts()) if unbound else loss
 
 
 @functools.cache  # once for these classes

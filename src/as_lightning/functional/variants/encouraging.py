@@ -39,7 +39,7 @@ def encouraging_loss(
 
     def row_loss(rows: Tensor, row_target: Tensor) -> Tensor:
         loss = F.cross_entropy(rows, row_target, reduction="none")
-        missing, end = -torch.expm1(-loss), torch.full_like(loss, 1 - log_end)
-        return loss + torch.maximum(missing, end).log() + torch.minimum(missing, end) / end - 1
+        complement, end = -torch.expm1(-loss), torch.full_like(loss, 1 - log_end)
+        return loss + torch.maximum(complement, end).log() + torch.minimum(complement, end) / end - 1
 
     return loss_of_rows(row_loss, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)

@@ -11,22 +11,22 @@ from as_lightning.functional.argument_checks import check_number
 from as_lightning.functional.calling_convention import loss_of_rows, over_rows
 from as_lightning.functional.tracing import in_plain_operations, looks, recorded
 
-# The threshold is sought among so many of the largest logits first, and in rows of a larger support among all.
+# The threshold is computed from this many of the largest logits, and from all logits in rows of a larger support.
 LARGEST = 64
 # Below this alpha the exponent 1 / (alpha - 1) magnifies float32's rounding past 1e-5.
 DOUBLE_BELOW = 1.01
 # Newton's steps from below to the root of a convex function: each makes its value times its slope at least four times
-# smaller. From the square of 100,000 classes to the rounding error there are so many.
+# smaller. This many lead from the square of 100,000 classes to the rounding error.
 STEPS = {torch.float32: 30, torch.float64: 45}
 
 
-def _checked(alpha: float) -> float:
+def _checked_alpha(alpha: float) -> float:
     expected = "a number in (1, 2] (alpha=1 is softmax, alpha=2 sparsemax)"
     return check_number("alpha", alpha, lambda value: 1 < value <= 2, expected)
 
 
 def _newton_step(scores: Tensor, threshold: Tensor, exponent: float) -> Tensor:
-    """The threshold and a step of Newton's towards a sum of probabilities of 1, which is convex in the threshold."""
+    """The threshold after a Newton step towards probabilities of sum 1; their sum is convex in the threshold."""
     above = ~(scores <= threshold)
     gap = torch.where(above, scores - threshold, 1.0)
     slope = torch.where(above, gap.pow(exponent - 1.0), 0.0)
@@ -34,11 +34,11 @@ def _newton_step(scores: Tensor, threshold: Tensor, exponent: float) -> Tensor:
 
 
 def _threshold(scores: Tensor, exponent: float) -> Tensor:
-    """Where the probabilities sum to 1, for scores of which 0 is the largest."""
+    """The threshold at which the probabilities sum to 1, for scores of which 0 is the largest."""
     threshold = torch.full_like(scores[..., :1], -1.0)
     for _ in range(STEPS[scores.dtype]):
-        before, threshold = threshold, torch.maximum(threshold, _newton_step(scores, threshold, exponent))
-        if looks(scores) and not bool((threshold - before > torch.finfo(scores.dtype).eps).any()):
+        previous, threshold = threshold, torch.maximum(threshold, _newton_step(scores, threshold, exponent))
+        if looks(scores) and not bool((threshold - previous > torch.finfo(scores.dtype).eps).any()):
             break
     return threshold
 
@@ -51,9 +51,9 @@ def _threshold_of_largest(scores: Tensor, exponent: float) -> Tensor:
         return _threshold(scores, exponent)
     largest = scores.topk(LARGEST, dim=-1).values
     threshold = _threshold(largest, exponent)
-    wider = (largest[:, -1:] > threshold).squeeze(-1).nonzero().squeeze(-1)
-    if wider.numel():
-        threshold[wider] = _threshold(scores[wider], exponent)
+    wide_rows = (largest[:, -1:] > threshold).squeeze(-1).nonzero().squeeze(-1)
+    if wide_rows.numel():
+        threshold[wide_rows] = _threshold(scores[wide_rows], exponent)
     return threshold
 
 
@@ -77,7 +77,7 @@ def _probabilities(relative: Tensor, alpha: float) -> Tensor:
     threshold = _threshold_of_largest(scores.detach(), exponent)
     if torch.is_grad_enabled() or in_plain_operations(relative):  # each step makes one more derivative exact
         threshold = _newton_step(scores, _newton_step(scores, threshold, exponent), exponent)
-        above = ~(scores <= threshold)  # where NaN is: it must reach the gradient
+        above = ~(scores <= threshold)  # also where a score is NaN, which must reach the gradient
         p = torch.where(above, torch.where(above, scores - threshold, 1.0).pow(exponent), 0.0)
     else:
         p = (scores - threshold).clamp_(min=0.0)
@@ -86,7 +86,7 @@ def _probabilities(relative: Tensor, alpha: float) -> Tensor:
 
 
 class _Entmax(torch.autograd.Function):
-    r"""`_probabilities`, of which only the result is kept: with $s_i = p_i^{2 - \alpha}$ on the support its Jacobian is
+    r"""`_probabilities`, which saves only the result: with $s_i = p_i^{2 - \alpha}$ on the support its Jacobian is
     $\operatorname{diag}(s) - s s^\top / \sum_i s_i$.
     """
 
@@ -113,19 +113,19 @@ class _FenchelYoung(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, relative: Tensor, p: Tensor, own: Tensor, alpha: float) -> Tensor:
         ctx.save_for_backward(p, own)
-        return _loss_of(relative, p, own, alpha).clamp(min=0.0)  # rounding may leave -1e-8
+        return _row_losses(relative, p, own, alpha).clamp(min=0.0)  # rounding may leave -1e-8
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None, None]:
         p, own = ctx.saved_tensors
-        of_logits = p.scatter_add(-1, own, p.new_full((), -1.0).expand(own.shape))
-        return of_logits * upstream.unsqueeze(-1), None, None, None
+        unit_gradient = p.scatter_add(-1, own, p.new_full((), -1.0).expand(own.shape))
+        return unit_gradient * upstream.unsqueeze(-1), None, None, None
 
 
-def _loss_of(relative: Tensor, p: Tensor, own: Tensor, alpha: float) -> Tensor:
+def _row_losses(relative: Tensor, p: Tensor, target_column: Tensor, alpha: float) -> Tensor:
     scores = torch.where(relative == -torch.inf, 0.0, relative)  # where p is 0
     entropy = (1.0 - p.pow(alpha).sum(-1)) / (alpha * (alpha - 1.0))
-    return (p * scores).sum(-1) - relative.gather(-1, own).squeeze(-1) + entropy
+    return (p * scores).sum(-1) - relative.gather(-1, target_column).squeeze(-1) + entropy
 
 
 def _recentred(rows: Tensor, alpha: float) -> Tensor:
@@ -151,14 +151,14 @@ def entmax(logits: Tensor, *, alpha: float = 1.5, dim: int = -1) -> Tensor:
         >>> entmax(torch.tensor([0.0, 1.0, 2.0]))
         tensor([0.0000, 0.1693, 0.8307])
     """
-    alpha = _checked(alpha)
+    alpha = _checked_alpha(alpha)
 
-    def of_rows(rows: Tensor) -> Tensor:
+    def transform(rows: Tensor) -> Tensor:
         relative = _recentred(rows, alpha)
         p = _probabilities(relative, alpha) if in_plain_operations(rows) else _Entmax.apply(relative, alpha)
         return p.to(rows.dtype)
 
-    return over_rows(of_rows, logits, dim)
+    return over_rows(transform, logits, dim)
 
 
 def entmax_loss(
@@ -186,15 +186,15 @@ def entmax_loss(
         >>> entmax_loss(torch.tensor([[0.0, 1.0, 2.0], [0.0, 1.0, 4.0]]), torch.tensor([2, 2]), reduction="none")
         tensor([0.0617, 0.0000])
     """
-    alpha = _checked(alpha)
+    alpha = _checked_alpha(alpha)
 
     def row_loss(rows: Tensor, row_target: Tensor) -> Tensor:
         relative = _recentred(rows, alpha)
-        own = row_target.unsqueeze(-1)
+        target_column = row_target.unsqueeze(-1)
         if in_plain_operations(rows):
-            loss = _loss_of(relative, _probabilities(relative, alpha), own, alpha)
+            loss = _row_losses(relative, _probabilities(relative, alpha), target_column, alpha)
         else:
-            loss = _FenchelYoung.apply(relative, _Entmax.apply(relative, alpha), own, alpha)
+            loss = _FenchelYoung.apply(relative, _Entmax.apply(relative, alpha), target_column, alpha)
         return loss.to(rows.dtype)
 
     return loss_of_rows(row_loss, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)

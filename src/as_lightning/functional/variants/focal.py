@@ -35,7 +35,7 @@ def focal_loss(
     def row_loss(rows: Tensor, row_target: Tensor) -> Tensor:
         loss = F.cross_entropy(rows, row_target, reduction="none")
         # a power below 1 has no derivative at 0
-        missing = (-torch.expm1(-loss)).clamp(min=torch.finfo(loss.dtype).tiny)
-        return missing**gamma * loss
+        complement = (-torch.expm1(-loss)).clamp(min=torch.finfo(loss.dtype).tiny)
+        return complement**gamma * loss
 
     return loss_of_rows(row_loss, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)

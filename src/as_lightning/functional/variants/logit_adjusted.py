@@ -27,8 +27,8 @@ def logit_adjusted_loss(
 
     The logits themselves then rank the classes as if each were equally frequent: predict with them, unadjusted.
     ``class_counts`` $n$ has shape ``(C)``; a class without an example counts as 1, and a warning names it. ``tau`` is 0
-    or more, and 0 is `torch.nn.functional.cross_entropy`, whose arguments the others are. A ValueError refuses counts
-    of another number of classes, negative counts, and a negative ``tau``.
+    or more, and 0 is `torch.nn.functional.cross_entropy`, whose arguments the others are. ValueError is raised for
+    counts of another shape, negative counts, and a negative ``tau``.
 
     Source: Menon et al. 2021 (arXiv 2007.07314), equation 10.
 
@@ -43,6 +43,6 @@ def logit_adjusted_loss(
     adjustment = tau * (counts / counts.sum()).log()
 
     def adjusted(rows: Tensor, _: Tensor) -> Tensor:
-        return rows - rows.detach().amax(-1, keepdim=True) + adjustment  # which a sum with a logit of 1e4 would round
+        return rows - rows.detach().amax(-1, keepdim=True) + adjustment  # a sum with a logit of 1e4 would round it
 
     return cross_entropy_of(adjusted, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)

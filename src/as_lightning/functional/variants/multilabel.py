@@ -20,12 +20,12 @@ def _loss_of_samples(logits: Tensor, target: Tensor, k: int | None, ignore_index
     """The loss of all positives and the ``k`` strongest negatives of each sample; of all negatives without a ``k``."""
     labels = label_rows(logits, target, ignore_index)
     check_reduction(reduction)
-    scores, kept = labels.scores, labels.negative
+    scores, kept_negatives = labels.scores, labels.negative
     if k is not None:
         check_k(k, scores.size(-1), of="labels")
-        scores = scores.masked_fill(~kept, -torch.inf).topk(k, dim=-1).values
-        kept = scores != -torch.inf  # NaN must reach the loss
-    loss = log_one_plus_sum_exp(scores, kept) + log_one_plus_sum_exp(-labels.scores, labels.positive)
+        scores = scores.masked_fill(~kept_negatives, -torch.inf).topk(k, dim=-1).values
+        kept_negatives = scores != -torch.inf  # NaN must reach the loss
+    loss = log_one_plus_sum_exp(scores, kept_negatives) + log_one_plus_sum_exp(-labels.scores, labels.positive)
     return reduce_samples(loss, labels, logits, reduction)
 
 

@@ -14,7 +14,7 @@ from as_lightning.functional.calling_convention import loss_of_rows, over_rows
 from as_lightning.functional.tracing import in_plain_operations, looks
 
 NODES, ZOOMS = {torch.float32: 32, torch.float64: 96}, 3
-HELD = 2**18  # so many numbers, rows x nodes x classes, are held at once
+HELD = 2**18  # numbers, rows x nodes x classes, that are held at once
 
 
 def _log_cdf(u: Tensor, noise: str) -> Tensor:
@@ -22,7 +22,7 @@ def _log_cdf(u: Tensor, noise: str) -> Tensor:
         return F.logsigmoid(u)
     if noise != "normal":
         raise ValueError(f"noise must be one of 'gumbel', 'normal', 'logistic', got {noise!r}")
-    # torch.special.log_ndtr takes three times as long on a CPU: it is left to where erfc underflows
+    # torch.special.log_ndtr takes three times as long on a CPU: it is used only where erfc underflows
     lowest = -12.0 if u.dtype == torch.float32 else -36.0
     near = torch.log(0.5 * torch.erfc(u.clamp(min=lowest) * -math.sqrt(0.5)))
     far = u < lowest
@@ -35,28 +35,28 @@ def _log_pdf(u: Tensor, noise: str) -> Tensor:
     return F.logsigmoid(u) + F.logsigmoid(-u) if noise == "logistic" else -0.5 * (u.square() + math.log(2 * math.pi))
 
 
-def _in_parts(of_rows: Callable[..., Tensor], rows: Tensor, logit: Tensor, nodes: Tensor, noise: str) -> Tensor:
-    """``of_rows``, a few at a time, whose nodes x classes are computed again in the backward pass.
+def _in_parts(row_function: Callable[..., Tensor], rows: Tensor, logit: Tensor, nodes: Tensor, noise: str) -> Tensor:
+    """``row_function`` of a few rows at a time, whose nodes x classes are computed again in the backward pass.
 
-    In a graph and in the transforms of ``torch.func``, which take no checkpoint, all at once.
+    In a graph and in the transforms of ``torch.func``, which take no checkpoint, it is of all rows at once.
     """
     if in_plain_operations(rows):
-        return of_rows(rows, logit, nodes, noise)
+        return row_function(rows, logit, nodes, noise)
     size = max(1, HELD // (nodes.size(-1) * max(1, rows.size(-1))))
     parts = zip(rows.split(size), logit.split(size), nodes.split(size), strict=True)
     options = {"use_reentrant": False, "preserve_rng_state": False}
-    return torch.cat([checkpoint(of_rows, *part, noise, **options) for part in parts])  # type: ignore[arg-type]
+    return torch.cat([checkpoint(row_function, *part, noise, **options) for part in parts])  # type: ignore[arg-type]
 
 
 def _log_integrand(rows: Tensor, logit: Tensor, nodes: Tensor, noise: str) -> Tensor:
-    own = nodes - logit
-    others = _log_cdf(nodes.unsqueeze(-1) - rows.unsqueeze(-2), noise).sum(-1)
-    return others + _log_pdf(own, noise) - _log_cdf(own, noise)
+    target_noise = nodes - logit
+    log_cdf_sum = _log_cdf(nodes.unsqueeze(-1) - rows.unsqueeze(-2), noise).sum(-1)
+    return log_cdf_sum + _log_pdf(target_noise, noise) - _log_cdf(target_noise, noise)
 
 
 def _masses(rows: Tensor, _: Tensor, nodes: Tensor, noise: str) -> Tensor:
     u = nodes.unsqueeze(-1) - rows.unsqueeze(-2)
-    u = torch.where(u > 1e4, 1e4, u)  # of a logit of -inf: 0 * inf is NaN; a clamp would hide NaN from the gradient
+    u = torch.where(u > 1e4, 1e4, u)  # for a logit of -inf (0 * inf is NaN); a clamp would hide NaN from the gradient
     log_cdf = _log_cdf(u, noise)
     return (log_cdf.sum(-1, keepdim=True) + _log_pdf(u, noise) - log_cdf).exp().sum(-2)
 
@@ -64,9 +64,9 @@ def _masses(rows: Tensor, _: Tensor, nodes: Tensor, noise: str) -> Tensor:
 @torch.no_grad()
 def _nodes(rows: Tensor, logit: Tensor, noise: str) -> tuple[Tensor, Tensor]:
     """Equidistant nodes over the hump of the log-concave integrand, and the log of their distance; rows peak at 0."""
-    nats, half = -math.log(torch.finfo(rows.dtype).eps), 1.0 if noise == "logistic" else 0.5
-    reach, of_draws = (n if noise == "logistic" else math.sqrt(2 * n) for n in (nats, math.log(rows.size(-1))))
-    low, high = logit * half - reach, torch.full_like(logit, reach + of_draws)
+    nats, logit_factor = -math.log(torch.finfo(rows.dtype).eps), 1.0 if noise == "logistic" else 0.5
+    tail, largest_noise = (n if noise == "logistic" else math.sqrt(2 * n) for n in (nats, math.log(rows.size(-1))))
+    low, high = logit * logit_factor - tail, torch.full_like(logit, tail + largest_noise)
     coarse, fine = (torch.linspace(0, 1, n, dtype=low.dtype, device=low.device) for n in (16, NODES[low.dtype]))
     for _ in range(ZOOMS):
         nodes = low + (high - low) * coarse
@@ -92,14 +92,14 @@ def perturb_max(logits: Tensor, *, noise: str = "normal", dim: int = -1) -> Tens
         tensor([0.0472, 0.2241, 0.7288])
     """
 
-    def of_rows(rows: Tensor) -> Tensor:
+    def transform(rows: Tensor) -> Tensor:
         if noise == "gumbel":
             return rows.softmax(-1)
         rows = rows - rows.detach().amax(-1, keepdim=True)
         top = torch.zeros_like(rows[:, :1])
         return F.normalize(_in_parts(_masses, rows, top, _nodes(rows, top, noise)[0], noise), p=1.0, dim=-1)
 
-    return over_rows(of_rows, logits, dim)
+    return over_rows(transform, logits, dim)
 
 
 def perturb_max_loss(

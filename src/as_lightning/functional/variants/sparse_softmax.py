@@ -31,12 +31,12 @@ def sparse_softmax(logits: Tensor, *, k: int = 5, dim: int = -1) -> Tensor:
         tensor([0.0000, 0.2689, 0.7311])
     """
 
-    def of_rows(rows: Tensor) -> Tensor:
+    def transform(rows: Tensor) -> Tensor:
         check_k(k, rows.size(-1))
         largest, classes = rows.topk(k, dim=-1)
         return torch.zeros_like(rows).scatter(-1, classes, largest.softmax(-1))
 
-    return over_rows(of_rows, logits, dim)
+    return over_rows(transform, logits, dim)
 
 
 def sparse_softmax_loss(
@@ -68,9 +68,9 @@ def sparse_softmax_loss(
     def row_loss(rows: Tensor, row_target: Tensor) -> Tensor:
         check_k(k, rows.size(-1))
         largest, classes = rows.topk(k, dim=-1)
-        own = row_target.unsqueeze(-1)
-        competitors = largest.masked_fill(classes == own, -torch.inf)
-        log_probability = torch.cat((competitors, rows.gather(-1, own)), dim=-1).log_softmax(-1)
+        target_column = row_target.unsqueeze(-1)
+        competitors = largest.masked_fill(classes == target_column, -torch.inf)
+        log_probability = torch.cat((competitors, rows.gather(-1, target_column)), dim=-1).log_softmax(-1)
         return 0.0 - log_probability[..., -1]
 
     return loss_of_rows(row_loss, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)

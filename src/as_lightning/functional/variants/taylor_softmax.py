@@ -14,7 +14,7 @@ from as_lightning.functional.tracing import in_plain_operations
 
 
 def check_order(order: int) -> None:
-    """Raise where the order of the polynomial is none of 2, 4 and 6."""
+    """Raise unless the order of the polynomial is 2, 4 or 6."""
     if check_count("order", order, least=2) not in (2, 4, 6):
         raise ValueError(f"order must be 2, 4 or 6 (an odd polynomial has negative values), got {order}")
 
@@ -32,14 +32,14 @@ class _LogTaylor(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         x, derivative = ctx.saved_tensors
-        if torch.is_grad_enabled():  # create_graph=True: what was kept is a constant
+        if torch.is_grad_enabled():  # create_graph=True: the saved derivative is a constant
             lower, polynomial = _last_two_polynomials(x, ctx.order)
             derivative = lower / polynomial
         return grad * derivative, None
 
 
 def _last_two_polynomials(x: Tensor, order: int) -> tuple[Tensor, Tensor]:
-    """The polynomials of the order before and of ``order``."""
+    """The polynomials of ``order - 1`` and of ``order``."""
     power, lower, polynomial = x, x, x + 1.0
     for i in range(2, order + 1):
         power = power * x
