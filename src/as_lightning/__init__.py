@@ -45,9 +45,9 @@ __all__ = [
     "TokenBudget",
 ]
 
-# where each name is, but for the callbacks; it is imported when it is asked for, so that the commands' help need not
-# wait for torch
-_MODULES = {
+# The module of each public name, except for the callbacks. A name is imported on first access, so that the commands'
+# help does not wait for torch.
+_NAMES_BY_MODULE = {
     "losses": ("ASSoftmaxLoss", "LinearCrossEntropyLoss", "MultiLabelASSoftmaxLoss"),
     "masking_counter": ("MaskingCounter",),
     "metrics": ("MaskingRate",),
@@ -57,7 +57,7 @@ _MODULES = {
     "benchmark.compare.api": ("compare",),
     "benchmark.report.table": ("verdicts",),
 }
-_PLACES = {name: module for module, names in _MODULES.items() for name in names}
+_MODULE_BY_NAME = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 _SUBMODULES = ("callbacks", "compat", "functional")
 _RENAMED = {  # since 0.4, for one release
     "MaskingPolicy": ("callbacks.accumulation_policy", "MaskingPolicy"),
@@ -69,15 +69,15 @@ def __getattr__(name: str) -> Any:
     if name in _SUBMODULES:
         return import_module(f"{__name__}.{name}")
     if name in _RENAMED:
-        place, now = _RENAMED[name]
-        warn(f"as_lightning.{name} is deprecated: it is {__name__}.{place}.{now}", FutureWarning, stacklevel=2)
-        return getattr(import_module(f"{__name__}.{place}"), now)
-    if name not in __all__ and name not in _PLACES:
+        module, new_name = _RENAMED[name]
+        warn(f"as_lightning.{name} is deprecated: it is {__name__}.{module}.{new_name}", FutureWarning, stacklevel=2)
+        return getattr(import_module(f"{__name__}.{module}"), new_name)
+    if name not in __all__ and name not in _MODULE_BY_NAME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_PLACES.get(name, 'callbacks')}"), name)
+    value = getattr(import_module(f"{__name__}.{_MODULE_BY_NAME.get(name, 'callbacks')}"), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_PLACES, *_SUBMODULES})
+    return sorted({*globals(), *__all__, *_MODULE_BY_NAME, *_SUBMODULES})

@@ -1,7 +1,7 @@
 """The authors' names, so that code written for their ``as_sm.py`` changes one import.
 
-Signatures and the results of their README are kept; three errors are not: sums are stabilised, a positive label stays
-positive when its probability underflows, and a sample without positives (or negatives) keeps all its labels.
+Signatures and the results of their README are kept. Three errors are corrected: sums are stabilised, a positive label
+stays positive when its probability underflows, and a sample without positives (or negatives) keeps all its labels.
 
 Source: https://github.com/aopolin-lv/AS-Softmax
 """
@@ -72,7 +72,7 @@ class Multi_label_AS_Softmax(nn.Module):
 
 
 def compute_accumulation_step(logits: Tensor, lamb: float, speedup: bool = True) -> tuple[int, int, int]:
-    r"""Masked samples, masked classes and accumulation steps that the masked ``logits`` ask for.
+    r"""The numbers of masked samples and of masked classes, and the accumulation steps that follow from the samples.
 
     $$
     k = \max(1, \operatorname{round}(\lambda N / (N - N_\text{masked} + 10^{-8})))

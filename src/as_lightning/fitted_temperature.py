@@ -12,11 +12,11 @@ from as_lightning.functional.calibration import weights_digest
 
 
 class FittedTemperature:
-    """The ``value`` for the weights that were validated (None without any).
+    """The temperature ``value`` of the weights that were validated (None without any).
 
     ``multilabel`` says whether the targets of the module hold several labels, None before that is known. ``weights``
-    are the digests of the validated weights, None where one process has not all of them: then the value is taken for
-    that of any weights until training goes on.
+    are the digests of the validated weights, None where each process has only a part of them: then the value is taken
+    to fit any weights until training goes on.
     """
 
     def __init__(self) -> None:
@@ -25,29 +25,29 @@ class FittedTemperature:
         self.weights: dict[str, int] | None = None
 
     def set(self, value: float | None, weights: dict[str, int] | None) -> None:
-        """A value for the weights of these digests."""
+        """Set the value that was fitted for the weights of these digests."""
         self.value, self.weights = value, weights
 
     def fits(self, module: pl.LightningModule) -> bool:
-        """Whether the weights that ``module`` has now are those of the value, as far as one process can know."""
+        """Whether the value belongs to the weights that ``module`` has now, as far as one process can know."""
         return self.weights is None or weights_of(module) in (None, self.weights)
 
     def read(self, module: pl.LightningModule) -> float | None:
-        """The value, if it is that of the weights that ``module`` has now."""
+        """The value, if it belongs to the weights that ``module`` has now."""
         return self.value if self.value is not None and self.fits(module) else None
 
     def saved_with(self, state: dict[str, Any]) -> float | None:
-        """The value, if the weights of a checkpoint, which may leave some out and hold more, are those of the value."""
+        """The value, if it belongs to the weights in a checkpoint's ``state``, which may lack some and hold others."""
         if self.value is None or self.weights is None:
             return self.value
-        found = weights_digest(state)
-        return self.value if all(self.weights.get(name, number) == number for name, number in found.items()) else None
+        saved = weights_digest(state)
+        return self.value if all(self.weights.get(name, digest) == digest for name, digest in saved.items()) else None
 
 
 def weights_of(module: pl.LightningModule) -> dict[str, int] | None:
-    """The digests of the weights and of buffers (pruning has its masks there); None where each process has a part.
+    """The digests of the weights and of buffers (as pruning's masks); None where each process has only a part.
 
-    They are read each time: versions of tensors do not tell of changes by ``.data``, fused optimizers or BatchNorm.
+    They are computed at each call: a tensor's version misses changes by ``.data``, fused optimizers or BatchNorm.
     """
     strategy = None if module._trainer is None else module._trainer.strategy
     whole = strategy is None or isinstance(strategy, (SingleDeviceStrategy, DDPStrategy))
@@ -57,9 +57,9 @@ def weights_of(module: pl.LightningModule) -> dict[str, int] | None:
 
 
 def own_weights(module: nn.Module) -> dict[str, Any]:
-    """The parameters and persistent buffers, not by ``state_dict``, which a class may override."""
+    """The parameters and persistent buffers by name, read without ``state_dict``, which a class may override."""
     weights: dict[str, Any] = dict(nn.Module.named_parameters(module, remove_duplicate=False))
-    for place, part in nn.Module.named_modules(module, remove_duplicate=False):
+    for path, part in nn.Module.named_modules(module, remove_duplicate=False):
         for name in {*part._buffers.keys()} - part._non_persistent_buffers_set:
-            weights[f"{place}.{name}".lstrip(".")] = part._buffers[name]
+            weights[f"{path}.{name}".lstrip(".")] = part._buffers[name]
     return weights

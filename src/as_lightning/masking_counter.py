@@ -16,17 +16,17 @@ from as_lightning.functional.masking import DEFAULT_DELTA, check_delta
 
 
 class WindowSums(NamedTuple):
-    """What an accumulation window holds, of one rank or of all."""
+    """The sums over the batches of an accumulation window, on one rank or on all."""
 
     counts: Tensor  # ``int64`` of shape ``(4,)``, in the order of `MaskingCounts`
-    items: float | Tensor = 0.0  # what its batches weigh
-    loss: Tensor | None = None  # the sum of their losses by that weight
+    items: float | Tensor = 0.0  # the items of its batches
+    loss: Tensor | None = None  # the sum of their losses, weighed as their gradients are
 
     def packed(self) -> Tensor:
         """All of them as one tensor, for one all-reduce."""
         if self.loss is None:
             return self.counts
-        device = "cpu" if self.loss.device.type == "mps" else self.loss.device  # which has no float64
+        device = "cpu" if self.loss.device.type == "mps" else self.loss.device  # mps has no float64
         parts = self.counts, torch.as_tensor(self.items).reshape(1), self.loss.reshape(1)
         return torch.cat([part.to(device, torch.float64) for part in parts])
 
@@ -37,7 +37,7 @@ class WindowSums(NamedTuple):
 
 
 def trainer_at_work(module: pl.LightningModule) -> pl.Trainer | None:
-    """The trainer of a module; None where the module is called by hand, also before a fit or after it."""
+    """The trainer that runs a module; None where the module is called by hand, also before a fit or after it."""
     return None if module._trainer is None or module._trainer.state.stage is None else module._trainer
 
 
@@ -49,14 +49,14 @@ class MaskingCounter:
 
     Args:
         losses: loss modules that report to it while a batch is trained, in a module that counts nothing by itself.
-        module: the one whose ``training_step`` is counted, and no other of its hooks, nor a callback's.
+        module: the one whose ``training_step`` is counted. Its other hooks, and those of callbacks, are not.
 
     Attributes:
         counted: whether any batch has been counted since training began. (Not how many: ``torch.compile`` would compile
             ``training_step`` anew for every value.)
-        may_be_silent: whether a training may count nothing, as that of a loss that masks nothing.
-        items, loss: what the window's batches weigh, and their losses by that weight, as `AdaptiveGradientAccumulation`
-            adds them; ``loss`` is None where it adds none.
+        may_be_silent: whether a training may count nothing, as with a loss that masks nothing.
+        items, loss: the items of the window's batches, and the sum of their losses, weighed as their gradients are.
+            `AdaptiveGradientAccumulation` adds both; ``loss`` is None where it adds none.
 
     Examples:
         >>> import torch
@@ -85,7 +85,7 @@ class MaskingCounter:
     def update(self, counts: MaskingCounts) -> None:
         """Add a batch's counts to the open window, without waiting for the device.
 
-        In a trainer's hands it counts ``training_step`` alone, and no more after `end_batch`.
+        Under a trainer it counts ``training_step`` alone, and nothing after `end_batch`.
         """
         if self._between_steps:
             return
@@ -108,7 +108,7 @@ class MaskingCounter:
         return not self._counting
 
     def begin_batch(self) -> None:
-        """Count until `end_batch`, also what ``losses`` compute: training's batches, and nothing between them."""
+        """Count until `end_batch`, also what ``losses`` compute. Nothing is counted between training's batches."""
         self._counting = True
         self._of_batch = self._samples = self._uneven = None
         for loss in self.losses:
@@ -122,7 +122,7 @@ class MaskingCounter:
 
     @property
     def batch_samples(self) -> Tensor | None:
-        """The samples since `begin_batch`, None if none were counted; NaN if two losses have not the same number."""
+        """The samples since `begin_batch`, None if none were counted; NaN if two losses had different numbers."""
         if self._of_batch is None or self._uneven is None:
             return self._of_batch
         return torch.where(self._uneven, torch.nan, self._of_batch)
@@ -134,17 +134,17 @@ class MaskingCounter:
         return WindowSums(counts, self.items, self.loss)
 
     def weigh(self, items: float | Tensor, loss: Tensor) -> None:
-        """Add what a batch weighs, and its loss by that weight."""
+        """Add a batch's items, and its loss, weighed as its gradient is."""
         self.items, self.loss = self.items + items, loss if self.loss is None else self.loss + loss
 
     def close_window(self) -> WindowSums:
-        """The sums of the open window, of this rank; nothing of them is left to the next one."""
+        """Return the sums of the open window, of this rank alone, and drop it."""
         sums = self.open_sums
         self.drop_window()
         return sums
 
     def start(self, trainer: pl.Trainer, open_sums: WindowSums | None = None) -> None:
-        """Begin a training: forget the counts before it, and go on with the sums of a checkpoint inside a window."""
+        """Begin a training: drop the counts before it; ``open_sums`` are those of a checkpoint inside a window."""
         self.drop_window()
         self.counted, self._counting = False, True
         self._steps_before = trainer.global_step
@@ -154,13 +154,13 @@ class MaskingCounter:
             self._open, self.items, self.loss = open_sums
 
     def drop_window(self) -> None:
-        """Forget the open window."""
+        """Drop the sums of the open window."""
         self._open, self.items, self.loss = None, 0.0, None
 
     def refuse_silence(self, pl_module: pl.LightningModule, outputs: Any) -> None:
         """Raise if ``training_step`` has computed a loss and nothing has been counted since training began.
 
-        It has computed none where it returned None (``outputs`` is empty); a manual one has, also if it took a step.
+        It has computed none if ``outputs`` is empty (it returned None), unless a manual optimization took a step.
         """
         if self.counted or self.may_be_silent:
             return
@@ -201,5 +201,5 @@ class MaskedLoss(nn.Module):
 
     def extra_repr(self) -> str:
         weight = getattr(self, "weight", None)
-        of_classes = "" if weight is None else f", weight of {weight.numel()} classes"
-        return f"delta={self.delta}, ignore_index={self.ignore_index}, reduction={self.reduction!r}{of_classes}"
+        weight_text = "" if weight is None else f", weight of {weight.numel()} classes"
+        return f"delta={self.delta}, ignore_index={self.ignore_index}, reduction={self.reduction!r}{weight_text}"

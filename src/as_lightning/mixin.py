@@ -39,8 +39,8 @@ class ASSoftmaxMixin(_Base):
     existing module whose ``training_step`` calls an attribute as ``loss(logits, target)``, and name that attribute
     (dots reach into submodules), as in the example. Its ``weight``, ``ignore_index`` and ``reduction`` stay in force,
     also if a ``functools.partial`` sets them. An ``nn.BCEWithLogitsLoss`` becomes the multi-label loss, of logits
-    ``(N, C)`` with two labels or more. Any other loss is refused: what it does would be lost. Of a Hugging Face
-    classifier that is named, the ``loss`` that it computes from ``labels`` is replaced.
+    ``(N, C)`` with two labels or more. Any other loss is refused: what it does would be lost. If the attribute
+    is a Hugging Face classifier, the ``loss`` that it computes from ``labels`` is replaced.
 
     The loss is the masked one in validation and test too, so ``val_loss`` is not comparable with that of a softmax run.
     With ``as_softmax_validation = "softmax"`` losses outside training are plain softmax cross-entropy (``delta=1``).
@@ -59,13 +59,13 @@ class ASSoftmaxMixin(_Base):
             Trainer (Fabric, or your own), where a ``delta_warmup`` needs it.
         as_softmax_temperature: what `predict_proba` divides the logits by; None where none is fitted for the present
             weights. `TemperatureScaling` fits it, and checkpoints restore it.
-        as_softmax_multilabel: whether `predict_proba` is of several labels, as a replaced loss or a callback finds out.
+        as_softmax_multilabel: whether `predict_proba` is of several labels. A replaced loss or a callback sets it.
         masking_counter: counts the masking, in training only. If one step computes two losses, both are counted.
 
     Raises:
         ValueError: if the margin is out of range, or the loss to replace has settings that AS-Softmax cannot carry on.
         TypeError: if an argument is of a wrong type or ``as_softmax_replaces`` names no cross-entropy of PyTorch's;
-            when a class is made that hides the mixin's methods, or of which the mixin hides some, or that has no
+            when a class is defined that hides the mixin's methods, or has methods that the mixin hides, or has no
             ``as_softmax_delta`` and a next class with a ``delta``.
         AttributeError: if ``as_softmax_replaces`` names nothing that the module has after its ``__init__``.
         MisconfigurationException: in training, after the first batch that computes a loss and counts nothing, and where
@@ -90,7 +90,7 @@ class ASSoftmaxMixin(_Base):
     as_softmax_replaces: ClassVar[str | None] = None
     as_softmax_validation: Literal["as_softmax", "softmax"] = "as_softmax"
     as_softmax_progress: float | None = None
-    _as_softmax_class_delta: ClassVar[float | None] = None  # the margin where a class says it
+    _as_softmax_class_delta: ClassVar[float | None] = None  # the margin that a class sets
     _as_softmax_warned = False
     masking_counter: MaskingCounter
 
@@ -113,25 +113,25 @@ class ASSoftmaxMixin(_Base):
         if self._as_softmax_class_delta is None:
             # Lightning's save_hyperparameters, which the next class calls, reads `delta` and `kwargs` in this frame
             delta = margin = check_delta(next((x for x in (margin, delta) if x is not None), DEFAULT_DELTA))
-            super().__init__(*args, **kwargs)  # LightningCLI reads here that the next class's arguments are taken
+            super().__init__(*args, **kwargs)  # LightningCLI reads here that the arguments go to the next class
         else:
             margin = self._as_softmax_class_delta if margin is None else check_delta(margin)
-            self._init_of_next(*args, **kwargs, **({} if delta is None else {"delta": delta}))
+            self._init_next_class(*args, **kwargs, **({} if delta is None else {"delta": delta}))
         self.masking_counter = MaskingCounter(module=self)
         self._as_softmax_warmup = WarmupOfTraining(delta_warmup)
         self.as_softmax_delta = margin  # LightningCLI saves the arguments as given: None for the default
         self._as_softmax_fitted = FittedTemperature()
         if self.as_softmax_replaces is not None:
-            several = replace_loss(self, self.as_softmax_replaces, partial(CountedLoss, self))
-            self._as_softmax_fitted.multilabel = several or None
+            multilabel = replace_loss(self, self.as_softmax_replaces, partial(CountedLoss, self))
+            self._as_softmax_fitted.multilabel = multilabel or None
 
-    def _init_of_next(self, *args: Any, **kwargs: Any) -> None:
-        """The next class's ``__init__``, whose ``delta`` is its own: save_hyperparameters does not look beyond this."""
+    def _init_next_class(self, *args: Any, **kwargs: Any) -> None:
+        """Call the next class's ``__init__``, whose ``delta`` is its own: save_hyperparameters stops at this frame."""
         super().__init__(*args, **kwargs)
 
     @property
     def as_softmax_delta(self) -> float:
-        """The margin as it was set, also a replaced loss's ``delta``; setting it sets the hyperparameter too."""
+        """The margin as it was set, also as a replaced loss's ``delta``; setting it sets the hyperparameter too."""
         if not hasattr(self, "_as_softmax_delta"):
             raise RuntimeError(
                 f"{type(self).__name__} was not initialised by ASSoftmaxMixin: call `super().__init__(delta=...)` "
@@ -142,9 +142,9 @@ class ASSoftmaxMixin(_Base):
     @as_softmax_delta.setter
     def as_softmax_delta(self, value: float) -> None:
         self._as_softmax_delta = check_delta(value)
-        # not that of a module's own, or of its configuration, as save_hyperparameters(config) has it
-        of_arguments = getattr(self, "_hparams_name", None) in (None, "kwargs")
-        if self._as_softmax_class_delta is None and of_arguments and "delta" in self.hparams:
+        # not a `delta` of the module's own, or of its configuration after save_hyperparameters(config)
+        saved_by_name = getattr(self, "_hparams_name", None) in (None, "kwargs")
+        if self._as_softmax_class_delta is None and saved_by_name and "delta" in self.hparams:
             self.hparams["delta"] = self._as_softmax_delta
 
     @property
@@ -156,7 +156,7 @@ class ASSoftmaxMixin(_Base):
         self._as_softmax_fitted.set(value, weights_of(self))
 
     @property
-    def as_softmax_multilabel(self) -> bool:  # a class may say it in its place
+    def as_softmax_multilabel(self) -> bool:  # a class may set it instead
         return bool(self._as_softmax_fitted.multilabel)
 
     @as_softmax_multilabel.setter
@@ -165,7 +165,7 @@ class ASSoftmaxMixin(_Base):
 
     @property
     def current_delta(self) -> float:
-        """The margin of the next loss, as ``delta_warmup`` and ``as_softmax_validation`` have it."""
+        """The margin of the next loss, by ``delta_warmup`` in training and ``as_softmax_validation`` outside."""
         delta = self.as_softmax_delta
         if self._in_training:
             return self._as_softmax_warmup.margin(self, trainer_at_work(self), self.as_softmax_progress, delta)
@@ -173,7 +173,7 @@ class ASSoftmaxMixin(_Base):
 
     @property
     def _in_training(self) -> bool:
-        # a trainer knows better than train(): parts in eval mode are trained too, as in fine-tuning
+        # not by the mode where there is a trainer: parts in eval mode are trained too, as in fine-tuning
         trainer = trainer_at_work(self)
         return self.training if trainer is None else trainer.training
 
@@ -191,7 +191,7 @@ class ASSoftmaxMixin(_Base):
         return super().on_train_batch_start(batch, batch_idx)
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Refuse a module whose loss is not the masked one: it would train on without a word."""
+        """Raise if the module's loss is not the masked one, which training itself would not show."""
         super().on_train_batch_end(outputs, batch, batch_idx)
         self.masking_counter.refuse_silence(self, outputs)
         replaced, counter = self.as_softmax_replaces, self.masking_counter
@@ -264,7 +264,7 @@ class ASSoftmaxMixin(_Base):
         return scaled_probabilities(logits, temperature, self.as_softmax_multilabel)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Save the temperature of the checkpoint's weights, the length of a warm-up, and all that loads it back."""
+        """Save the temperature of the checkpoint's weights, training's length for a warm-up, and the arguments."""
         super().on_save_checkpoint(checkpoint)
         fitted = self._as_softmax_fitted  # a callback such as EMAWeightAveraging may save other weights
         temperature = fitted.saved_with(checkpoint["state_dict"])
@@ -274,20 +274,20 @@ class ASSoftmaxMixin(_Base):
             checkpoint[LENGTH_KEY] = self._as_softmax_warmup.training_batches
         if self.CHECKPOINT_HYPER_PARAMS_KEY in checkpoint and type(self).__init__ is ASSoftmaxMixin.__init__:
             warmup, margin = self._as_softmax_warmup.warmup, self._as_softmax_delta
-            given: dict[str, Any] = {} if warmup is None else {"delta_warmup": warmup}
-            given |= {"delta": margin} if self._as_softmax_class_delta is None else {}
-            complete_hyperparameters(self, checkpoint, given)
+            mixin_arguments: dict[str, Any] = {} if warmup is None else {"delta_warmup": warmup}
+            mixin_arguments |= {"delta": margin} if self._as_softmax_class_delta is None else {}
+            complete_hyperparameters(self, checkpoint, mixin_arguments)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take over the length of a warm-up, and the temperature that was fitted for the checkpoint's weights."""
+        """Restore training's length for a warm-up, and the temperature that was fitted for the checkpoint's weights."""
         super().on_load_checkpoint(checkpoint)
         self._as_softmax_warmup.training_batches = checkpoint.get(LENGTH_KEY)
         saved = checkpoint.get(TEMPERATURE_KEY, {"temperature": None, "multilabel": None})
         if saved["multilabel"] is not None:
             self._as_softmax_fitted.multilabel = bool(saved["multilabel"])
         if "weights" not in saved and saved["temperature"] is not None:  # as before 0.4
-            own, state = own_weights(self), checkpoint.get("state_dict", {})
-            known = {name: x for name, x in state.items() if name in own}
-            known |= {n: nn.Parameter(x, False) for n, x in known.items() if type(own[n]) is nn.Parameter}
-            saved = saved | {"weights": weights_digest(known) or None}
+            weights, state = own_weights(self), checkpoint.get("state_dict", {})
+            tensors = {name: x for name, x in state.items() if name in weights}
+            tensors |= {n: nn.Parameter(x, False) for n, x in tensors.items() if type(weights[n]) is nn.Parameter}
+            saved = saved | {"weights": weights_digest(tensors) or None}
         self._as_softmax_fitted.set(saved["temperature"], saved.get("weights"))

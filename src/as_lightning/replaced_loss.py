@@ -27,9 +27,9 @@ HUGGINGFACE_CLASSIFIER = re.compile(r"For(?!AudioFrame)\w*Classification$")  # s
 
 
 class InPlaceOf(nn.Module):
-    """A loss in the place of another one, ``outside``, whose attributes it shows and takes.
+    """A stand-in for another loss, ``outside``, to which it passes reads and writes of attributes.
 
-    A module that asks ``isinstance`` takes it for one of the class of ``replaced``.
+    For ``isinstance`` it is of the class of ``replaced``, or an ``nn.Module`` where that is none.
     """
 
     outside: Any
@@ -42,7 +42,7 @@ class InPlaceOf(nn.Module):
     def __class__(self) -> type:
         return vars(self).get("_replaced_class", nn.Module)
 
-    def __reduce__(self) -> Any:  # pickle wants the class that it is asked for
+    def __reduce__(self) -> Any:  # by default pickle refuses a __class__ that is not the type
         return object.__new__, (type(self),), self.__getstate__()
 
     def __getattr__(self, name: str) -> Any:
@@ -70,26 +70,26 @@ class InPlaceOf(nn.Module):
 
 
 class CountedLoss(InPlaceOf):
-    """The owner's `as_softmax_loss`, or its multi-label loss, with the settings of the loss in whose place it stands.
+    """The owner's `as_softmax_loss`, or its multi-label loss, with the settings of the loss that it replaces.
 
-    That loss holds them; they are read at each call. Its weights are in state dicts by the names that they had, those
-    of a ``functools.partial`` are not.
+    The replaced loss holds the settings, and each call reads them. Its weights keep their names in state dicts; those
+    of a ``functools.partial`` are in none.
     """
 
     def __init__(self, owner: Any, replaced: Any) -> None:
         super().__init__(replaced)
         refuse_what_would_be_lost(replaced)
         outside, settings = replaced, settings_of(replaced)
-        several = of_several_labels(replaced)
+        multilabel = of_several_labels(replaced)
         if not isinstance(replaced, nn.Module):
-            outside = nn.BCEWithLogitsLoss(**settings) if several else nn.CrossEntropyLoss(**settings)
+            outside = nn.BCEWithLogitsLoss(**settings) if multilabel else nn.CrossEntropyLoss(**settings)
             outside._non_persistent_buffers_set |= {*outside._buffers}
-        # its weights and hooks, and neither as a submodule, which would change the names of its state
+        # it shares the weights and hooks: with `outside` as a submodule, names in state dicts would change
         vars(self).update({name: vars(outside)[name] for name in vars(nn.Module())})
-        vars(self).update(_owner=owner, outside=outside, multilabel=several)
+        vars(self).update(_owner=owner, outside=outside, multilabel=multilabel)
 
     def train(self, mode: bool = True) -> CountedLoss:
-        vars(self).get("outside", nn.Identity()).train(mode)  # which a module that 0.3 has pickled lacks
+        vars(self).get("outside", nn.Identity()).train(mode)  # a module that 0.3 has pickled lacks it
         return super().train(mode)
 
     @property
@@ -103,12 +103,12 @@ class CountedLoss(InPlaceOf):
 
     def forward(self, input: Tensor, target: Tensor, *others: Any, **named: Any) -> Tensor:
         if others:
-            given = ", ".join(type(other).__name__ for other in others)
+            extra = ", ".join(type(other).__name__ for other in others)
             raise TypeError(
-                f"the masked loss is called as loss(logits, target), and got also {given}: give it by name, set it in "
+                f"the masked loss is called as loss(logits, target), and got also {extra}: give it by name, set it in "
                 "the loss that is replaced, or call self.as_softmax_loss(logits, target, ...)"
             )
-        settings = _carried_on(shown_by(self) | named, self.multilabel)
+        settings = _supported_settings(shown_by(self) | named, self.multilabel)
         if self.multilabel:
             if input.dim() != 2 or input.size(1) == 1:  # PyTorch's loss takes any shape: it has no label dimension
                 raise ValueError(
@@ -122,16 +122,16 @@ class CountedLoss(InPlaceOf):
         return self._owner.as_softmax_loss(input, target, **settings)
 
     def extra_repr(self) -> str:
-        settings = _carried_on(shown_by(self), self.multilabel)
+        settings = _supported_settings(shown_by(self), self.multilabel)
         settings |= {"weight": f"of {settings['weight'].numel()} classes"} if "weight" in settings else {}
         return ", ".join(f"{name}={value}" for name, value in {"delta": self.delta, **settings}.items())
 
 
 class LossOfLabels(nn.Module):
-    """A forward hook: the ``loss`` of a Hugging Face classifier's output is another one of its logits and ``labels``.
+    """A forward hook that replaces the ``loss`` in a Hugging Face classifier's output, given its logits and ``labels``.
 
-    ``make`` makes it from the loss that the model computes; that of several labels where its ``problem_type`` says so.
-    It raises ``TypeError`` where the model's own loss is another one, as with class weights: they would be lost.
+    ``make`` makes the new loss from PyTorch's cross-entropy, or from that of several labels, by ``problem_type``. The
+    hook raises ``TypeError`` if the model computes another loss, as one with class weights: they would be lost.
     """
 
     def __init__(self, make: Callable[[Any], nn.Module]) -> None:
@@ -146,37 +146,37 @@ class LossOfLabels(nn.Module):
             labels = inspect.signature(plain_model.forward).bind_partial(*arguments).arguments.get("labels")
         if labels is None:
             return
-        kind = type(plain_model).__name__
+        model_name = type(plain_model).__name__
         if not hasattr(output, "logits"):
             raise TypeError(
-                f"{kind} must return an output with logits, got {type(output).__name__}: use return_dict=True"
+                f"{model_name} must return an output with logits, got {type(output).__name__}: use return_dict=True"
             )
         logits, labels = output.logits, labels.to(output.logits.device)
-        several = plain_model.config.problem_type == "multi_label_classification"
-        if not several:
+        multilabel = plain_model.config.problem_type == "multi_label_classification"
+        if not multilabel:
             logits, labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
         if not self.checked:
-            own, float_logits = output.loss.detach().float(), logits.detach().float()
-            function = F.binary_cross_entropy_with_logits if several else F.cross_entropy
-            plain = function(float_logits, labels.float() if several else labels)
+            model_loss, float_logits = output.loss.detach().float(), logits.detach().float()
+            function = F.binary_cross_entropy_with_logits if multilabel else F.cross_entropy
+            plain_loss = function(float_logits, labels.float() if multilabel else labels)
             tolerance = 1e-3 if output.loss.dtype == torch.float32 else 2e-2
-            if not torch.allclose(own, plain, rtol=tolerance, atol=tolerance, equal_nan=True):
+            if not torch.allclose(model_loss, plain_loss, rtol=tolerance, atol=tolerance, equal_nan=True):
                 raise TypeError(
-                    f"the loss of {kind}, {own:.4g}, is not the mean cross-entropy of its logits and labels, "
-                    f"{plain:.4g}: what it adds (class weights, a mask) would be lost. Leave the labels out, and call "
-                    "self.as_softmax_loss(logits, target) in training_step"
+                    f"the loss of {model_name}, {model_loss:.4g}, is not the mean cross-entropy of its logits and "
+                    f"labels, {plain_loss:.4g}: what it adds (class weights, a mask) would be lost. Leave the labels "
+                    "out, and call self.as_softmax_loss(logits, target) in training_step"
                 )
-            self.checked = not own.isnan()  # as it is where all labels are ignored
-        output["loss"] = (self.multilabel_loss if several else self.loss)(logits, labels)
+            self.checked = not model_loss.isnan()  # NaN where all labels are ignored
+        output["loss"] = (self.multilabel_loss if multilabel else self.loss)(logits, labels)
 
 
 def replace_loss(module: Any, name: str, make: Callable[[Any], nn.Module]) -> bool:
-    """Put ``make(loss)`` in the place of the loss that ``module`` has as ``name``; dots reach into submodules.
+    """Replace the loss that is the attribute ``name`` of ``module`` by ``make(loss)``; dots reach into submodules.
 
     Returns whether it is known to be the loss of several labels.
 
-    Of a Hugging Face classifier it is the loss that the model computes from ``labels``. It raises ``AttributeError`` if
-    there is no such attribute or it cannot be set, and ``TypeError`` if it is no loss.
+    If the attribute is a Hugging Face classifier, the loss that it computes from ``labels`` is replaced. It raises
+    ``AttributeError`` if there is no such attribute or it cannot be set, and ``TypeError`` if it is no loss.
     """
     parent_name, _, attribute = name.rpartition(".")
     try:
@@ -192,10 +192,10 @@ def replace_loss(module: Any, name: str, make: Callable[[Any], nn.Module]) -> bo
     if _is_huggingface_classifier(replaced):
         if any(isinstance(hook, LossOfLabels) for hook in replaced._forward_hooks.values()):
             raise ValueError(f"the loss of this {type(replaced).__name__} is replaced already: make a new model")
-        module.loss_of_labels = LossOfLabels(make)  # as a part of the module it moves with it
+        module.loss_of_labels = LossOfLabels(make)  # as a submodule it moves with the module
         replaced.register_forward_hook(module.loss_of_labels, with_kwargs=True)
         return bool(replaced.config.problem_type == "multi_label_classification")
-    _refuse_what_is_no_loss(name, replaced)
+    _refuse_non_loss(name, replaced)
     loss = make(replaced)
     parent.__dict__.pop(attribute, None)  # a plain function there would hide the module that takes its place
     setattr(parent, attribute, loss)
@@ -210,12 +210,12 @@ def replace_loss(module: Any, name: str, make: Callable[[Any], nn.Module]) -> bo
 
 
 def refuse_another_loss(module: Any, name: str) -> None:
-    """Raise if the loss that ``module`` has as ``name`` is the masked one no more; a user's function may call that."""
+    """Raise unless ``name`` of ``module`` is still the masked loss, or a user's function, which may call that."""
     try:
-        part = attrgetter(name)(module)
+        loss = attrgetter(name)(module)
     except AttributeError:
-        part = None
-    function = part.func if isinstance(part, partial) else part
+        loss = None
+    function = loss.func if isinstance(loss, partial) else loss
     if isinstance(function, nn.Module):
         masked = any(
             isinstance(inner, CountedLoss)
@@ -226,14 +226,14 @@ def refuse_another_loss(module: Any, name: str) -> None:
         masked = function is not None and function not in FUNCTIONS
     if not masked:
         raise MisconfigurationException(
-            f"{type(module).__name__}.{name} has been set to {part!r} since training began: the rest would be that "
+            f"{type(module).__name__}.{name} has been set to {loss!r} since training began: the rest would be that "
             f"loss's. Change the masked loss in its place, as in self.{name}.weight = ..., and for plain softmax set "
             "self.as_softmax_delta = 1.0"
         )
 
 
 def _is_huggingface_classifier(part: Any) -> bool:
-    """Whether ``part`` is a classification model of ``transformers``; others may shift labels: refused."""
+    """Whether ``part`` is a classification model of ``transformers``; others are refused, as they may shift labels."""
     # every configuration of transformers has a problem_type
     if not isinstance(part, nn.Module) or not hasattr(getattr(part, "config", None), "problem_type"):
         return False
@@ -249,31 +249,31 @@ def _is_huggingface_classifier(part: Any) -> bool:
     return True
 
 
-def _refuse_what_is_no_loss(name: str, replaced: Any) -> None:
+def _refuse_non_loss(name: str, replaced: Any) -> None:
     function = _function_of(replaced)
     if isinstance(function, MaskedLoss):
         raise TypeError(
             f"{name!r} names {type(function).__name__}, which has a margin of its own and is counted as it is: have "
             "the module make an nn.CrossEntropyLoss, which can be replaced, or leave ASSoftmaxMixin out"
         )
-    of_any_module = inspect.ismethod(function) and hasattr(pl.LightningModule, function.__name__)
-    layer = type(function).__module__.startswith("torch.nn.") and not isinstance(function, _Loss)
-    if of_any_module or layer or not callable(function):
-        what = f"torch.nn's {type(function).__name__}" if layer else repr(replaced)
-        what = f"the method {function.__name__} that every module has" if of_any_module else what
+    is_lightning_method = inspect.ismethod(function) and hasattr(pl.LightningModule, function.__name__)
+    is_layer = type(function).__module__.startswith("torch.nn.") and not isinstance(function, _Loss)
+    if is_lightning_method or is_layer or not callable(function):
+        description = f"torch.nn's {type(function).__name__}" if is_layer else repr(replaced)
+        description = f"the method {function.__name__} that every module has" if is_lightning_method else description
         raise TypeError(
-            f"{name!r} names {what}, which is no loss: name the attribute that training_step calls as loss(logits, "
-            "target), or call self.as_softmax_loss there"
+            f"{name!r} names {description}, which is no loss: name the attribute that training_step calls as "
+            "loss(logits, target), or call self.as_softmax_loss there"
         )
 
 
 def refuse_what_would_be_lost(loss: Any, *, hooks: bool = False) -> None:
-    """Raise ``TypeError`` if the class of a loss overrides what its stand-in does not call, or it has ``hooks``."""
+    """Raise ``TypeError`` if a loss overrides what its stand-in does not call, or, under ``hooks``, has hooks."""
     function = _function_of(loss)
     if not isinstance(function, nn.Module):
         return
     lost = [name for name in NOT_CALLED if getattr(type(function), name) is not getattr(nn.Module, name)]
-    lost += [name for name, held in vars(function).items() if hooks and name.endswith("hooks") and held]
+    lost += [name for name, value in vars(function).items() if hooks and name.endswith("hooks") and value]
     if lost:
         raise TypeError(
             f"the masked loss cannot take the place of this {type(function).__name__}, whose {lost[0]} would be lost: "
@@ -282,9 +282,9 @@ def refuse_what_would_be_lost(loss: Any, *, hooks: bool = False) -> None:
 
 
 def settings_of(loss: Any) -> dict[str, Any]:
-    """What a loss in the place of this one keeps: ``weight``, ``ignore_index`` and ``reduction``.
+    """The settings that the replacement of a loss keeps: ``weight``, ``ignore_index`` and ``reduction``.
 
-    They are the attributes of a module, or what a ``functools.partial`` gives it. It raises ``TypeError`` if the loss
+    They are the attributes of a module, or arguments in a ``functools.partial``. It raises ``TypeError`` if the loss
     is not PyTorch's cross-entropy, and ``ValueError`` if it has other settings than these three.
 
     >>> settings_of(partial(nn.CrossEntropyLoss(ignore_index=0), reduction="sum"))
@@ -303,23 +303,23 @@ def settings_of(loss: Any) -> dict[str, Any]:
             f"the loss to replace is a partial with {len(loss.args)} positional arguments, whose meaning cannot be "
             "told: give them by name"
         )
-    return _carried_on(shown_by(loss), of_several_labels(loss))
+    return _supported_settings(shown_by(loss), of_several_labels(loss))
 
 
-def _carried_on(settings: Mapping[str, Any], multilabel: bool) -> dict[str, Any]:
-    kept = ("reduction",) if multilabel else ("weight", "ignore_index", "reduction")
-    given = {name: value for name, value in settings.items() if not _changes_nothing(name, value)}
-    if unknown := [name for name in given if name not in kept]:
+def _supported_settings(settings: Mapping[str, Any], multilabel: bool) -> dict[str, Any]:
+    supported = ("reduction",) if multilabel else ("weight", "ignore_index", "reduction")
+    effective = {name: value for name, value in settings.items() if not _changes_nothing(name, value)}
+    if unsupported := [name for name in effective if name not in supported]:
         raise ValueError(
-            f"the loss to replace is given {', '.join(f'{name}={given[name]!r}' for name in unknown)}, which "
-            f"the losses in its place cannot carry on: they know {', '.join(kept)}. Drop it, or call "
+            f"the loss to replace is given {', '.join(f'{name}={effective[name]!r}' for name in unsupported)}, which "
+            f"the losses in its place cannot carry on: they know {', '.join(supported)}. Drop it, or call "
             "self.as_softmax_loss in training_step"
         )
-    return given
+    return effective
 
 
 def shown_by(loss: Any) -> dict[str, Any]:
-    """The settings of any loss, as far as attributes or a ``functools.partial`` show them."""
+    """The settings of any loss that its attributes or a ``functools.partial`` show."""
     function, names = _function_of(loss), ("weight", "pos_weight", "ignore_index", "reduction", "label_smoothing")
     shown = {name: getattr(function, name) for name in names if hasattr(function, name)}
     return shown | (loss.keywords if isinstance(loss, partial) else {})

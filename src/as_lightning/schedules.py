@@ -94,7 +94,7 @@ class DeltaWarmup:
 
 
 class WarmupOfTraining:
-    """A `DeltaWarmup`, or none, in a training, whose length it fixes at the first batch: epochs may change theirs.
+    """A `DeltaWarmup`, or None, in a training whose length the first batch fixes: later epochs may have another.
 
     ``training_batches`` is that length, infinite where Lightning cannot know it and None before the first batch.
     """
@@ -107,7 +107,7 @@ class WarmupOfTraining:
         self._margin: float | None = None  # of the batch that began last, unless it is the final one
 
     def start(self, trainer: pl.Trainer) -> None:
-        """Raise ``ValueError`` if the length of a training that begins cannot be known; not if a checkpoint holds it.
+        """Raise ``ValueError`` if a ``ratio`` needs the length of training, which neither trainer nor checkpoint tells.
 
         Call it in ``on_fit_start``: before and after, the limits of the trainer may be those of a search
         (``BatchSizeFinder``).
@@ -122,14 +122,14 @@ class WarmupOfTraining:
     def margin(
         self, module: pl.LightningModule, trainer: pl.Trainer | None, progress: float | None, delta: float
     ) -> float:
-        """The margin of the batch that began last; where ``progress`` of training is done, if no hook tells of batches:
-        in a loop by hand, and in a module within the one that ``trainer`` trains, unless that one hands the hooks on.
+        """The margin of the batch that began last, or without batch hooks that at ``progress``. They are missing in a
+        loop by hand, and in a module within the one that ``trainer`` trains, unless that one passes them on.
         """
         after_training = trainer is None and module._trainer is not None and progress is None
         if self.warmup is None or after_training:
             return delta
-        told = progress is None and self.training_batches is not None
-        if trainer is not None and (told or trainer.lightning_module is module):
+        gets_batch_hooks = progress is None and self.training_batches is not None
+        if trainer is not None and (gets_batch_hooks or trainer.lightning_module is module):
             return delta if self._margin is None else self._margin
         return self.warmup.delta_at_progress(progress, delta)
 
@@ -137,9 +137,9 @@ class WarmupOfTraining:
         """Fix the margin of a batch. (In ``training_step`` a compiled module would compile anew for every batch.)"""
         if self.warmup is None:
             return
-        # not `ready`, which counts a batch twice after a checkpoint that an exception inside the batch has saved
-        batches: Any = trainer.fit_loop.epoch_loop.batch_progress
-        batch = batches.total.completed
+        # not `ready`, which counts a batch twice after resuming from a checkpoint that an exception in it has saved
+        batch_progress: Any = trainer.fit_loop.epoch_loop.batch_progress
+        batch = batch_progress.total.completed
         if batch == 0 or self.training_batches is None:
             epochs = math.inf if trainer.max_epochs in (None, -1) else trainer.max_epochs
             self.training_batches = trainer.num_training_batches * epochs

@@ -18,9 +18,9 @@ class AccumulationWindow(NamedTuple):
     length: int  # how many batches were accumulated
     masked_samples: int  # whose competitors were all masked; 0 if the module counts no masking
     samples: int  # in the loss; without a masking counter the batches' sizes, or 0 where no policy reads them
-    items: float = 0  # what the batches weigh; without items= the samples
+    items: float = 0  # in the batches; without items= the samples
     step: int = 0  # optimizer steps taken by its end
-    wanted: int = 1  # how many batches the policy had wanted for it
+    wanted: int = 1  # the length that the policy wanted for it
     samples_seen: int = 0  # since training began, by its end
     items_seen: float = 0
 
@@ -51,7 +51,7 @@ class MaskingPolicy:
 
 
 class AccumulationSchedule:
-    """So many batches from a given optimizer step on, or from a number of samples or items of all ranks.
+    """Window lengths that change at given optimizer steps, or at given numbers of samples or items of all ranks.
 
     Args:
         schedule: the length of windows from each position on, the first of them 0.
@@ -80,10 +80,10 @@ class AccumulationSchedule:
 
 @dataclass(frozen=True)
 class TokenBudget:
-    """Windows of about so many items on all ranks: as many batches as hold them at the latest window's items per batch.
+    """Windows of about ``items`` items on all ranks, given the items per batch of the latest window.
 
-    It needs ``items=``, which also weighs the items, so that each step is exact whatever its window holds. The first
-    window takes one batch.
+    It needs the callback's ``items=``, which also weighs the batches, so that each step is exact whatever its window
+    holds. The first window takes one batch.
 
     Examples:
         >>> budget = TokenBudget(4096)

@@ -30,7 +30,7 @@ from as_lightning.functional.argument_checks import check_choice
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.masking_counter import WindowSums
 
-GRADIENTS = "as_lightning_open_gradients"  # key of a checkpoint: what an open window has gathered, and how it weighs
+GRADIENTS = "as_lightning_open_gradients"  # key of a checkpoint: an open window's gradients, and their weights
 
 
 @dataclass
@@ -106,45 +106,45 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
             if normalize == "batches" and items is not None:
                 raise ValueError("items= weighs the items of a window: leave it out, or normalize='batches'")
             items = (items or "module") if normalize == "items" else None
-            now = f"items={'...' if callable(items) else items!r} says it"
-            warnings.warn(f"normalize={normalize!r} is deprecated: {now}", FutureWarning, stacklevel=2)
+            replacement = f"items={'...' if callable(items) else items!r} says it"
+            warnings.warn(f"normalize={normalize!r} is deprecated: {replacement}", FutureWarning, stacklevel=2)
         if not (items is None or callable(items)):
             check_choice("items", items, ("module",))
         if loss_is == "sum" and items is None:
             raise ValueError("loss_is='sum' says how items weigh: say what they are with items= too, or leave it out")
-        limits = {"max_steps": max_steps, "scale": scale, "monotone": monotone}
-        given: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
-        if policy is not None and given:
-            raise ValueError(f"{', '.join(given)}: arguments of AS-Speed, which cannot stand beside {policy!r}")
+        options = {"max_steps": max_steps, "scale": scale, "monotone": monotone}
+        speed_options: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        if policy is not None and speed_options:
+            raise ValueError(f"{', '.join(speed_options)}: arguments of AS-Speed, which cannot stand beside {policy!r}")
         if isinstance(policy, type) or not (policy is None or callable(policy)):
             expected = "policy must be a function of the closed window, as an AccumulationSchedule is"
             raise TypeError(f"{expected}, got {policy!r} (for AS-Speed write max_steps=4)")
-        self.policy: Policy = MaskingPolicy(**given) if policy is None else policy
-        self._by = getattr(self.policy, "by", "samples")  # what it reads of a window
+        self.policy: Policy = MaskingPolicy(**speed_options) if policy is None else policy
+        self._by = getattr(self.policy, "by", "samples")  # the count of a window that it reads
         if self._by == "items" and items is None:
             raise ValueError(f"{type(self.policy).__name__} goes by items: say what they are with items=")
         self.lr_interval, self.lr_scale = lr_interval, lr_scale
         self._weights, self._rates = ItemWeights(items, loss_is), ScaledRates(self._batches_in_step)
         self._ranks = 1
-        self._training = False  # a search of the learning rate may load a checkpoint while it is
+        self._training = False  # while it is, a learning-rate search may load a checkpoint
         super().__init__()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         by_default = "sqrt" if isinstance(self.policy, MaskingPolicy) else "none"
         self._rates.scale = by_default if self.lr_scale == "auto" else self.lr_scale
         self._weights.unit = None
         self._seen: tuple[int, float] = (0, 0)  # samples and items since training began
         self.history: list[AccumulationWindow] = []
-        self._window, self._next_length = OpenWindow(), None  # type: OpenWindow, int | None  # what the policy has said
-        self._batch_items: Any = None  # None if they come later
-        self._computed = False  # whether the batch's loss has been: an optimizer may compute it several times in a step
+        self._window, self._next_length = OpenWindow(), None  # type: OpenWindow, int | None  # the policy's last answer
+        self._batch_items: Any = None  # None if they are counted later
+        self._loss_computed = False  # that of the batch, which an optimizer may compute several times in a step
 
     def _batches_in_step(self) -> int:
         return self._window.accumulated + 1 if self._window.is_open else 0
 
     @property
     def _meaning(self) -> dict[str, Any]:
-        """Of the gradients of an open window."""
+        """How the gradients of an open window are weighed, to compare it with a checkpoint's."""
         by = "batches" if self._weights.source is None else "items"
         return {"normalize": by, "loss_is": self._weights.loss_is, "items": self._weights.source}
 
@@ -153,7 +153,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
         if self._fitting:
-            self._window, self._warned = OpenWindow(), False  # unless a checkpoint has another
+            self._window, self._warned = OpenWindow(), False  # a checkpoint may set another window
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_fit_start(trainer, pl_module)
@@ -166,14 +166,14 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         super().on_train_start(trainer, pl_module)
         self._training = True
         self._rates.follow(trainer.optimizers[0])
-        # A resumed epoch loop looks at it to tell whether the checkpoint's batch had stepped. Not earlier than here:
-        # trainer.estimated_stepping_batches divides by it, and configure_optimizers asks for that.
+        # A resumed epoch loop reads it to see whether the checkpoint's batch had stepped. It must not be set earlier:
+        # trainer.estimated_stepping_batches, which configure_optimizers may read, divides by it.
         trainer.accumulate_grad_batches = self._window.length
         if self._window.is_open and self._window.accumulated:
-            self._resume_inside(trainer, pl_module)
+            self._resume_window(trainer, pl_module)
 
-    def _resume_inside(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Go on with what the open window of a checkpoint had gathered."""
+    def _resume_window(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Restore the gradients and the sums of a checkpoint's open window."""
         window, counter = self._window, self.counter(pl_module)
         saved = self._saved.pop(GRADIENTS, None)
         if saved is None:
@@ -183,15 +183,15 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
             )
             window.accumulated, counter.items, counter.loss = 0, 0.0, torch.zeros(())
             return
-        counter.weigh(0.0, torch.zeros(()))  # one of the ranks goes on with the sums of all
+        counter.weigh(0.0, torch.zeros(()))  # one rank goes on with the sums of all, others need a loss too
         if saved["meaning"] != self._meaning:
             raise MisconfigurationException(
                 f"The checkpoint lies inside a window of {saved['meaning']}, whose gradients do not add to those of "
                 f"{self._meaning}: resume with its settings, or from a checkpoint between two windows."
             )
-        # the mean over the ranks that have saved it counts once for each of them
+        # the saved mean stands for the gradients of all ranks that have saved it
         factor = 1.0 if self._weights.source is None else saved["ranks"] / self._ranks
-        factor *= (scale := gradient_scale(trainer)) / saved.get("scale", scale)  # versions up to 0.3 did not say it
+        factor *= (scale := gradient_scale(trainer)) / saved.get("scale", scale)  # 0.3 and before saved none
         for name, parameter in pl_module.named_parameters():
             if name in saved["gradients"]:
                 parameter.grad = saved["gradients"][name].to(parameter.device) * factor
@@ -204,7 +204,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         self._leave(trainer)
 
     def _leave(self, trainer: Trainer) -> None:
-        if self._training:  # otherwise it may be what was refused
+        if self._training:  # otherwise it may be the user's value, which was refused
             trainer.accumulate_grad_batches, self._training = 1, False
         self._rates.leave()
         self._weights.leave()
@@ -217,17 +217,17 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         window = self._window
         if not (window.is_open and window.first_batch < batch_idx < window.first_batch + window.length):
             self._open_window(trainer, batch_idx)
-            if self._ranks > 1:  # all of which have a loss to sum, also where training_step returns None
+            if self._ranks > 1:  # each needs a loss to sum, also where training_step returns None
                 self.counter(pl_module).weigh(0.0, torch.zeros((), device=pl_module.device))
-        self._computed = False
+        self._loss_computed = False
         if self._by == "samples" and windows.find_counter(pl_module) is None:
-            self._batch_samples = torch.tensor([0, self._size(batch), 0, 0])
+            self._batch_samples = torch.tensor([0, self._batch_size(batch), 0, 0])
         self._batch_items = self._weights.count(pl_module, batch, batch_idx)
 
-    def _size(self, batch: Any) -> int:
-        """The samples of a batch; 0 where a batch of one's own does not show them, and no schedule needs them."""
+    def _batch_size(self, batch: Any) -> int:
+        """The number of samples in a batch; 0 where Lightning cannot tell it, and no schedule needs it."""
         try:
-            if isinstance(batch, Iterator):  # to look into it would use it up
+            if isinstance(batch, Iterator):  # to look for its size would use it up
                 raise MisconfigurationException("an iterator has no size")
             return extract_batch_size(batch)
         except MisconfigurationException:
@@ -245,7 +245,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
             remaining = 1
         if self._next_length is None:
             empty = AccumulationWindow(trainer.current_epoch, 0, 0, 0, 0, 0, trainer.global_step, 1, *self._seen)
-            self._next_length = self._ask(empty)
+            self._next_length = self._wanted_length(empty)
         if self._next_length > trainer.num_training_batches and not self._warned:
             self._warned = True
             rank_zero_warn(
@@ -255,11 +255,11 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         length = windows.aligned_window(batch_idx, self._next_length, remaining)
         self._window = OpenWindow(first_batch=batch_idx, length=length, is_open=True)
         trainer.accumulate_grad_batches = length
-        self._rates.follow(trainer.optimizers[0])  # it may be another one by now
+        self._rates.follow(trainer.optimizers[0])  # it may have been replaced
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
-        again, self._computed = self._computed, True
-        if again and self._window.accumulated:
+        recomputed, self._loss_computed = self._loss_computed, True
+        if recomputed and self._window.accumulated:
             raise MisconfigurationException(
                 f"{type(trainer.optimizers[0]).__name__} computes the loss several times in a step, and Lightning adds "
                 f"each gradient to those of the window's other batches, {self._window.accumulated} here. "
@@ -273,10 +273,10 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         super().on_before_backward(trainer, pl_module, loss)
         items = self._batch_items
         if weights.source is not None and weights.unit is None:  # once in a training
-            joint = torch.as_tensor(items, dtype=torch.float64) if self._ranks > 1 else items
-            weights.see(float(windows.sum_over_ranks(trainer, joint) if self._ranks > 1 else joint), self._ranks)
+            local = torch.as_tensor(items, dtype=torch.float64) if self._ranks > 1 else items
+            weights.see(float(windows.sum_over_ranks(trainer, local) if self._ranks > 1 else local), self._ranks)
         items, weighed = weights.weigh(pl_module, loss, items)
-        if not again:
+        if not recomputed:
             scaler = scaler_of(trainer)
             counter.weigh(items, weighed if scaler is None else weighed / scaler.scale(torch.ones_like(weighed)))
 
@@ -284,12 +284,12 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         self._weights.end_backward()
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
-        """Before the gradients are clipped, and after a gradient scaler has taken its scale out of them."""
+        """Make the gradients means over the items, before they are clipped and after a scaler has unscaled them."""
         if self._weights.source is None:  # one item a batch, which all ranks know
             items: Items = self._ranks * (self._window.accumulated + 1.0)
         else:
             items = self.counter(pl_module).items
-            if self._closed is not None or self._ranks > 1 or isinstance(items, Tensor):  # closed: LBFGS asks again
+            if self._closed is not None or self._ranks > 1 or isinstance(items, Tensor):  # closed: LBFGS comes again
                 items = self.close_window(trainer, pl_module).items
         multiply_gradients(optimizer, self._weights.factor(items, self._ranks, self._window.length))
 
@@ -297,11 +297,11 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self._refuse_other_assignments(trainer)
-        alone = not self._window.is_open  # a batch of None, for which Lightning calls no on_train_batch_start
-        self._window.accumulated += not alone
+        outside_window = not self._window.is_open  # a batch of None: no on_train_batch_start
+        self._window.accumulated += not outside_window
         super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
-        if alone:
-            self._follow_batches(trainer, pl_module, batch_idx, 1, stepped=windows.window_ends(trainer))
+        if outside_window:
+            self._advance_schedulers(trainer, pl_module, batch_idx, 1, stepped=windows.window_ends(trainer))
 
     def on_window_end(self, trainer: Trainer, pl_module: LightningModule, sums: WindowSums, stepped: bool) -> None:
         window, weights = self._window, self._weights
@@ -310,11 +310,11 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         window.is_open = False
         batches = self._ranks * window.accumulated
         counts, items, loss = sums if weights.source is not None else sums._replace(items=float(batches))
-        numbers = torch.cat([counts.to(items), items.reshape(1)]) if isinstance(items, Tensor) else counts
-        counted = self.needs_counts or weights.source is not None or windows.find_counter(pl_module) is not None
-        read: list[Any] = numbers.tolist() if counted else [0, 0]  # the window's one host read
-        masked, samples, items = int(read[0]), int(read[1]), read[4] if isinstance(items, Tensor) else items
-        length = trainer.fit_loop.batch_idx + 1 - window.first_batch  # more than has gradients, where those were lost
+        device_sums = torch.cat([counts.to(items), items.reshape(1)]) if isinstance(items, Tensor) else counts
+        has_counts = self.needs_counts or weights.source is not None or windows.find_counter(pl_module) is not None
+        values: list[Any] = device_sums.tolist() if has_counts else [0, 0]  # the window's one host read
+        masked, samples, items = int(values[0]), int(values[1]), values[4] if isinstance(items, Tensor) else items
+        length = trainer.fit_loop.batch_idx + 1 - window.first_batch  # not `accumulated`: a resume may lose gradients
         factor = weights.factor(items, 1, window.length)
         if weights.source is None:
             items = samples
@@ -324,8 +324,8 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         place, steps = (trainer.current_epoch, window.first_batch, length), trainer.global_step
         wanted = self._next_length or 1
         self.history.append(AccumulationWindow(*place, masked, samples, items, steps, wanted, *self._seen))
-        self._next_length = self._ask(self.history[-1])
-        self._follow_batches(trainer, pl_module, window.first_batch + length - 1, length, stepped=True)
+        self._next_length = self._wanted_length(self.history[-1])
+        self._advance_schedulers(trainer, pl_module, window.first_batch + length - 1, length, stepped=True)
         if not stepped:  # the loader gave None
             if length > 1:
                 rank_zero_warn(
@@ -336,8 +336,8 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
             return
         self.log_step(trainer, steps - 1, length, 0.0 if loss is None else loss * factor)
 
-    def _ask(self, window: AccumulationWindow) -> int:
-        """The length wanted after ``window``."""
+    def _wanted_length(self, window: AccumulationWindow) -> int:
+        """The length that the policy wants after ``window``."""
         length = self.policy(window)
         if isinstance(length, bool) or not isinstance(length, Integral) or length < 1:
             expected = "A policy must return the number of batches of the next window, an integer of at least 1"
@@ -355,25 +355,25 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
                 f"Epoch {trainer.current_epoch} ended inside an accumulation window: the gradients of its last "
                 f"{batches} batches are dropped. Have its loader yield as many batches as its length says."
             )
-        self._follow_batches(trainer, pl_module, self._window.first_batch + batches - 1, batches, stepped=False)
+        self._advance_schedulers(trainer, pl_module, self._window.first_batch + batches - 1, batches, stepped=False)
 
-    def _follow_batches(
+    def _advance_schedulers(
         self, trainer: Trainer, pl_module: LightningModule, last_batch: int, batches: int, *, stepped: bool
     ) -> None:
-        """Advance the schedulers by steps, at a window's end, as windows of one batch each would have."""
+        """Advance the schedulers with ``interval="step"`` at a window's end, as windows of one batch would have."""
         if self.lr_interval == "step" or batches == 0:
             return
-        end, counted = last_batch + 1, batches
-        if trainer.max_steps != -1:  # the rest of the schedule is min(steps left, batches left)
+        end, advance = last_batch + 1, batches
+        if trainer.max_steps != -1:  # the schedule has min(steps left, batches left) to go
             batches_left = math.inf
             if trainer.max_epochs not in (None, -1) and trainer.num_training_batches != math.inf:
                 batches_left = (trainer.max_epochs - trainer.current_epoch) * trainer.num_training_batches - end
             steps_left = trainer.max_steps - trainer.global_step
-            counted = int(min(steps_left + stepped, batches_left + batches) - min(steps_left, batches_left))
+            advance = int(min(steps_left + stepped, batches_left + batches) - min(steps_left, batches_left))
         for config in trainer.lr_scheduler_configs:
-            if config.interval == "step" and not config.reduce_on_plateau:  # that one counts checks of its metric
-                taken = int(stepped and end % config.frequency == 0)  # by Lightning, on the last batch
-                for _ in range(end // config.frequency - (end - counted) // config.frequency - taken):
+            if config.interval == "step" and not config.reduce_on_plateau:  # which counts checks of its metric
+                lightning_steps = int(stepped and end % config.frequency == 0)  # on the window's last batch
+                for _ in range(end // config.frequency - (end - advance) // config.frequency - lightning_steps):
                     pl_module.lr_scheduler_step(config.scheduler, None)
 
     def _refuse_other_assignments(self, trainer: Trainer) -> None:
@@ -387,8 +387,8 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         length, loss = what
         metrics = {"accumulation/steps": float(length), "accumulation/loss": float(loss)}
         for group, rate in enumerate(self._rates.used, 1):
-            of_group = f"/pg{group}" if len(self._rates.used) > 1 else ""
-            metrics[f"accumulation/lr{of_group}"] = float(rate)
+            suffix = f"/pg{group}" if len(self._rates.used) > 1 else ""
+            metrics[f"accumulation/lr{suffix}"] = float(rate)
         windows.publish(trainer, metrics, step)
 
     # Checkpoints
@@ -409,14 +409,14 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         self.history, self._window = self.history if self._training else [], OpenWindow(**state_dict["window"])
         self._weights.unit = state_dict["unit"]
         if self.lr_scale == "auto":
-            self._rates.scale = state_dict.get("lr_scale", "none")  # version 0.2 scaled no rate unless told to
+            self._rates.scale = state_dict.get("lr_scale", "none")  # version 0.2 scaled no rate by default
         policy, seen = state_dict["policy"], state_dict.get("seen", ())
         if isinstance(policy, dict):  # version 0.3: policies had a state of their own
             policy, state = policy["name"].replace("StepSchedule", "AccumulationSchedule"), policy["state"]
             seen = (state.get("samples", 0), 0.0)
         self._seen = (*seen,)
         if policy != type(self.policy).__name__:
-            return  # another policy goes on: it is asked when the open window has closed
+            return  # the new policy is asked when the open window has closed
         self._next_length = state_dict["next_length"]
         if isinstance(self.policy, MaskingPolicy):  # it may be resumed with a smaller max_steps
             self._next_length = min(self._next_length or 1, self.policy.max_steps)
@@ -426,11 +426,11 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         return self._window.length if self._window.is_open else 1
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Save what an open window has gathered so far, so that a run resumed inside it goes on exactly."""
+        """Save the gradients of an open window, so that a run resumed inside it goes on exactly."""
         super().on_save_checkpoint(trainer, pl_module, checkpoint)
         self._rates.restore_in(checkpoint)
-        whole = isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy))  # on each rank
-        if COUNTS in checkpoint and whole:
+        unsharded = isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy))
+        if COUNTS in checkpoint and unsharded:
             saved = {"meaning": self._meaning, "gradients": mean_gradients(trainer, pl_module), "ranks": self._ranks}
             checkpoint[GRADIENTS] = {**saved, "scale": gradient_scale(trainer)}
 
@@ -444,17 +444,17 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
 
 
 def scaler_of(trainer: Trainer) -> Any:
-    """What scales the losses and gradients of 16-bit mixed precision; None without it."""
+    """The gradient scaler of 16-bit mixed precision; None without one."""
     return getattr(trainer.precision_plugin, "scaler", None)
 
 
 def gradient_scale(trainer: Trainer) -> float:
-    """The factor of a scaler in the gradients of a window that is open."""
+    """The factor by which a gradient scaler has scaled the gradients of an open window."""
     return 1.0 if (scaler := scaler_of(trainer)) is None else scaler.get_scale()
 
 
 def mean_gradients(trainer: Trainer, pl_module: LightningModule) -> dict[str, Tensor]:
-    """The mean of the ranks' gradients (inside a window DDP has not taken it): each rank resumes from it."""
+    """The mean of the ranks' gradients, from which each rank resumes. (Inside a window DDP has not taken it.)"""
     parameters = list(pl_module.named_parameters())
     present = torch.tensor([parameter.grad is not None for _, parameter in parameters], device=pl_module.device)
     on_any_rank = windows.sum_over_ranks(trainer, present.long()).tolist()  # a rank may not have used a parameter yet
@@ -469,11 +469,11 @@ def mean_gradients(trainer: Trainer, pl_module: LightningModule) -> dict[str, Te
 def refuse(
     trainer: Trainer, pl_module: LightningModule, callback: AdaptiveGradientAccumulation, items_from: str | None
 ) -> None:
-    """Raise unless Lightning takes the steps, ``callback`` alone says when, and the module counts what is needed."""
+    """Raise unless Lightning takes the steps, ``callback`` alone sets when, and the needed counts are there."""
     name, module, strategy = (type(part).__name__ for part in (callback, pl_module, trainer.strategy))
     given = trainer.accumulate_grad_batches
     rivals: tuple[type[Callback], ...] = (AdaptiveGradientAccumulation, GradientAccumulationScheduler)
-    if any(isinstance(part, _BatchNorm) for part in pl_module.modules()):  # it accumulates to renew the statistics
+    if any(isinstance(part, _BatchNorm) for part in pl_module.modules()):  # SWA accumulates to renew the statistics
         rivals += (StochasticWeightAveraging,)
     others: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
     rival = next((other for other in others if isinstance(other, rivals) and other is not callback), None)

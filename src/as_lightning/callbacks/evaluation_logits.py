@@ -19,25 +19,25 @@ LogitsAndTarget = tuple[Tensor, Tensor]
 
 
 class EvaluationLogits:
-    """Finds logits and target of each batch as `TemperatureScaling` says; ``callback`` is its name, for messages."""
+    """Finds each batch's logits and target as `TemperatureScaling` says; messages name the ``callback`` that asks."""
 
     def __init__(
         self, callback: str, logits: Callable[[LightningModule, Any], LogitsAndTarget] | None, dataloader_idx: int
     ) -> None:
         self.callback, self.logits, self.dataloader_idx = callback, logits, dataloader_idx
-        self.target: str | int | None = None  # its key or position in a batch, where it is known
+        self.target: str | int | None = None  # the target's key or position in a batch, if known
         self._output: Any = None
-        self._labels: Any = None  # that a Hugging Face model was given
+        self._labels: Any = None  # the labels that a Hugging Face model was called with
         self._hooks: list[RemovableHandle] = []
-        self._calls = 0  # of the module that run
-        self._outermost = 1  # the call that is the module's own forward
+        self._depth = 0  # of the nested calls of the module
+        self._min_depth = 1  # that of the module's own forward
         self._several_loaders = False
 
     def start(self, pl_module: LightningModule) -> None:
         """Watch the forward passes of an evaluation that begins; refuse one whose loaders lack ``dataloader_idx``."""
         self.stop()
         loop = pl_module.trainer._evaluation_loop
-        loaders = loop.num_dataloaders if loop._is_sequential else 1  # others give a batch of all of them
+        loaders = loop.num_dataloaders if loop._is_sequential else 1  # other modes join the batches of all loaders
         self._several_loaders = loaders > 1
         if self._several_loaders and not 0 <= self.dataloader_idx < loaders:
             raise MisconfigurationException(
@@ -45,13 +45,13 @@ class EvaluationLogits:
                 f"choose one of 0 to {loaders - 1}"
             )
         if self.logits is None and not hasattr(pl_module, "validation_logits"):
-            # DDP calls the whole step as the module's forward, whose result is not to be taken for logits
+            # DDP runs the whole step in an outer call of the module, whose output is not the logits
             strategy = pl_module.trainer.strategy
-            self._calls, self._outermost = 0, 1 if strategy.model is strategy.lightning_module else 2
+            self._depth, self._min_depth = 0, 1 if strategy.model is strategy.lightning_module else 2
             before, after = pl_module.register_forward_pre_hook, pl_module.register_forward_hook
             self._hooks = [before(self._enter), after(self._keep_output, always_call=True)]
             keep = partial(self._keep_output_of_model, pl_module)
-            for part in pl_module.modules():  # a Hugging Face model whose loss is replaced, which steps call
+            for part in pl_module.modules():  # steps call a Hugging Face model whose loss is replaced
                 if any(isinstance(hook, LossOfLabels) for hook in part._forward_hooks.values()):
                     self._hooks.append(part.register_forward_hook(keep, with_kwargs=True))
 
@@ -61,22 +61,22 @@ class EvaluationLogits:
         return f"/dataloader_idx_{self.dataloader_idx}" if self._several_loaders else ""
 
     def takes(self, dataloader_idx: int) -> bool:
-        """Whether a batch of this loader is looked at: of several only the chosen one's, else those of the only one."""
+        """Whether batches of this loader are used: of several loaders, those of the chosen one alone."""
         return not self._several_loaders or dataloader_idx == self.dataloader_idx
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Remove the hooks, and drop what they have kept."""
         while self._hooks:
             self._hooks.pop().remove()
         self._output = self._labels = None
 
     def _enter(self, module: torch.nn.Module, inputs: Any) -> None:
-        self._calls += 1
+        self._depth += 1
 
     def _keep_output(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
-        self._calls -= 1
+        self._depth -= 1
         logits = getattr(output, "logits", output)
-        if self._calls + 1 >= self._outermost and isinstance(logits, Tensor) and logits.dim() >= 2 and _in_step(module):
+        if self._depth + 1 >= self._min_depth and isinstance(logits, Tensor) and logits.dim() >= 2 and _in_step(module):
             self._output = output
 
     def _keep_output_of_model(
@@ -88,7 +88,7 @@ class EvaluationLogits:
     def of(self, pl_module: LightningModule, batch: Any) -> tuple[Tensor, Tensor, bool]:
         """Logits and target of the batch just evaluated, without gradients, and whether a target holds several labels.
 
-        Refused if there are none or they do not fit.
+        Raises ``MisconfigurationException`` if they are not found or do not fit each other.
         """
         if self.logits is not None:
             logits, target = self.logits(pl_module, batch)
@@ -115,7 +115,7 @@ class EvaluationLogits:
 
 
 def _in_step(pl_module: Any) -> bool:
-    """Whether an evaluation's step runs, and not a hook, or a callback's."""
+    """Whether an evaluation's step runs now, not another hook of the module or a callback."""
     return pl_module._current_fx_name in ("validation_step", "test_step")
 
 
@@ -126,7 +126,7 @@ def _target_of(batch: Any) -> Any:
 
 
 class ValidationCallback(Callback):
-    """Sees each batch of the validations of ``fit``; not those of the sanity check and of ``trainer.validate``."""
+    """Processes each batch of the validations in ``fit``, not of the sanity check or of ``trainer.validate``."""
 
     def __init__(
         self, logits: Callable[[LightningModule, Any], LogitsAndTarget] | None, ignore_index: int, dataloader_idx: int
@@ -135,22 +135,22 @@ class ValidationCallback(Callback):
         self.source = EvaluationLogits(type(self).__name__, logits, dataloader_idx)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        # after a resume Lightning would take as many batches as a validation had left, and the first ones at that
+        # resumed inside a validation, Lightning would run only as many batches as were left, from the first one on
         trainer.fit_loop.epoch_loop.val_loop.batch_progress.reset_on_run()
 
     def _start(self, pl_module: LightningModule) -> None:
         self.source.start(pl_module)
 
     def _see(self, trainer: Trainer, pl_module: LightningModule, batch: Any) -> None:
-        """Take what is wanted of a batch that was validated."""
+        """Process a batch that was validated."""
 
     def _end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Make what is wanted of a validation."""
+        """Process the end of a validation."""
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if _fitting(trainer):
             self._start(pl_module)
-        elif trainer.sanity_checking:  # a step that is compiled there keeps the hooks that it was compiled with
+        elif trainer.sanity_checking:  # a step that is compiled there keeps the hooks of that time
             self.source.start(pl_module)
 
     def on_validation_batch_end(

@@ -1,4 +1,4 @@
-r"""Windows whose gradient is the mean over their items: over what the batches' losses are means of, or over batches.
+r"""Windows whose gradient is the mean over their items: over what a batch's loss is a mean of, or over the batches.
 
 With batch losses $\ell_{rb}$ that are means over $n_{rb}$ items, windows of $A$ batches on $R$
 ranks, and $n$ items in all (Lightning divides by $A$, DDP by $R$),
@@ -7,7 +7,7 @@ $$
 \frac{R A u}{n} \cdot \frac1R \sum_{r, b} \frac{n_{rb}}{A u} \nabla \ell_{rb} = \frac1n \sum_i \nabla \ell_i.
 $$
 
-The unit $u$, the items of a batch in the window before, keeps the products near 1, as half precision needs. The mean
+The unit $u$, the items per batch of the previous window, keeps the products near 1, as half precision needs. The mean
 over batches is that of one item a batch: $u$ is 1, and the factor $R A u / n$ is exactly 1 in a window of $A$ batches.
 """
 
@@ -29,7 +29,7 @@ from as_lightning.functional.argument_checks import check_number
 from as_lightning.functional.calling_convention import widened
 from as_lightning.masking_counter import MaskingCounter
 
-Items = float | Tensor  # a number that only a device knows stays there
+Items = float | Tensor  # a number that is on a device stays there
 UNEVEN = (
     "training_step has computed two losses of different numbers of samples, whose sum no number of items weighs: add "
     "losses of as many samples, or say with items=lambda batch: ... what the loss is a mean over"
@@ -39,7 +39,7 @@ UNEVEN = (
 class ItemWeights:
     """Counts the items of batches and weighs their losses' gradients; ``unit`` is $u$, None until one is known.
 
-    ``source`` says where the number of items comes from, as checkpoints and messages name it; None: one item a batch.
+    ``source`` names, in checkpoints and messages, where the number of items comes from; None is one item a batch.
     """
 
     def __init__(self, items: Callable[[Any], Any] | Literal["module"] | None, loss_is: Literal["mean", "sum"]) -> None:
@@ -49,10 +49,10 @@ class ItemWeights:
         self.unit: float | None = None
 
     def start(self, pl_module: LightningModule) -> None:
-        """Find out where the items come from, and have a model refuse to weigh them too."""
+        """Set the ``source``, and make models refuse ``num_items_in_batch``, which would weigh the items twice."""
         if self.items == "module":
-            own = callable(getattr(pl_module, "items_in_batch", None))
-            self.source = "items_in_batch" if own else "masking_counter" if find_counter(pl_module) else "nothing"
+            is_method = callable(getattr(pl_module, "items_in_batch", None))
+            self.source = "items_in_batch" if is_method else "masking_counter" if find_counter(pl_module) else "nothing"
         if self.source is not None:
             models = (
                 part for part in pl_module.modules() if hasattr(part, "config") and hasattr(part, "loss_function")
@@ -60,13 +60,13 @@ class ItemWeights:
             self._guards = [model.register_forward_pre_hook(_refuse_items, with_kwargs=True) for model in models]
 
     def leave(self) -> None:
-        """Watch no more, also if an exception has ended a backward pass."""
+        """Remove all hooks, also those that an exception in a backward pass has left."""
         self.end_backward()
         while self._guards:
             self._guards.pop().remove()
 
     def count(self, pl_module: LightningModule, batch: Any, batch_idx: int) -> Items | None:
-        """The items of the batch that starts, before ``training_step`` may change it; None if they come later."""
+        """The items of the batch that starts, before ``training_step`` may change it; None if it does not tell them."""
         if self.source in (None, "masking_counter"):
             return None
         items = self.items(batch) if callable(self.items) else pl_module.items_in_batch(batch)  # type: ignore[operator]
@@ -77,7 +77,7 @@ class ItemWeights:
         return check_number(f"the items of batch {batch_idx}", items, lambda n: n >= 0, "a finite number of at least 0")
 
     def counted(self, counter: MaskingCounter) -> Items:
-        """The samples of this batch; refused if none were counted, or those of two losses differ."""
+        """The samples of this batch; raises if none were counted, or if two losses had different numbers."""
         samples = counter.batch_samples
         if samples is None:
             raise MisconfigurationException(
@@ -92,8 +92,8 @@ class ItemWeights:
         return items
 
     def weigh(self, pl_module: LightningModule, loss: Tensor, items: Items) -> tuple[Items, Tensor]:
-        """Have the backward pass of ``loss`` weigh it by its items; returns these and the weighed loss, which can be
-        added to many others.
+        """Make the backward pass weigh the gradient of ``loss`` by its items. Returns the items, and the weighed loss,
+        detached and in a dtype for long sums.
         """
         value = widened(loss.detach())
         if self.source is None:
@@ -104,14 +104,14 @@ class ItemWeights:
                 "sum over the batch's items: return one of the two and say which, as in loss_is='mean'."
             )
         weight: Items = 1.0
-        unit = self.unit or 1.0  # there is none before the first items
+        unit = self.unit or 1.0  # None before the first items
         if isinstance(items, Tensor):
             valid = items.isfinite() & (items >= 0)
             weight, items = torch.where(valid, items, 0.0) / unit, torch.where(valid, items, math.nan)
             value = value.where(weight > 0, 0.0)
         elif items == 0:
-            # the gradient of a mean over nothing may be 0 / 0, which a weight of 0 leaves as it is; of the parameters
-            # too, which a checkpointed part of the model shows to backward alone
+            # the gradient of a mean over nothing may be 0 / 0, which a weight of 0 leaves as it is. The parameters are
+            # added, since the graph of the loss lacks those of checkpointed parts of the model
             leaves = {*_leaves(loss), *(p for p in pl_module.parameters() if p.requires_grad)}
             self._zeroing = [leaf.register_hook(torch.zeros_like) for leaf in leaves]
             return items, torch.zeros_like(value)
@@ -124,19 +124,19 @@ class ItemWeights:
         return items, value
 
     def end_backward(self) -> None:
-        """Remove what a batch without items has needed."""
+        """Remove the hooks that zero the gradients of a batch without items."""
         while self._zeroing:
             self._zeroing.pop().remove()
 
     def factor(self, items: Items, ranks: int, length: int) -> Items:
-        """What turns the gradient of a window of ``items`` on all ranks into the mean over them; 0 without items."""
-        share = ranks * length * ((self.unit or 1.0) if self.source and self.loss_is == "mean" else 1.0)
+        """The factor that makes the gradient of a window of ``items`` on all ranks their mean; 0 without items."""
+        numerator = ranks * length * ((self.unit or 1.0) if self.source and self.loss_is == "mean" else 1.0)
         if not isinstance(items, Tensor) or items.device.type == "cpu":
-            return share / number if (number := float(items)) > 0 else 0.0
-        return torch.where(items > 0, share / items, 0.0)
+            return numerator / number if (number := float(items)) > 0 else 0.0
+        return torch.where(items > 0, numerator / items, 0.0)
 
     def see(self, items: float, batches: int) -> None:
-        """Learn from so many batches, those of all ranks, how many items a batch has."""
+        """Set the unit to the items per batch of a window that had so many ``batches`` on all ranks."""
         if not math.isfinite(items):
             raise ValueError(f"the items of a batch must be a finite number of at least 0; or {UNEVEN}")
         if items > 0:
@@ -144,7 +144,7 @@ class ItemWeights:
 
 
 def _leaves(loss: Tensor) -> list[Tensor]:
-    """The leaves of the graph; FSDP2 computes with other tensors than the module's parameters."""
+    """The leaves of the loss's graph, which under FSDP2 are other tensors than the module's parameters."""
     nodes, seen = [loss.grad_fn], set()
     leaves = []
     while nodes:
@@ -152,7 +152,7 @@ def _leaves(loss: Tensor) -> list[Tensor]:
         if node is None or node in seen:
             continue
         seen.add(node)
-        nodes += [following for following, _ in node.next_functions]
+        nodes += [next_node for next_node, _ in node.next_functions]
         if hasattr(node, "variable"):
             leaves.append(node.variable)
     return leaves

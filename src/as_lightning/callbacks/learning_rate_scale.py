@@ -10,25 +10,25 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-RATE_FACTORS: dict[str, Callable[[int], float]] = {"sqrt": math.sqrt, "linear": float}  # of so many batches
+RATE_FACTORS: dict[str, Callable[[int], float]] = {"sqrt": math.sqrt, "linear": float}  # of a number of batches
 
 
 class ScaledRates:
-    """Runs an optimizer's step of ``batches()`` batches at a multiple of its rates, which come back after the step.
+    """Runs an optimizer's step of ``batches()`` batches at a multiple of its rates, and restores the rates after it.
 
     While the step computes the loss, the rates are the scheduler's: ``training_step`` or a hook may set others.
 
-    ``batches`` returns 0 between two windows, where a search for a rate may lie: its steps keep their rates.
+    ``batches`` returns 0 between two windows, where a learning-rate search may lie: its steps keep their rates.
     ``scale`` is ``"none"`` or a key of ``RATE_FACTORS``, ``used`` the rates of the latest step, if it was scaled.
     """
 
     def __init__(self, batches: Callable[[], int]) -> None:
         self.batches, self.scale = batches, "none"
         self.used: list[Any] = []
-        self._own: list[Any] = []  # the parameter groups' rates while a step runs at others
+        self._own: list[Any] = []  # the scheduler's rates, while a step runs at scaled ones
         self._optimizer: Any = None  # the one that has the hooks
         self._hooks: list[RemovableHandle] = []
-        self._depth = 0  # where a step calls that of its base class, hooks run for both
+        self._depth = 0  # of nested steps: one that calls its base class's runs the hooks twice
 
     def follow(self, optimizer: Any) -> None:
         """Scale the steps of this optimizer, and those of no other."""
@@ -44,8 +44,8 @@ class ScaledRates:
         self._optimizer, self._hooks = optimizer, [before(self._begin_step), after(self._end_step)]
 
     def leave(self) -> None:
-        """Scale no more, also if an exception has ended a step."""
-        self._put_back()
+        """Restore the rates and remove the hooks, also if an exception has ended a step."""
+        self._restore_rates()
         while self._hooks:
             self._hooks.pop().remove()
         self._optimizer, self._depth, self.used = None, 0, []
@@ -64,25 +64,25 @@ class ScaledRates:
         if (closure := kwargs.get("closure")) is None:  # the loss has been computed, as with a scaler
             return None
 
-        def at_own_rates() -> Any:
-            self._put_back()
+        def closure_at_scheduled_rates() -> Any:
+            self._restore_rates()
             loss = closure()
             self._scale(factor)
             return loss
 
-        return args, {**kwargs, "closure": at_own_rates}
+        return args, {**kwargs, "closure": closure_at_scheduled_rates}
 
     def _end_step(self, *_: Any) -> None:
         self._depth -= 1
         if self._depth == 0:
-            self._put_back()
+            self._restore_rates()
 
     def _scale(self, factor: float) -> None:
         self._own = [group["lr"] for group in self._optimizer.param_groups]
         self.used = [rate * factor for rate in self._own]
         set_rates(self._optimizer.param_groups, self.used)
 
-    def _put_back(self) -> None:
+    def _restore_rates(self) -> None:
         if self._own:
             set_rates(self._optimizer.param_groups, self._own)
             self._own = []

@@ -56,17 +56,17 @@ class MarginHistogram(ValidationCallback):
     ) -> None:
         super().__init__(logits, ignore_index, dataloader_idx)
         self.bins = check_count("bins", bins, least=1)
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
-        """The state before training."""
+    def _reset(self) -> None:
+        """Set the state before training."""
         self.counts: Tensor | None = None
-        self._sums: Tensor | None = None  # bins, then leads, their squares, how many, how many above delta
+        self._sums: Tensor | None = None  # counts per bin, then sums: leads, their squares, samples, those above delta
         self._delta = 1.0
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit" and trainer.global_step == 0:  # not the continuation of an earlier fit
-            self._forget()
+            self._reset()
 
     def _start(self, pl_module: LightningModule) -> None:
         super()._start(pl_module)
@@ -90,8 +90,8 @@ class MarginHistogram(ValidationCallback):
         self._sums = sums if self._sums is None else self._sums + sums
 
     def _end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        none = torch.zeros(self.bins + 4, dtype=torch.float64)  # a rank without batches must not keep others waiting
-        sums = sum_over_ranks(trainer, none if self._sums is None else self._sums).cpu()
+        zeros = torch.zeros(self.bins + 4, dtype=torch.float64)  # a rank without batches must not keep others waiting
+        sums = sum_over_ranks(trainer, zeros if self._sums is None else self._sums).cpu()
         self.counts, self._sums = sums[: self.bins].long(), None
         total, squares, samples, above = sums[self.bins :].tolist()
         if not samples:

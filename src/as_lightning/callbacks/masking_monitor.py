@@ -78,11 +78,11 @@ class MaskingMonitor(windows.WindowCallback):
         self.step = step
         super().__init__()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self.history: list[EpochMasking] = []
-        self._samples_before = 0
-        self._open_epoch: int | None = None  # the epoch that the counts below belong to; None before its first window
-        self._epoch = torch.zeros(4, dtype=torch.int64)  # the counts of its windows
+        self._samples_before = 0  # in the epochs that have ended
+        self._open_epoch: int | None = None  # that of the counts below; None before its first window
+        self._epoch_counts = torch.zeros(4, dtype=torch.int64)  # of its windows
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_fit_start(trainer, pl_module)
@@ -99,14 +99,14 @@ class MaskingMonitor(windows.WindowCallback):
             self._end_epoch()
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self._open_epoch is not None:  # an exception has ended it, and another fit of the trainer begins it anew
-            self._samples_before += int(self._epoch[1])
+        if self._open_epoch is not None:  # an exception ended it, and another fit begins it anew
+            self._samples_before += int(self._epoch_counts[1])
             self._start_epoch()
 
     def on_window_end(self, trainer: Trainer, pl_module: LightningModule, sums: WindowSums, stepped: bool) -> None:
         counter, counts = self.counter(pl_module), sums.counts
         self._open_epoch = trainer.current_epoch
-        self._epoch = self._epoch.to(counts.device) + counts
+        self._epoch_counts = self._epoch_counts.to(counts.device) + counts
         if pl_module.automatic_optimization and not stepped:
             return
         # Lightning's own metrics carry the number of batches that stepped, not of steps: with manual optimization
@@ -119,7 +119,7 @@ class MaskingMonitor(windows.WindowCallback):
 
     def write_step(self, trainer: Trainer, step: int, *what: Any) -> None:
         window, accumulated, delta = what
-        *counts, samples_of_epoch = torch.cat([window, self._epoch[1:2].to(window.device)]).tolist()
+        *counts, samples_of_epoch = torch.cat([window, self._epoch_counts[1:2].to(window.device)]).tolist()
         masked_samples, samples, masked_classes, classes = counts
         samples_seen = self._samples_before + samples_of_epoch
         metrics = {
@@ -138,9 +138,9 @@ class MaskingMonitor(windows.WindowCallback):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._open_epoch is None:  # no window has ended in it
             return
-        counts = MaskingCounts(*self._epoch)
+        counts = MaskingCounts(*self._epoch_counts)
         ratios = {"masking/sample_ratio_epoch": counts.sample_ratio, "masking/class_ratio_epoch": counts.class_ratio}
-        # a training_step that takes a dataloader_iter has to give a batch_size
+        # Lightning needs a batch_size where training_step takes a dataloader_iter
         pl_module.log_dict(ratios, logger=self.step == "optimizer" and bool(trainer.loggers), batch_size=1)
         if self.step == "samples":
             samples_seen = self._samples_before + int(counts.samples)
@@ -150,19 +150,19 @@ class MaskingMonitor(windows.WindowCallback):
 
     def _end_epoch(self) -> None:
         assert self._open_epoch is not None
-        self.history.append(EpochMasking(self._open_epoch, *self._epoch.tolist()))
+        self.history.append(EpochMasking(self._open_epoch, *self._epoch_counts.tolist()))
         self._samples_before += self.history[-1].samples
         self._start_epoch()
 
     def _start_epoch(self) -> None:
-        self._open_epoch, self._epoch = None, torch.zeros(4, dtype=torch.int64)
+        self._open_epoch, self._epoch_counts = None, torch.zeros(4, dtype=torch.int64)
 
     def state_dict(self) -> dict[str, Any]:
         return {
             "history": [tuple(epoch) for epoch in self.history],
             "samples_before": self._samples_before,
             "open_epoch": self._open_epoch,
-            "epoch": self._epoch.tolist(),
+            "epoch": self._epoch_counts.tolist(),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -171,4 +171,4 @@ class MaskingMonitor(windows.WindowCallback):
         self.history = [EpochMasking(*epoch) for epoch in state_dict["history"]]
         self._samples_before = state_dict["samples_before"]
         self._open_epoch = state_dict["open_epoch"]
-        self._epoch = torch.tensor(state_dict["epoch"])
+        self._epoch_counts = torch.tensor(state_dict["epoch"])

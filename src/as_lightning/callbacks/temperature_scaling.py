@@ -29,7 +29,7 @@ from as_lightning.functional.calling_convention import in_float64
 from as_lightning.mixin import ASSoftmaxMixin
 
 BINS = 15  # of the reliability diagram
-MAX_LOGITS = 1 << 26  # how many numbers of a validation are kept, on their device
+MAX_LOGITS = 1 << 26  # a validation keeps about so many numbers, on their device
 
 
 class TemperatureScaling(ValidationCallback):
@@ -88,17 +88,17 @@ class TemperatureScaling(ValidationCallback):
     ) -> None:
         super().__init__(logits, ignore_index, dataloader_idx)
         self.prior_samples = check_number("prior_samples", prior_samples, lambda n: n >= 0, "a number of at least 0")
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
-        """The state before training."""
-        self._own = self._fitted = FittedTemperature()  # the latter is the module's, if it has the mixin
+    def _reset(self) -> None:
+        """Set the state before training."""
+        self._own_fitted = self._fitted = FittedTemperature()  # a module with the mixin replaces the latter by its own
         self.validation_nll = math.nan
         self._undefined = False  # whether the last validation had a logit that is NaN
         self._weights: dict[str, int] | None = None  # digests of those that were validated last
         self.diagrams: dict[str, Reliability] = {}
         self._gathered: list[LogitsAndTarget] = []
-        self._test_sums: dict[str, list[Tensor]] = {}  # losses, how many, and the bins
+        self._test_sums: dict[str, list[Tensor]] = {}  # losses, their number, and the bins
 
     @property
     def temperature(self) -> float | None:
@@ -114,8 +114,8 @@ class TemperatureScaling(ValidationCallback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit" and trainer.global_step == 0:  # not the continuation of an earlier fit
-            self._forget()
-        self._fitted = pl_module._as_softmax_fitted if isinstance(pl_module, ASSoftmaxMixin) else self._own
+            self._reset()
+        self._fitted = pl_module._as_softmax_fitted if isinstance(pl_module, ASSoftmaxMixin) else self._own_fitted
         if stage != "fit":
             return
         if importlib.util.find_spec("scipy") is None:
@@ -130,8 +130,8 @@ class TemperatureScaling(ValidationCallback):
         self._test_sums.clear()
         super()._start(pl_module)
 
-    def _known_of(self, pl_module: LightningModule, batch: Any) -> LogitsAndTarget:
-        """What of the batch takes part: rows, so that token lengths may differ between batches, or single labels."""
+    def _known_entries(self, pl_module: LightningModule, batch: Any) -> LogitsAndTarget:
+        """The entries that take part: rows, so that token lengths may differ between batches, or single labels."""
         logits, target, self._fitted.multilabel = self.source.of(pl_module, batch)
         return known_entries(logits, target, self.ignore_index)
 
@@ -141,23 +141,23 @@ class TemperatureScaling(ValidationCallback):
     def on_validation_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        # callbacks have put their weights in place, and metrics have not counted yet
+        # other callbacks have set their weights by now, and metrics have not counted yet
         if batch_idx == 0 and self.source.takes(dataloader_idx):
             self._weights = weights_of(pl_module)
 
     def _see(self, trainer: Trainer, pl_module: LightningModule, batch: Any) -> None:
         if sum(logits.numel() for logits, _ in self._gathered) < MAX_LOGITS:
-            self._gathered.append(self._known_of(pl_module, batch))
+            self._gathered.append(self._known_entries(pl_module, batch))
 
     def _end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        # a rank without batches must not keep the others waiting, and learns from them what they have
-        known = torch.tensor([bool(self._gathered), bool(self._gathered and self.multilabel)]).long()
-        ranks, of_labels = sum_over_ranks(trainer, known).tolist()
-        if not ranks:
+        # a rank without batches must not keep the others waiting, and learns from them whether there are several labels
+        flags = torch.tensor([bool(self._gathered), bool(self._gathered and self.multilabel)]).long()
+        ranks_with_batches, multilabel_ranks = sum_over_ranks(trainer, flags).tolist()
+        if not ranks_with_batches:
             return
         if not self._gathered:
-            self._fitted.multilabel, self._weights = bool(of_labels), weights_of(pl_module)
-            self._gathered.append((torch.zeros(0 if of_labels else (0, 1)), torch.zeros(0, dtype=torch.int64)))
+            self._fitted.multilabel, self._weights = bool(multilabel_ranks), weights_of(pl_module)
+            self._gathered.append((torch.zeros(0 if multilabel_ranks else (0, 1)), torch.zeros(0, dtype=torch.int64)))
         # DDP gives the first rank's buffers to the others at their next forward pass, after the digest was taken
         self._weights = trainer.strategy.broadcast(self._weights)
         logits, target = (torch.cat(parts) for parts in zip(*self._gathered, strict=True))
@@ -171,7 +171,7 @@ class TemperatureScaling(ValidationCallback):
         self._fitted.set(None if self._undefined else fitted, self._weights)
 
     def _nll_sums(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """The sum of the negative log-likelihoods, and of how many."""
+        """The sum of the negative log-likelihoods, and their number."""
         if self.multilabel:
             loss = F.binary_cross_entropy_with_logits(logits, target.to(logits.dtype), reduction="sum")
         else:
@@ -179,13 +179,13 @@ class TemperatureScaling(ValidationCallback):
         return loss, torch.full_like(loss, target.numel())
 
     def _validate_once_more(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Unless these weights have a temperature."""
+        """Validate again, unless these weights have a temperature."""
         fitted = self.temperature is not None or self._undefined
         fitted = fitted and self._fitted.fits(pl_module)
         fitted = trainer.strategy.reduce_boolean_decision(fitted)  # a validation takes all ranks
         if not fitted and trainer.enable_validation:
             trainer.validating = True
-            trainer.fit_loop.epoch_loop.val_loop.run()  # by Trainer.validate it would be another run
+            trainer.fit_loop.epoch_loop.val_loop.run()  # Trainer.validate would begin another run
             trainer.training = True
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -194,7 +194,7 @@ class TemperatureScaling(ValidationCallback):
             self._validate_once_more(trainer, pl_module)  # before a checkpoint is saved
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._validate_once_more(trainer, pl_module)  # of weights that were set at the end
+        self._validate_once_more(trainer, pl_module)  # on weights that were set at the end
         if self.temperature is None:
             rank_zero_warn(
                 "TemperatureScaling has fitted no temperature, so probabilities are those of softmax: the training had "
@@ -203,8 +203,8 @@ class TemperatureScaling(ValidationCallback):
 
     def on_test_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._start(pl_module)
-        self._tested = self._fitted.read(pl_module)
-        if self._tested is None:
+        self._test_temperature = self._fitted.read(pl_module)
+        if self._test_temperature is None:
             rank_zero_warn(
                 f"no temperature is fitted for the weights of {type(pl_module).__name__}: TemperatureScaling measures "
                 "them at temperature 1"
@@ -221,22 +221,22 @@ class TemperatureScaling(ValidationCallback):
     ) -> None:
         if not self.source.takes(dataloader_idx):
             return
-        logits, target = self._known_of(pl_module, batch)
+        logits, target = self._known_entries(pl_module, batch)
         logits = in_float64(logits)
         target = target.to(logits.device)
-        for name, temperature in (("unscaled", 1.0), ("scaled", self._tested or 1.0)):
+        for name, temperature in (("unscaled", 1.0), ("scaled", self._test_temperature or 1.0)):
             scaled = logits / temperature
             sums = [*self._nll_sums(scaled, target), *reliability(scaled, target, bins=BINS)]
-            before = self._test_sums.get(name)
-            self._test_sums[name] = [old + new for old, new in zip(before, sums, strict=True)] if before else sums
+            previous = self._test_sums.get(name)
+            self._test_sums[name] = [old + new for old, new in zip(previous, sums, strict=True)] if previous else sums
 
     def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.source.stop()
         # of a rank without batches
-        none = [torch.zeros(size, dtype=torch.float64) for size in ((), (), *[(BINS,)] * 3)]
+        zeros = [torch.zeros(size, dtype=torch.float64) for size in ((), (), *[(BINS,)] * 3)]
         for name in ("unscaled", "scaled"):
-            sums = self._test_sums.get(name, none)
-            loss, count, *bins = (sum_over_ranks(trainer, of_rank).cpu() for of_rank in sums)
+            sums = self._test_sums.get(name, zeros)
+            loss, count, *bins = (sum_over_ranks(trainer, part).cpu() for part in sums)
             if not count:
                 continue
             self.diagrams[name] = diagram = Reliability(*bins)
@@ -249,5 +249,5 @@ class TemperatureScaling(ValidationCallback):
         return {"temperature": self.temperature, "multilabel": self.multilabel, "weights": self._fitted.weights}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._own.multilabel = state_dict["multilabel"]
-        self._own.set(state_dict["temperature"], state_dict.get("weights"))
+        self._own_fitted.multilabel = state_dict["multilabel"]
+        self._own_fitted.set(state_dict["temperature"], state_dict.get("weights"))

@@ -54,7 +54,7 @@ def find_counter(pl_module: LightningModule) -> MaskingCounter | None:
 
 
 def find_losses(pl_module: LightningModule) -> None:
-    """Give a module that counts nothing itself a counter, which its `ASSoftmaxLoss` or the like report to."""
+    """Give a module without a counter of its own one that its loss modules, as `ASSoftmaxLoss`, report to."""
     counter = getattr(pl_module, "masking_counter", None)
     if counter is None or (isinstance(counter, MaskingCounter) and counter.losses):  # not the module's own
         losses = masked_losses(pl_module)
@@ -66,7 +66,7 @@ def masked_losses(pl_module: LightningModule) -> list[MaskedLoss]:
 
 
 def masking_counter(pl_module: LightningModule, callback: Callback) -> MaskingCounter:
-    """The module's counter, or an error that says how to get one."""
+    """The module's counter; if it has none, an error says how to get one."""
     counter = find_counter(pl_module)
     if counter is None:
         raise MisconfigurationException(
@@ -129,7 +129,7 @@ class WindowCallback(Callback):
     """Acts on each closed accumulation window. Stands at the front of ``trainer.callbacks``.
 
     One of them drives the module's masking counter for all: it alone opens, closes, saves and restores the window, and
-    tells every `WindowCallback` of the sums. It is the first one, or the one that sets the windows' length.
+    passes the sums to every `WindowCallback`. It is the first one, or the one that sets the windows' length.
     """
 
     sets_length = False
@@ -138,20 +138,20 @@ class WindowCallback(Callback):
     def __init__(self) -> None:
         self._fitting, self._drives = True, False
         self._steps = 0  # optimizer steps before the open window
-        self._closed: WindowSums | None = None  # of the window that ends with this batch, until it has ended
-        self._sizes = MaskingCounter()  # of a module without a masking counter
-        self._saved: dict[str, Any] = {}  # of the open window of a checkpoint, until training goes on
-        self._unwritten: tuple[Any, ...] | None = None  # the latest step and what it was, unless it is written
-        self._forget()
+        self._closed: WindowSums | None = None  # of a window that ends with this batch, until the batch ends
+        self._sizes = MaskingCounter()  # the batch sizes of a module without a masking counter
+        self._saved: dict[str, Any] = {}  # of a checkpoint's open window, until training goes on
+        self._unwritten: tuple[Any, ...] | None = None  # the latest step and its values, unless written
+        self._reset()
 
-    def _forget(self) -> None:
-        """The state before training."""
+    def _reset(self) -> None:
+        """Set the state before training."""
 
     def on_window_end(self, trainer: Trainer, pl_module: LightningModule, sums: WindowSums, stepped: bool) -> None:
         """A window ends; ``sums`` are those of its batches and all ranks. Not ``stepped`` if the loader gave None."""
 
     def write_step(self, trainer: Trainer, step: int, *what: Any) -> None:
-        """Publish an optimizer step of which `log_step` was told ``what``."""
+        """Publish ``what``, the values that `log_step` got for an optimizer step."""
 
     def log_step(self, trainer: Trainer, step: int, *what: Any) -> None:
         """Write the step if Lightning writes its own metrics there, or if it is the first or will be the last one."""
@@ -186,9 +186,9 @@ class WindowCallback(Callback):
         self._saved = {}
         if trainer.global_step == 0:  # not the continuation of an earlier fit
             self._unwritten = None
-            self._forget()
+            self._reset()
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
-        callbacks.remove(self)  # it must have noted a batch when others save a checkpoint after it
+        callbacks.remove(self)  # it must count a batch before others save a checkpoint after it
         callbacks.insert(0, self)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -199,11 +199,11 @@ class WindowCallback(Callback):
         callbacks = window_callbacks(trainer)
         self._drives = self is next((callback for callback in callbacks if callback.sets_length), callbacks[0])
         if self._drives:
-            taken = None
-            if saved is not None and ranks_with_own_batches(trainer)[-1]:  # one of the ranks goes on with those of all
-                taken = WindowSums.unpacked(saved)
-                taken = taken._replace(counts=taken.counts.to(trainer.strategy.root_device))
-            self.counter(pl_module).start(trainer, taken)
+            open_sums = None
+            if saved is not None and ranks_with_own_batches(trainer)[-1]:  # one rank goes on with the sums of all
+                open_sums = WindowSums.unpacked(saved)
+                open_sums = open_sums._replace(counts=open_sums.counts.to(trainer.strategy.root_device))
+            self.counter(pl_module).start(trainer, open_sums)
             self._steps, self._closed = trainer.global_step, None
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
@@ -214,7 +214,7 @@ class WindowCallback(Callback):
         # takes a dataloader_iter has not fetched the batch yet: batch_idx is that of the one before.)
         if trainer.fit_loop.batch_idx == 0:
             counter.drop_window()
-        if counter.losses:  # the module may have another one since the last batch
+        if counter.losses:  # the module may have got another one since the last batch
             counter.losses = masked_losses(pl_module) or counter.losses
         counter.begin_batch()
 
@@ -233,7 +233,7 @@ class WindowCallback(Callback):
             return
         counter = self.counter(pl_module)
         counter.end_batch()
-        if batch is None and batch_idx == 0:  # for which Lightning calls no on_train_batch_start
+        if batch is None and batch_idx == 0:  # Lightning calls no on_train_batch_start for it
             counter.drop_window()
         if window_ends(trainer):
             sums, self._closed = self.close_window(trainer, pl_module), None
