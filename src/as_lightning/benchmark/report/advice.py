@@ -25,14 +25,14 @@ SPLITS = {
 def recommended(findings: Findings) -> Row:
     """What to train: the baseline at its full budget, unless another arm is shown to be a better choice.
 
-    Of the arms that are better the one with the largest difference. If there is none: of those that are surely not
-    worse and take clearly less time the cheapest; a candidate wins over fewer epochs of the baseline only where the
-    intervals of their times do not meet.
+    Of the arms that are better, it is the one with the largest difference. If none is better, it is the cheapest of
+    those that are surely not worse and take clearly less time. A candidate wins over fewer epochs of the baseline only
+    where the intervals of their times do not meet.
     """
     compared = [(row, row.verdict) for row in findings.rows if row.verdict is not None]
     better = [(verdict.difference, row) for row, verdict in compared if verdict.word == "better"]
     if better:
-        return max(better, key=lambda found: found[0])[1]
+        return max(better, key=lambda pair: pair[0])[1]
     good = [row for row, verdict in compared if verdict.sure and verdict.not_worse and row.time.clearly_less]
     cheaper = sorted(good, key=lambda row: row.time)
     fewer_epochs = [row for row in cheaper if row.arm.candidate == findings.reference.arm.candidate]
@@ -46,12 +46,12 @@ def advice(findings: Findings) -> list[str]:
     record, reference = findings.record, findings.reference
     rows = [findings.full(candidate) for candidate in findings.candidates[1:]]
     sentences = [record.untuned or _recommendation(findings)]
-    own = [(row, row.verdict) for row in rows if row.verdict and row.arm.candidate not in record.same_as]
-    sentences += [f"{row.arm.candidate}: {in_words(verdict, row.time)}." for row, verdict in own]
+    judged = [(row, row.verdict) for row in rows if row.verdict and row.arm.candidate not in record.same_as]
+    sentences += [f"{row.arm.candidate}: {in_words(verdict, row.time)}." for row, verdict in judged]
     sentences += [_calibration(row, reference) for row in rows]
     sentences += [_lost_on_validation(record, candidate) for candidate in record.same_as]
     sentences += [*_reservations(findings), _at_an_edge(record)]
-    sizes = [found.detectable for found in findings.verdicts if found.arm.budget == reference.arm.budget]
+    sizes = [verdict.detectable for verdict in findings.verdicts if verdict.arm.budget == reference.arm.budget]
     if sizes := [size for size in sizes if math.isfinite(size)]:
         sentences.append(f"A true difference of {max(sizes):.1f} points would be decided with 80% probability.")
     if findings.verdicts:
@@ -74,13 +74,13 @@ def _recommendation(findings: Findings) -> str:
     shown = in_words(chosen.verdict, chosen.time)
     if chosen.arm.candidate == reference.arm.candidate:
         return f"Train {chosen.arm.candidate} for {chosen.length} in place of {reference.epochs:g}: {shown}."
-    own, (size, before) = _knobs(chosen.settings), (chosen.parameters, reference.parameters)
-    larger = f" It has {size / before:.2g} times the parameters." if size and before and size != before else ""
-    return f"Use {chosen.arm.candidate}{f' ({settings(own)})' if own else ''}, {chosen.length}: {shown}.{larger}"
+    knobs, (size, base_size) = _knobs(chosen.settings), (chosen.parameters, reference.parameters)
+    larger = f" It has {size / base_size:.2g} times the parameters." if size and base_size and size != base_size else ""
+    return f"Use {chosen.arm.candidate}{f' ({settings(knobs)})' if knobs else ''}, {chosen.length}: {shown}.{larger}"
 
 
 def _reservations(findings: Findings) -> list[str]:
-    """What weakens the verdicts: an early stop, one without a chance of a word, skewed differences."""
+    """Sentences on what weakens the verdicts: an early stop, a stop without a chance of a word, skewed differences."""
     looks = findings.record.design.looks
     compared = [(row, row.verdict) for row in findings.rows if row.verdict is not None and not row.verdict.reason]
     early = [verdict for _, verdict in compared if verdict.word == "better" and verdict.look < len(looks)]
@@ -95,16 +95,16 @@ def _reservations(findings: Findings) -> list[str]:
 
 
 def _at_an_edge(record: ComparisonRecord) -> str:
-    """Whose best learning rate has no tried one beyond it; empty where all have."""
-    tried = {name: [t.settings["lr"] for t in of if "lr" in t.settings] for name, of in record.tuning.items()}
+    """A sentence on candidates whose best learning rate is the smallest or largest tried; else empty."""
+    tried = {name: [t.settings["lr"] for t in trials if "lr" in t.settings] for name, trials in record.tuning.items()}
     best = {name: record.settings.get(name, {}).get("lr") for name in tried if name not in record.same_as}
     names = [n for n, lr in best.items() if len({*tried[n]}) > 1 and lr in (min(tried[n]), max(tried[n]))]
-    said = "the best learning rate is the smallest or largest that was tried: a better one may lie beyond it."
-    return f"{', '.join(names)}: {said}" if names else ""
+    note = "the best learning rate is the smallest or largest that was tried: a better one may lie beyond it."
+    return f"{', '.join(names)}: {note}" if names else ""
 
 
 def _lost_on_validation(record: ComparisonRecord, candidate: str) -> str:
-    """By how much the best setting of a candidate that is not the baseline's lost on validation; empty if not known."""
+    """A sentence on what a candidate's best setting beside the baseline's lost on validation; empty if unknown."""
     sign, chosen = (1.0 if record.mode == "max" else -1.0), _knobs(record.settings[candidate])
     best: list[Trial] = []  # at the baseline's setting, and at another
     for of_baseline in (True, False):
@@ -113,12 +113,12 @@ def _lost_on_validation(record: ComparisonRecord, candidate: str) -> str:
         best += sorted(trials, key=lambda trial: (-trial.seeds, -sign * trial.score))[:1]
     if len(best) < 2:
         return ""
-    both = min(trial.seeds for trial in best)
-    at_baseline, other = (fmean(trial.by_seed[:both] or [trial.score]) for trial in best)
+    common_seeds = min(trial.seeds for trial in best)
+    at_baseline, other = (fmean(trial.by_seed[:common_seeds] or [trial.score]) for trial in best)
     lost = record.points * sign * (at_baseline - other)
     shown = settings(_knobs(best[1].settings))
-    chose = f"{candidate}: tuning chose {record.same_as[candidate]}"
-    return f"{chose}; the best other setting ({shown}) lost {lost:.2f} points in validation."
+    choice = f"{candidate}: tuning chose {record.same_as[candidate]}"
+    return f"{choice}; the best other setting ({shown}) lost {lost:.2f} points in validation."
 
 
 def _knobs(chosen: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,16 +126,16 @@ def _knobs(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _calibration(row: Row, reference: Row) -> str:
-    """That the probabilities are worse calibrated, and what a temperature makes of them; else empty."""
+    """A sentence if probabilities are worse calibrated, with the errors at one fitted temperature; else empty."""
     names = ("calibration_error", "calibration_error_scaled")
-    (own, scaled), (base, of_base) = ([found.metrics.get(n, math.nan) for n in names] for found in (row, reference))
-    if not own - base > WORSE_CALIBRATED:  # NaN: not known
+    (error, scaled), (base, base_scaled) = ([r.metrics.get(n, math.nan) for n in names] for r in (row, reference))
+    if not error - base > WORSE_CALIBRATED:  # NaN: not known
         return ""
-    said = f"The probabilities of {row.arm.candidate} are worse calibrated ({own:.2f} against {base:.2f})"
-    if not math.isnan(scaled + of_base):
-        said += "; those of the logits at one temperature, fitted on validation, have "
-        said += f"{scaled:.3f} against {of_base:.3f}"
-    return f"{said}."
+    sentence = f"The probabilities of {row.arm.candidate} are worse calibrated ({error:.2f} against {base:.2f})"
+    if not math.isnan(scaled + base_scaled):
+        sentence += "; those of the logits at one temperature, fitted on validation, have "
+        sentence += f"{scaled:.3f} against {base_scaled:.3f}"
+    return f"{sentence}."
 
 
 def in_words(verdict: Verdict, time: TimeRatio = UNKNOWN) -> str:

@@ -35,10 +35,10 @@ def nominal_levels(looks: tuple[int, ...], alpha: float, power: float = 1.0) -> 
         step, root = np.sqrt(times[look] - times[look - 1]), np.sqrt(times[look])
         bound = optimize.brentq(_excess, -8.0 * root, 10.0 * root, (density, grid, step, spent[look]), xtol=1e-10)
         levels.append(float(special.ndtr(-bound / root)))
-        following = np.linspace(-8.0 * root, bound, GRID)
-        moved = norm.pdf((following[:, None] - grid) / step) / step
-        density = integrate.simpson(moved * density, x=grid)
-        grid = following
+        next_grid = np.linspace(-8.0 * root, bound, GRID)
+        transition = norm.pdf((next_grid[:, None] - grid) / step) / step
+        density = integrate.simpson(transition * density, x=grid)
+        grid = next_grid
     return tuple(levels)
 
 

@@ -1,4 +1,4 @@
-"""What test examples say of the difference of two candidates: how much it scatters at least, and on new examples."""
+"""The spread of two candidates' difference that the test examples make: a floor, and an error on new examples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from as_lightning.benchmark.run.predictions import Predictions
 
 
 class ExampleSpread(NamedTuple):
-    """Of the difference of two candidates' scores, in points; 0 where it is not known."""
+    """The spread of the difference of two candidates' scores, in points; 0 where it is not known."""
 
     floor: float = 0.0  # the standard deviation over the seeds that flips of single examples make
     error: float = 0.0  # the standard error of the mean difference that comes from the choice of the examples
@@ -28,16 +28,16 @@ def example_spread(pairs: Sequence[tuple[Predictions, Predictions]]) -> ExampleS
     seeds it is that of a bootstrap of seeds and examples (Owen 2007). It needs the same examples in every seed.
     """
     examples = len(pairs[0][0].ids)
-    same = all(np.array_equal(own.ids, pairs[0][0].ids) for own, _ in pairs)
+    same_examples = all(np.array_equal(own.ids, pairs[0][0].ids) for own, _ in pairs)
     influences = np.array([_influences(own) - _influences(other) for own, other in pairs])
-    error = float(influences.mean(0).std(ddof=1)) if same and examples > 1 else 0.0
+    error = float(influences.mean(0).std(ddof=1)) if same_examples and examples > 1 else 0.0
     flips = [
         np.mean((own.predicted == own.target) != (other.predicted == other.target))
         for own, other in pairs
         if own.predicted.ndim == 1
     ]
     floor = float(np.sqrt(np.mean(flips))) if flips else 0.0
-    return ExampleSpread(*(100.0 * each / np.sqrt(examples) for each in (floor, error)))
+    return ExampleSpread(*(100.0 * spread / np.sqrt(examples) for spread in (floor, error)))
 
 
 def _influences(predictions: Predictions) -> np.ndarray:

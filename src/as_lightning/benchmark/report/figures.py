@@ -23,7 +23,7 @@ from as_lightning.functional.counts import masking_ratio
 
 # Okabe and Ito's colours, told apart by colour-blind readers, without those too pale or too dark for one of the pages
 PALETTE = ("#0a7ec2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#8a6fd1", "#7f8c8d", "#b5651d")
-INK, MARKERS = "#1d2430", ("o-", "s-", "^-", "v-")  # the second marker is of those for whom the colours begin anew
+INK, MARKERS = "#1d2430", ("o-", "s-", "^-", "v-")  # the marker changes where the colours begin anew
 LEGEND_COLUMNS, LEGEND_CHARACTERS = 3, 60  # a name takes its characters and 8 more
 SCORE_NAMES = {"f1_micro": "micro F1", "f1_macro": "macro F1", "span_f1": "span F1"}
 # labels are text, never TeX; SVG keeps them as text
@@ -48,7 +48,7 @@ class PageFigure:
 
     @property
     def file(self) -> str:
-        """Where a report has it."""
+        """Its path in a report."""
         return f"figures/{self.name}.svg"
 
     @property
@@ -71,10 +71,10 @@ class PageFigure:
                 band: Any = {"alpha": 0.12, "linewidth": 0, "label": "counts as equal"}
                 axes.axhspan(*self.level, color=next(iter(self.colors.values())), **band)
             for number, (candidate, color) in enumerate(self.colors.items()):
-                look: Any = {"fmt": MARKERS[number // len(PALETTE) % len(MARKERS)], "markersize": 4, "elinewidth": 1}
+                style: Any = {"fmt": MARKERS[number // len(PALETTE) % len(MARKERS)], "markersize": 4, "elinewidth": 1}
                 line = self.lines[self.lines["candidate"] == candidate]
                 if not line.empty:
-                    axes.errorbar(line.x, line.y, line.get("std"), color=color, label=candidate, **look)
+                    axes.errorbar(line.x, line.y, line.get("std"), color=color, label=candidate, **style)
             axes.set(**self.axes)
             if self.axes.get("xscale") == "log":  # its own labels are TeX
                 axes.xaxis.set_major_formatter("{x:g}")
@@ -86,27 +86,27 @@ class PageFigure:
             entries = self.lines["candidate"].nunique() + (self.level is not None)
             columns = min(LEGEND_COLUMNS, entries, max(1, LEGEND_CHARACTERS // longest))
             figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
-            text = StringIO()
-            figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-        return text.getvalue()
+            buffer = StringIO()
+            figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+        return buffer.getvalue()
 
     @property
     def inline(self) -> str:
         """The picture inside a page: its ink is the text's colour, its ground the page's."""
         svg = self.svg[self.svg.index("<svg") :].replace("#ffffff", "none").replace(INK, "currentColor")
-        # ids are of one page, and a page has several figures
+        # an id is unique in a page, which has several figures
         return re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{self.name}-", svg)
 
 
 def score_name(score: str) -> str:
-    """A score as a report calls it."""
+    """The name of a score in a report."""
     score = score.removeprefix("val/").removeprefix("val_")
     return SCORE_NAMES.get(score, score.replace("_", " "))
 
 
 def report_figures(findings: Findings, number: int) -> list[PageFigure]:
-    """All figures that the runs and trials of a comparison give, the main one first; ``number`` is its place."""
-    record, base, m = findings.record, findings.reference.mean, findings.record.design.equal_within
+    """The figures of a comparison that have data, the main one first; ``number`` is the comparison's place."""
+    record, base, within = findings.record, findings.reference.mean, findings.record.design.equal_within
     colors = dict(zip(dict.fromkeys([*findings.candidates, *record.tuning]), itertools.cycle(PALETTE), strict=False))
     runs = [run for run in record.results if arm_of(run) == findings.full(run.candidate).arm]
     score, by_time = score_name(record.score), _by_time(findings)
@@ -116,7 +116,7 @@ def report_figures(findings: Findings, number: int) -> list[PageFigure]:
     of_epoch = {"xlabel": "epoch", "ylabel": "masked samples / samples", "ylim": (0, 1)}
     titles = f"{score} against training time", f"{validation} against the learning rate", "masked samples, by epoch"
     figures = [
-        PageFigure(f"time-{number}", titles[0], by_time, colors, of_time, (base - m, base + m)),
+        PageFigure(f"time-{number}", titles[0], by_time, colors, of_time, (base - within, base + within)),
         PageFigure(f"learning-rate-{number}", titles[1], _by_learning_rate(record), colors, of_rate),
         PageFigure(f"masking-{number}", titles[2], _masked(runs), colors, of_epoch),
     ]
@@ -128,21 +128,21 @@ def _table(rows: Sequence[tuple[Any, ...]], *columns: str) -> pd.DataFrame:
 
 
 def _by_time(findings: Findings) -> pd.DataFrame:
-    """Each arm beside the baseline by difference and time ratio; one whose times cannot be compared is left out."""
+    """The time and score of each arm, by its ratio and difference to the baseline; none without a comparable time."""
     base, sign = findings.reference, 1.0 if findings.record.mode == "max" else -1.0
     rows = []
     for row in findings.rows:
-        lead = 0.0 if row.verdict is None else sign * row.verdict.difference
-        y = row.mean if math.isnan(lead) else base.mean + lead
+        difference = 0.0 if row.verdict is None else sign * row.verdict.difference
+        y = row.mean if math.isnan(difference) else base.mean + difference
         rows.append((row.arm.candidate, base.seconds * row.time.ratio, y, row.std))
-    known = _table(rows, "x", "y", "std").dropna(subset="x")
-    if len(known) < min(2, len(rows)):  # the baseline alone compares nothing
-        known = known.head(0)
-    return known.sort_values("x", kind="stable")
+    timed = _table(rows, "x", "y", "std").dropna(subset="x")
+    if len(timed) < min(2, len(rows)):  # the baseline alone compares nothing
+        timed = timed.head(0)
+    return timed.sort_values("x", kind="stable")
 
 
 def _by_learning_rate(record: ComparisonRecord) -> pd.DataFrame:
-    """At each learning rate the best of a candidate's trials, where there is more than one rate."""
+    """The best trial of a candidate at each learning rate; none of a candidate with one rate."""
     trials = [(candidate, trial) for candidate, tried in record.tuning.items() for trial in tried]
     rows = [(candidate, trial.settings["lr"], trial.score) for candidate, trial in trials if "lr" in trial.settings]
     best = _table(rows, "x", "y").dropna().groupby(["candidate", "x"], as_index=False).agg(record.mode)

@@ -47,14 +47,14 @@ def time_ratio(seconds: Mapping[Any, float], reference: Mapping[Any, float]) -> 
     """
     ratios = pd.Series(seconds, dtype=float) / pd.Series(reference, dtype=float)
     logarithms = np.log(ratios[(ratios > 0) & (ratios < math.inf)])
-    mean, half = logarithms.mean(), stats.t.isf(0.025, len(logarithms) - 1) * logarithms.sem()
-    half = half if len(logarithms) >= MIN_PAIRS else math.nan
-    return TimeRatio(*np.exp([mean, mean - half, mean + half]).tolist())
+    mean, half_width = logarithms.mean(), stats.t.isf(0.025, len(logarithms) - 1) * logarithms.sem()
+    half_width = half_width if len(logarithms) >= MIN_PAIRS else math.nan
+    return TimeRatio(*np.exp([mean, mean - half_width, mean + half_width]).tolist())
 
 
 @dataclass(frozen=True)
 class Row:
-    """What was found of one arm."""
+    """The numbers, settings and verdicts of one arm."""
 
     arm: Arm
     epochs: float
@@ -85,7 +85,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Findings:
-    """What was found: the baseline at its full budget first, then candidate by candidate, budgets descending."""
+    """A row for each arm: the baseline at its full budget first, then candidate by candidate, budgets descending."""
 
     record: ComparisonRecord
     rows: tuple[Row, ...]
@@ -97,8 +97,8 @@ class Findings:
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """All of them, against the full and the same budget."""
-        return [found for row in self.rows for found in (row.verdict, row.same_budget) if found is not None]
+        """All verdicts, against the baseline at the full and at the same budget."""
+        return [verdict for row in self.rows for verdict in (row.verdict, row.same_budget) if verdict is not None]
 
     @property
     def candidates(self) -> list[str]:
@@ -111,37 +111,37 @@ class Findings:
 
 
 def findings(record: ComparisonRecord) -> Findings:
-    """Put the final runs of a comparison together; without a full run of the baseline a ValueError has the failures."""
+    """The numbers of each arm from its final runs; without a full run of the baseline a ValueError has the failures."""
     runs: dict[Arm, list[Result]] = {}
     for result in record.results:
         runs.setdefault(arm_of(result), []).append(result)
     reference = record.reference
     if reference not in runs:
         failures = "".join(f"\n  {failure}" for failure in record.failures[:10])
-        missing, done = f"the baseline {reference.candidate!r}", "to compare with"
+        missing, purpose = f"the baseline {reference.candidate!r}", "to compare with"
         if reference.candidate in record.settings and len(record.settings) == 1:  # it was tuned, and all others failed
-            missing, done = ", ".join(record.candidates[1:]), f"is compared with {missing}"
-        raise ValueError(f"no run of {missing} has finished: nothing {done}{failures}")
+            missing, purpose = ", ".join(record.candidates[1:]), f"is compared with {missing}"
+        raise ValueError(f"no run of {missing} has finished: nothing {purpose}{failures}")
     by_pair = {(verdict.arm, verdict.against): verdict for verdict in record.verdicts()}
     # a machine is not equally fast at all times: a run is compared with the baseline's that the same command has made
-    seconds = {arm: {(r.seed, r.session or r.command): r.train_seconds for r in made} for arm, made in runs.items()}
+    seconds = {arm: {(r.seed, r.session or r.command): r.train_seconds for r in finals} for arm, finals in runs.items()}
     rows, points = [], record.points
     for arm in sorted(runs, key=lambda arm: (arm != reference, record.candidates.index(arm.candidate), -arm.budget)):
         scores = pd.Series([points * run.metrics[run.score] for run in runs[arm]])
-        about, same = runs[arm][0], Arm(reference.candidate, arm.budget)
+        first, same_budget_base = runs[arm][0], Arm(reference.candidate, arm.budget)
         row = Row(
             arm=arm,
-            epochs=math.nan if about.epochs is None else about.epochs,
-            settings=dict(about.settings),
+            epochs=math.nan if first.epochs is None else first.epochs,
+            settings=dict(first.settings),
             seeds=int(scores.count()),
             mean=float(scores.mean()),
             std=float(scores.std()),
             seconds=float(pd.Series(seconds[arm], dtype=float).mean()),  # of those that are known
             time=time_ratio(seconds[arm], seconds[reference]),
             verdict=by_pair.get((arm, reference)),
-            same_budget=None if same == reference else by_pair.get((arm, same)),
+            same_budget=None if same_budget_base == reference else by_pair.get((arm, same_budget_base)),
             metrics=pd.DataFrame([_measured(run) for run in runs[arm]], dtype=float).mean().dropna().to_dict(),
-            parameters=about.parameters,
+            parameters=first.parameters,
         )
         rows.append(row)
     return Findings(record, tuple(rows))

@@ -60,7 +60,7 @@ class ReportPaths(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A cell of the deciding table, with what the page alone says of it."""
+    """A cell of the deciding table, with a note on it."""
 
     text: str
     note: str = ""
@@ -97,7 +97,7 @@ def publish(
     failed: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> None:
-    """Print the tables and the advice of several experiments; write their report, and say where, if it has a place."""
+    """Print the tables and the advice of several experiments; with a directory, write their report and print where."""
     paths = None if directory is None else write_report(records, directory, failed=failed, notes=notes)
     for record in records:
         print_comparison(record)
@@ -106,8 +106,8 @@ def publish(
         print(line)
     if paths is not None:
         print(f"report:      {paths.html}\n             {paths.markdown}\n             {paths.csv}")
-        opens = shlex.quote(paths.html.resolve().as_uri())
-        print(f"open it:     {Path(sys.executable).name} -m webbrowser -t {opens}")
+        url = shlex.quote(paths.html.resolve().as_uri())
+        print(f"open it:     {Path(sys.executable).name} -m webbrowser -t {url}")
 
 
 def write_report(
@@ -115,17 +115,17 @@ def write_report(
 ) -> ReportPaths:
     """Write one report of several experiments; ``failed`` are runs that have ended in an error, in words.
 
-    It leaves files alone that it does not write.
+    Other files in the directory stay as they are.
     """
     directory = Path(directory)
     (directory / "figures").mkdir(parents=True, exist_ok=True)
     page = _page(records, failed, notes)
     paths = ReportPaths(directory / "report.html", directory / "report.md", directory / "report.csv")
     texts = {directory / figure.file: figure.svg for part in page["sections"] for figure in part["figures"]}
-    texts |= {place: TEMPLATES.get_template(f"{place.name}.jinja").render(page) for place in paths[:2]}
+    texts |= {path: TEMPLATES.get_template(f"{path.name}.jinja").render(page) for path in paths[:2]}
     texts[paths.csv] = numbers(records).to_csv(index=False, float_format="%.6g")
-    for place, text in texts.items():
-        with whole_file(place) as partial:
+    for path, text in texts.items():
+        with whole_file(path) as partial:
             partial.write_text(text, encoding="utf-8")
     write_runs(records, directory / RUNS_TABLE)
     return paths
@@ -142,26 +142,26 @@ def rendered(records: Sequence[ComparisonRecord], form: str, notes: Sequence[str
 
 
 def cells(found: Findings, row: Row) -> dict[str, Cell]:
-    """One arm as the deciding table shows it: headings and texts."""
-    chosen = found.record.same_as.get(row.arm.candidate)  # its runs are those of this candidate
-    verdict, time, same = None if chosen else row.verdict, row.time, row.same_budget
+    """The row of an arm in the deciding table: its cells by their headings."""
+    chosen = found.record.same_as.get(row.arm.candidate)  # the candidate whose runs these are
+    verdict, time, at_same_budget = None if chosen else row.verdict, row.time, row.same_budget
     notes = [] if verdict is None else [verdict.reason]
     word = "–" if verdict and verdict.reason and not verdict.decided else getattr(verdict, "word", "")
-    notes += [] if same is None else [f"at this budget: {in_words(same)}"]
+    notes += [] if at_same_budget is None else [f"at this budget: {in_words(at_same_budget)}"]
     advised = row is recommended(found) and verdict is not None and not found.record.untuned
     difference = "–" if verdict is None or math.isnan(verdict.difference) else f"{verdict.difference:+.2f}"
     interval = _interval(verdict.low, verdict.high) if verdict else ""
-    for_new = _interval(verdict.new_low, verdict.new_high) if verdict else ""
-    ratio = "–" if math.isnan(time.low) else f"{time.ratio:.2f}"  # of one or two seeds it says nothing
+    new_interval = _interval(verdict.new_low, verdict.new_high) if verdict else ""
+    ratio = "–" if math.isnan(time.low) else f"{time.ratio:.2f}"  # one or two seeds say nothing
     independent = row.arm in found.record.unpaired
-    sizes = {each.parameters for each in found.rows}
+    sizes = {arm_row.parameters for arm_row in found.rows}
     pairs = "not paired" if independent else f"{verdict.seeds} paired" if verdict and verdict.seeds < row.seeds else ""
     return {
         "candidate": Cell(row.arm.candidate, "advised" if advised else ""),
         "epochs": Cell("–" if math.isnan(row.epochs) else f"{row.epochs:g}"),
         score_name(found.record.score): Cell(f"{row.mean:.2f}{'' if math.isnan(row.std) else f' ± {row.std:.2f}'}"),
         "difference, points (95%)": Cell(difference, interval),
-        "for new data (95%)": Cell(for_new or "–"),
+        "for new data (95%)": Cell(new_interval or "–"),
         "verdict": Cell(word or (f"tuning chose {chosen}" if chosen else "baseline"), "; ".join(filter(None, notes))),
         "parameters": Cell("–" if len(sizes) == 1 or row.parameters is None else f"{row.parameters:,}"),
         "time ratio": Cell(ratio, f"{time.low:.2f} to {time.high:.2f}" if time.low < time.high else ""),
@@ -172,7 +172,7 @@ def cells(found: Findings, row: Row) -> dict[str, Cell]:
 def deciding(found: Findings) -> list[dict[str, Cell]]:
     """The deciding table, without columns that say nothing."""
     rows = [cells(found, row) for row in found.rows]
-    return [{name: row[name] for name in row if any(each[name].text != "–" for each in rows)} for row in rows]
+    return [{name: row[name] for name in row if any(other[name].text != "–" for other in rows)} for row in rows]
 
 
 def _interval(low: float, high: float) -> str:
@@ -200,13 +200,13 @@ TEMPLATES.filters["md"] = md
 
 
 def table(rows: Sequence[Mapping[str, object]]) -> str:
-    """A table in Markdown, whose rows say their headings; the columns of numbers are on the right."""
-    made: Any = TEMPLATES.get_template("table.md.jinja").module
-    return str(made.table(rows)).strip() if rows else ""
+    """A table in Markdown: the keys of the rows are the headings, and columns of numbers are aligned right."""
+    macros: Any = TEMPLATES.get_template("table.md.jinja").module
+    return str(macros.table(rows)).strip() if rows else ""
 
 
 def _page(records: Sequence[ComparisonRecord], failed: Sequence[str], notes: Sequence[str]) -> dict[str, Any]:
-    """What the templates show."""
+    """The variables of the templates."""
     failures = [*failed, *(failure for record in records for failure in record.failures)]
     sections = [_section(findings(record), number) for number, record in enumerate(records, start=1)]
     title = ", ".join(record.name for record in records)
@@ -214,11 +214,11 @@ def _page(records: Sequence[ComparisonRecord], failed: Sequence[str], notes: Seq
 
 
 def _section(found: Findings, number: int) -> dict[str, Any]:
-    """What the page shows of one comparison."""
-    record, (first, *said), figures = found.record, advice(found), report_figures(found, number)
+    """The part of the page on one comparison: variables of the templates."""
+    record, (first, *statements), figures = found.record, advice(found), report_figures(found, number)
     score = f"{record.split} {score_name(record.score)}".strip()
-    about = (score[:1].upper() + score[1:], POINTS[record.known_unit], "more" if record.mode == "max" else "less")
-    new = NEW_DATA if any(math.isfinite(verdict.new_low) for verdict in found.verdicts) else ""
+    facts = (score[:1].upper() + score[1:], POINTS[record.known_unit], "more" if record.mode == "max" else "less")
+    new_data = NEW_DATA if any(math.isfinite(verdict.new_low) for verdict in found.verdicts) else ""
     shares = {
         arm.candidate: DIFFER.format(arm.candidate, record.baseline, 100 * share, examples)
         for (arm, against), (share, examples) in record.disagreed.items()
@@ -235,13 +235,13 @@ def _section(found: Findings, number: int) -> dict[str, Any]:
         for candidate, tried in record.tuning.items()
         for trial in tried
     ]
-    own = {row.name: {"settings": settings(row.settings), "seconds": row.seconds, **row.metrics} for row in found.rows}
-    own = own if any(len(row.metrics) > 1 for row in found.rows) else {}  # more than the score
-    texts = pd.DataFrame(own).fillna("–").map(lambda value: value if isinstance(value, str) else f"{value:.4g}")
-    measured = [{"": str(name).replace("_", " ")} | dict(row) for name, row in texts.iterrows()]
+    arms = {row.name: {"settings": settings(row.settings), "seconds": row.seconds, **row.metrics} for row in found.rows}
+    arms = arms if any(len(row.metrics) > 1 for row in found.rows) else {}  # more than the score
+    texts = pd.DataFrame(arms).fillna("–").map(lambda value: value if isinstance(value, str) else f"{value:.4g}")
+    metric_rows = [{"": str(name).replace("_", " ")} | dict(row) for name, row in texts.iterrows()]
     changes = {
-        name: [f"{key} {own} in place of {base}" for key, (base, own) in of.items() if key != "method.name"]
-        for name, of in record.changes.items()
+        name: [f"{key} {value} in place of {base}" for key, (base, value) in changed.items() if key != "method.name"]
+        for name, changed in record.changes.items()
     }
     return {
         "title": record.name,
@@ -249,17 +249,17 @@ def _section(found: Findings, number: int) -> dict[str, Any]:
         "untuned": bool(record.untuned),
         "first": first,
         "rows": deciding(found),
-        "legend": LEGEND.format(*about, found.reference.name, record.pairs, record.design.equal_within, new),
+        "legend": LEGEND.format(*facts, found.reference.name, record.pairs, record.design.equal_within, new_data),
         "figures": figures,
         "folds": [
-            Fold("What it shows, candidate by candidate", bullets=said),
+            Fold("What it shows, candidate by candidate", bullets=statements),
             Fold("More figures", figures=figures[1:]),
             Fold("Where predictions differ", texts=list(shares.values()), rows=examples),
             Fold("Trials", rows=trials),
             Fold(
                 "Settings and metrics",
-                [MEANS] * bool(own) + [CORRELATION] * ("correlation of loss and score" in texts.index),
-                rows=measured,
+                [MEANS] * bool(arms) + [CORRELATION] * ("correlation of loss and score" in texts.index),
+                rows=metric_rows,
             ),
         ],
     }
@@ -268,10 +268,10 @@ def _section(found: Findings, number: int) -> dict[str, Any]:
 def _how_made(records: Sequence[ComparisonRecord]) -> Fold:
     """The machines, the packages and the commands."""
     runs = [run for record in records for run in record.results]
-    made = [
+    descriptions = [
         ", ".join(f"{key} {value}" for key, value in content.items() if value)
         for content in [*(run.machine for run in runs), *(run.versions for run in runs)]
     ]
     commands = "\n".join(dict.fromkeys(command for record in records for command in record.commands))
-    texts = [HOW, *filter(None, dict.fromkeys(made))] if any(made) else []
+    texts = [HOW, *filter(None, dict.fromkeys(descriptions))] if any(descriptions) else []
     return Fold("How it was made", texts, code=commands.replace("```", ""))

@@ -1,4 +1,4 @@
-"""Differences for runs that are not paired, or not independent: a paired t-test of them is the right one."""
+"""Differences for runs that are not paired, or not independent, such that a paired t-test of them is right."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ TEST_SHARE = 0.2  # of the examples, in a random split: as in 5 folds
 
 
 def unpaired(scores: Scores, reference: Arm) -> set[Arm]:
-    """The arms that have scores, and none of a seed that the reference has."""
-    base, known = set(_known(scores[reference]).index), {arm: set(_known(scores[arm]).index) for arm in scores}
-    return {arm for arm, seeds in known.items() if seeds and base.isdisjoint(seeds)}
+    """The arms that have scores, but no seed in common with the reference."""
+    base, by_arm = set(_finished(scores[reference]).index), {arm: set(_finished(scores[arm]).index) for arm in scores}
+    return {arm for arm, seeds in by_arm.items() if seeds and base.isdisjoint(seeds)}
 
 
 def paired_differences(scores: Scores, reference: Arm, ratio: float = 0.0) -> dict[Arm, dict[int, float]]:
@@ -29,30 +29,30 @@ def paired_differences(scores: Scores, reference: Arm, ratio: float = 0.0) -> di
 
     The keys are numbers in place of seeds; NaN fills the shorter ones up.
     """
-    base = _known(scores[reference])
-    made: dict[Arm, list[float]] = {}
+    base = _finished(scores[reference])
+    differences: dict[Arm, list[float]] = {}
     for arm, by_seed in scores.items():
-        own = _known(by_seed)
+        own = _finished(by_seed)
         paired = (own - base).dropna()
         if len(paired):
-            made[arm] = list(paired.mean() + (paired - paired.mean()) * math.sqrt(1.0 + len(paired) * ratio))
+            differences[arm] = list(paired.mean() + (paired - paired.mean()) * math.sqrt(1.0 + len(paired) * ratio))
         else:
-            made[arm] = _welch(own, base) if min(len(own), len(base)) >= MIN_PAIRS else []
-    longest = max(map(len, made.values()))
-    filled = {arm: [*values, *[math.nan] * (longest - len(values))] for arm, values in made.items()}
+            differences[arm] = _welch(own, base) if min(len(own), len(base)) >= MIN_PAIRS else []
+    longest = max(map(len, differences.values()))
+    filled = {arm: [*values, *[math.nan] * (longest - len(values))] for arm, values in differences.items()}
     filled[reference] = [0.0] * longest
     return {arm: dict(enumerate(values)) for arm, values in filled.items()}
 
 
 def _welch(own: pd.Series, base: pd.Series) -> list[float]:
-    parts = np.array([own.var() / len(own), base.var() / len(base)])
-    error, freedom = parts.sum(), min(len(own), len(base)) - 1.0
+    variances = np.array([own.var() / len(own), base.var() / len(base)])
+    error, degrees = variances.sum(), min(len(own), len(base)) - 1.0
     if error > 0:
-        freedom = error**2 / (parts**2 / [len(own) - 1, len(base) - 1]).sum()
-    places = np.arange(int(freedom + 1e-9) + 1.0)
-    spread = (places - places.mean()) / places.std(ddof=1)
-    return list(own.mean() - base.mean() + spread * math.sqrt(error * len(places)))
+        degrees = error**2 / (variances**2 / [len(own) - 1, len(base) - 1]).sum()
+    positions = np.arange(int(degrees + 1e-9) + 1.0)
+    spread = (positions - positions.mean()) / positions.std(ddof=1)
+    return list(own.mean() - base.mean() + spread * math.sqrt(error * len(positions)))
 
 
-def _known(by_seed: Mapping[int, float]) -> pd.Series:
+def _finished(by_seed: Mapping[int, float]) -> pd.Series:
     return pd.Series(by_seed, dtype=float).dropna()

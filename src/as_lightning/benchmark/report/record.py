@@ -19,8 +19,8 @@ from as_lightning.benchmark.run.result import Result, read_runs, renamed, whole_
 
 COMPARISON_FILE = "comparison.json"
 FORMAT = 2
-BASELINES = ("softmax", "multilabel_softmax")  # the default one
-FEW_PERCENT = 2.0  # scores above 1 that are rather of another unit
+BASELINES = ("softmax", "multilabel_softmax")  # the default baselines
+FEW_PERCENT = 2.0  # scores above 1 and up to this are rather of another unit
 ROUNDING = 1e-5  # of a score that is computed in float32
 EXAMPLES, SHOWN = 20, 300  # how many examples a page lists, and how many characters of them
 
@@ -46,7 +46,7 @@ class Trial(NamedTuple):
 
 
 class Example(NamedTuple):
-    """A test example: its text or file, and of each candidate how many runs predict it unlike the baseline's."""
+    """A test example: its text or file, and for each candidate how many runs predict it unlike the baseline's."""
 
     name: str
     differing: dict[str, int]
@@ -54,7 +54,7 @@ class Example(NamedTuple):
 
 @dataclass
 class ComparisonRecord:
-    """What the runs of a comparison have left."""
+    """All that a comparison knows: its design, trials, chosen settings and final runs."""
 
     name: str
     score: str  # what the arms are compared by
@@ -72,17 +72,17 @@ class ComparisonRecord:
     unit: Literal["auto", "share", "percent", "raw"] = "auto"  # of the score
     untuned: str = ""  # why there is no advice
     settings: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # the chosen ones of each candidate
-    same_as: dict[str, str] = field(default_factory=dict)  # candidates that these make another one, with its runs
+    same_as: dict[str, str] = field(default_factory=dict)  # candidates that these make the same as another
     tuning: dict[str, list[Trial]] = field(default_factory=dict)
     results: list[Result] = field(default_factory=list)  # final runs
-    # of each candidate what it changes: names of settings with the baseline's value and its own
+    # what each candidate changes: names of settings, each with the baseline's value and the candidate's
     changes: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)  # runs that have ended in an error, in words
-    missing: list[tuple[str, float, int]] = field(default_factory=list)  # the final ones: candidate, budget and seed
+    missing: list[tuple[str, float, int]] = field(default_factory=list)  # final runs: candidate, budget, seed
     notes: list[str] = field(default_factory=list)  # sentences for the page
     stopped: str = ""  # why the comparison ended before all was decided
     commands: list[str] = field(default_factory=list)
-    # of an arm and a baseline's arm what their test examples say of the spread of their difference
+    # for an arm and a baseline's arm the spread of their difference, as their test examples show it
     spreads: dict[tuple[Arm, Arm], ExampleSpread] = field(default_factory=dict)
     # the mean share of test examples on which they differ, and of how many
     disagreed: dict[tuple[Arm, Arm], tuple[float, int]] = field(default_factory=dict)
@@ -98,9 +98,9 @@ class ComparisonRecord:
         looks: Sequence[int] = (),
         **facts: Any,
     ) -> ComparisonRecord:
-        """The comparison of runs that differ in nothing but candidate, budget and seed; fixed without ``looks``."""
-        made = Counter((arm_of(run), run.seed) for run in runs)
-        (arm, seed), most = made.most_common(1)[0]
+        """The record of runs that differ in candidate, budget and seed alone; without ``looks`` its design is fixed."""
+        run_counts = Counter((arm_of(run), run.seed) for run in runs)
+        (arm, seed), most = run_counts.most_common(1)[0]
         if most > 1:
             raise ValueError(
                 f"two results are of {runs[0].name}, {arm.candidate}, seed {seed}, with the same settings: a report "
@@ -108,29 +108,29 @@ class ComparisonRecord:
             )
         candidates = sorted(dict.fromkeys(run.candidate for run in runs), key=lambda candidate: candidate != baseline)
         seeds = sorted({run.seed for run in runs})
-        full = max(arm.budget for arm, _ in made if arm.candidate == baseline)
+        full = max(arm.budget for arm, _ in run_counts if arm.candidate == baseline)
         design = Design(equal_within=equal_within, looks=tuple(looks) or (len(seeds),))
         record = cls(runs[0].name, runs[0].score, baseline, candidates, design, full_budget=full, **facts)
         record.results = list(runs)
-        last = dict(sorted(made))  # seeds of the arms
+        last = dict(sorted(run_counts))  # the last seed of each arm
         ends = last if looks else dict.fromkeys(last, seeds[-1])  # with looks an arm may stop before others
-        record.missing = [(*a, seed) for a in last for seed in seeds if (a, seed) not in made and seed <= ends[a]]
+        record.missing = [(*a, seed) for a in last for seed in seeds if (a, seed) not in run_counts and seed <= ends[a]]
         record.commands = list(dict.fromkeys(" ".join(run.command.split()) for run in runs if run.command))
         if independent := ", ".join(sorted({arm.candidate for arm in record.unpaired})):
-            said = f"Without a seed in common with {baseline}, and compared as independent samples (Welch's t-test)"
-            record.notes.append(f"{said}: {independent}.")
+            reason = f"Without a seed in common with {baseline}, and compared as independent samples (Welch's t-test)"
+            record.notes.append(f"{reason}: {independent}.")
         return record
 
     @property
     def known_unit(self) -> str:
-        """The unit of the score: of ``auto`` what its largest value can be; where less is better, a share."""
+        """The unit of the score; ``auto`` goes by the largest score, and is a share where less is better."""
         scores = [run.metrics[run.score] for run in self.results if self.mode == "max"]
         highest = max(filter(math.isfinite, scores), default=0.0)
         return self.unit if self.unit != "auto" else "share" if highest <= 1 else "percent" if highest <= 100 else "raw"
 
     @property
     def mixed_units(self) -> str:
-        """What is to be said where candidates may log scores of different units, or scores of none; else empty."""
+        """A warning where candidates may log scores of different units, or no share and no percentage; else empty."""
         highest: dict[str, float] = {}
         for run in self.results:
             if 0 < (score := run.metrics[self.score]) < math.inf:
@@ -139,21 +139,21 @@ class ComparisonRecord:
         if self.mode == "min" or self.unit != "auto" or not highest.get(large, 0.0) > 1:
             return ""
         if highest[small] <= 1:
-            found = f"{small} has scores up to {highest[small]:g}, {large} up to {highest[large]:g}"
-            return f"{found}: shares and percents are not compared; let all candidates log {self.score} in one unit."
+            maxima = f"{small} has scores up to {highest[small]:g}, {large} up to {highest[large]:g}"
+            return f"{maxima}: shares and percents are not compared; let all candidates log {self.score} in one unit."
         if highest[large] <= FEW_PERCENT:
-            read = f"{self.score} is at most {highest[large]:g}, and was read in percent"
-            return f"{read}: if it is no percentage, log it so that it lies between 0 and 1."
+            reading = f"{self.score} is at most {highest[large]:g}, and was read in percent"
+            return f"{reading}: if it is no percentage, log it so that it lies between 0 and 1."
         return ""
 
     @property
     def points(self) -> float:
-        """The points of 1 of the score: 100 of a share."""
+        """How many points a score of 1 is: 100 if it is a share."""
         return 100.0 if self.known_unit == "share" else 1.0
 
     @property
     def unpaired(self) -> set[Arm]:
-        """The arms of a fixed design that have runs, and none of a seed of the baseline's."""
+        """The arms of a fixed design that have runs, but no seed in common with the baseline."""
         return unpaired(self.scores(), self.reference) if len(self.design.looks) == 1 else set()
 
     @property
@@ -172,7 +172,7 @@ class ComparisonRecord:
         return scores
 
     def verdicts(self) -> list[Verdict]:
-        """The word of each arm, from all runs that there are; more points are better, also of a loss.
+        """The verdict on each arm, from all runs; a positive difference is better, also of a loss.
 
         Arms without a seed in common, and repeated splits, are judged by differences that allow for it
         (`paired_differences`).
@@ -187,33 +187,33 @@ class ComparisonRecord:
         return verdicts(scores, reference=self.reference, design=design, spreads=self.spreads)
 
     def compare_predictions(self, predictions: Mapping[tuple[Arm, int], Predictions], names: Mapping[int, str]) -> None:
-        """Note on how many examples arms differ from the baseline in the runs of a seed, and on which most often.
+        """Record on how many test examples each arm differs from the baseline, seed by seed, and on which most often.
 
-        ``names`` are of the test examples, by their ids: the text or the file. Where the score is the accuracy or the
-        micro F1 of the predictions, these also say how the differences scatter.
+        ``names`` has the text or the file of each test example, by its id. Where the score is the accuracy or the micro
+        F1 of the predictions, the spread of the differences is recorded too.
         """
         scores = {(arm_of(run), run.seed): self.points / 100 * run.metrics[self.score] for run in self.results}
         shares: dict[tuple[Arm, Arm], list[float]] = {}
-        counted: dict[tuple[Arm, Arm], list[tuple[Predictions, Predictions]]] = {}
+        scored: dict[tuple[Arm, Arm], list[tuple[Predictions, Predictions]]] = {}  # that give the runs' scores
         differing: dict[int, Counter[str]] = {}
         for (arm, seed), own in predictions.items():
             for against in dict.fromkeys([self.reference, Arm(self.baseline, arm.budget)]):
                 other = predictions.get((against, seed))
-                rows = None if other is None or against == arm else own.differing(other)
-                if other is None or rows is None:
+                differs = None if other is None or against == arm else own.differing(other)
+                if other is None or differs is None:
                     continue
-                shares.setdefault((arm, against), []).append(float(rows.mean()))
+                shares.setdefault((arm, against), []).append(float(differs.mean()))
                 if arm.budget == self.full_budget:
-                    for number in set(own.ids[rows].tolist()):  # equal texts have one id
-                        differing.setdefault(number, Counter())[arm.candidate] += 1
-                self.disagreed[arm, against] = fmean(shares[arm, against]), len(rows)
-                pairs = ((arm, own), (against, other))
-                if all(abs(each.score - scores.get((of, seed), math.nan)) < ROUNDING for of, each in pairs):
-                    counted.setdefault((arm, against), []).append((own, other))
-        of_all = {pair: both for pair, both in counted.items() if len(both) == len(shares[pair])}
-        self.spreads = {pair: example_spread(both) for pair, both in of_all.items()}
-        most = sorted(differing, key=lambda number: (-differing[number].total(), number))[:EXAMPLES]
-        self.examples = [Example(names.get(n, f"test example {n}")[:SHOWN], dict(differing[n])) for n in most]
+                    for example in set(own.ids[differs].tolist()):  # equal texts have one id
+                        differing.setdefault(example, Counter())[arm.candidate] += 1
+                self.disagreed[arm, against] = fmean(shares[arm, against]), len(differs)
+                pair = ((arm, own), (against, other))
+                if all(abs(part.score - scores.get((of, seed), math.nan)) < ROUNDING for of, part in pair):
+                    scored.setdefault((arm, against), []).append((own, other))
+        complete = {arms: pairs for arms, pairs in scored.items() if len(pairs) == len(shares[arms])}
+        self.spreads = {arms: example_spread(pairs) for arms, pairs in complete.items()}
+        most_often = sorted(differing, key=lambda example: (-differing[example].total(), example))[:EXAMPLES]
+        self.examples = [Example(names.get(n, f"test example {n}")[:SHOWN], dict(differing[n])) for n in most_often]
 
     def add(self, result: Result, candidate: str, score: float) -> None:
         """Add a final run as one of ``candidate``, with the score that it counts by."""
@@ -259,14 +259,14 @@ class ComparisonRecord:
             folder = run_folder(record.same_as.get(candidate, candidate), budget, seed)
             if folder not in results:
                 raise FileNotFoundError(f"{path} lists the run {folder}, which is not below {directory}")
-            found = results[folder]
-            own = found.metrics.get(found.score, math.nan)  # of one that has diverged another score is listed
-            if (math.isfinite(own) and own != score) or session not in ([], [found.session]):
+            result = results[folder]
+            measured = result.metrics.get(result.score, math.nan)  # for a diverged run another score is listed
+            if (math.isfinite(measured) and measured != score) or session not in ([], [result.session]):
                 raise ValueError(
                     f"the run {folder} was made anew after {path} was written: give the command, or call, of the "
                     "comparison again, which goes on and writes the report"
                 )
-            record.add(found, candidate, score)
+            record.add(result, candidate, score)
         return record
 
 
@@ -276,5 +276,5 @@ def arm_of(result: Result) -> Arm:
 
 
 def run_folder(candidate: str, budget: float, seed: int) -> str:
-    """Where a final run's files lie, below the comparison's folder."""
+    """The folder of a final run, relative to the comparison's."""
     return f"runs/{candidate}/budget={budget:g},seed={seed}"

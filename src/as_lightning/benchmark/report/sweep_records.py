@@ -1,4 +1,4 @@
-"""A sweep's runs as comparisons: runs of one table differ in nothing but method, seed and the method's own settings."""
+"""A sweep's runs as comparisons: the runs of each differ in method, seed and the method's own settings alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from as_lightning.benchmark.run.settings import SettingError, nearest
 
 UNTUNED = "One setting for all, not tuned: no advice."
 PAIRED = ("seed", "name")  # by which a table pairs and names its runs
-OF_JOB = re.compile(r"[+~]*(method|seed|test|hydra|hparams_search)\b")  # words that no comparison shares
+OF_JOB = re.compile(r"[+~]*(method|seed|test|hydra|hparams_search)\b")  # overrides that a comparison does not take
 
 
 def sweep_records(
@@ -37,24 +37,24 @@ def sweep_records(
     methods, scores = pd.Series([run.candidate for run in runs], dtype=object), [str(run.metrics) for run in runs]
     table = table[~table.assign(name=titles, of=methods, seed=[run.seed for run in runs], found=scores).duplicated()]
     records = []
-    for name, of_name in table.groupby(titles[table.index], sort=False):
-        apart = of_name[_apart(of_name.filter(regex=r"^(?!method\.)"))]
+    for name, name_rows in table.groupby(titles[table.index], sort=False):
+        apart = name_rows[_separating(name_rows.filter(regex=r"^(?!method\.)"))]
         if not apart.columns.empty:
-            notes.append(_kept_apart(name, apart))
-        for number, (title, alike) in enumerate(of_name.groupby(_titled(name, apart), sort=False), 1):
-            of_record = []
-            for method, own in alike.groupby(methods[alike.index], sort=False):
-                knobs = own[_varying(own.filter(regex=r"^method\."))]
+            notes.append(_separation_note(name, apart))
+        for number, (title, title_rows) in enumerate(name_rows.groupby(_titled(name, apart), sort=False), 1):
+            candidate_runs = []
+            for method, method_rows in title_rows.groupby(methods[title_rows.index], sort=False):
+                knobs = method_rows[_varying(method_rows.filter(regex=r"^method\."))]
                 labels = _titled(method, knobs.rename(columns=lambda key: key.rpartition(".")[2]))
-                for place, label in labels.items():
-                    about: dict[str, Any] = {"name": title, "candidate": label, "budget": 1.0, "settings": {}}
-                    of_record.append(replace(runs[place], epochs=len(runs[place].epoch_seconds) or None, **about))
-            labels = [run.candidate for run in of_record]
-            base = next((str(known) for known in (baseline, *BASELINES) if known in labels), labels[0])
+                for row, label in labels.items():
+                    fields: dict[str, Any] = {"name": title, "candidate": label, "budget": 1.0, "settings": {}}
+                    candidate_runs.append(replace(runs[row], epochs=len(runs[row].epoch_seconds) or None, **fields))
+            labels = [run.candidate for run in candidate_runs]
+            base = next((str(default) for default in (baseline, *BASELINES) if default in labels), labels[0])
             folder = (str(name) if apart.columns.empty else f"{name}-{number}").replace("/", "-")
-            words = _tuned(runs[alike.index[0]], folder, methods[alike.index].unique())
-            untuned = f"{UNTUNED} For advice: {words}" if words else UNTUNED
-            records.append(ComparisonRecord.of_runs(of_record, base, untuned=untuned, **design))
+            command = _tuned(runs[title_rows.index[0]], folder, methods[title_rows.index].unique())
+            untuned = f"{UNTUNED} For advice: {command}" if command else UNTUNED
+            records.append(ComparisonRecord.of_runs(candidate_runs, base, untuned=untuned, **design))
     present = {name for record in records for name in record.candidates}
     if baseline is not None and present and baseline not in present:
         raise SettingError(f"no run is of the candidate {baseline}: {nearest(baseline, present)}")
@@ -62,18 +62,18 @@ def sweep_records(
 
 
 def _settings(runs: Sequence[Result]) -> pd.DataFrame:
-    """Settings and inputs as text, a row a run, ``null`` where there is none; the shortest names come first."""
+    """The settings and inputs of runs as text, a row for each run, ``null`` where absent; short names come first."""
     identities = [RunIdentity.of(run.config, run.inputs) for run in runs]
-    inputs = [{n if "." in n else f"inputs.{n}": found for n, found in each.inputs.items()} for each in identities]
-    rows = [{**each.config, **read} for each, read in zip(identities, inputs, strict=True)]
+    inputs = [{n if "." in n else f"inputs.{n}": digest for n, digest in run.inputs.items()} for run in identities]
+    rows = [{**run.config, **digests} for run, digests in zip(identities, inputs, strict=True)]
     table = pd.DataFrame(rows, index=range(len(rows)), dtype=object).fillna("null")
     return table[sorted((key for key in table if key not in PAIRED), key=lambda key: (len(key), key))]
 
 
-def _apart(table: pd.DataFrame) -> list[str]:
-    """In what runs differ beside method, seed and the method's settings."""
+def _separating(table: pd.DataFrame) -> list[str]:
+    """The columns in which runs differ, without digests that differ with a path alone."""
     differ = _varying(table)
-    # other files, and none that has changed
+    # digests of other files, and of no file that has changed
     paths = [key for key in differ if key.endswith(("path", ".name", ".tokenizer"))]
     explained = [key for key in differ if paths and key.startswith("inputs.") and key not in paths]
     explained = [key for key in explained if table.groupby(paths)[key].nunique().max() == 1]
@@ -97,19 +97,19 @@ def _rounded(value: str) -> str:
     return f"{float(value):.4g}" if re.fullmatch(r"-?\d*\.\d{2,}(e-?\d+)?", value) else value
 
 
-def _kept_apart(name: str, apart: pd.DataFrame) -> str:
-    found = "; ".join(f"{key} ({', '.join(sorted(set(apart[key])))})" for key in apart)
+def _separation_note(name: str, apart: pd.DataFrame) -> str:
+    columns = "; ".join(f"{key} ({', '.join(sorted(set(apart[key])))})" for key in apart)
     changed = "What they have read has changed between them. " if any(k.startswith("inputs.") for k in apart) else ""
-    return f"The runs of {name} differ in {found}. {changed}Runs are compared with their like alone: a table each."
+    return f"The runs of {name} differ in {columns}. {changed}Runs are compared with their like alone: a table each."
 
 
 def _tuned(run: Result, folder: str, methods: Sequence[str]) -> str:
-    """The command that compares the methods of a table, each of them tuned, in a folder of its own; none is known of a
-    run that has not kept its words, as in older versions.
+    """The command that compares the methods of a table, each of them tuned, in a folder of its own; empty for a run
+    without overrides, as older versions wrote it.
     """
     if not run.overrides:
         return ""
-    words = [word for word in run.overrides if not OF_JOB.match(word)]
+    overrides = [override for override in run.overrides if not OF_JOB.match(override)]
     if folder != run.name:
-        words = [*(word for word in words if not word.startswith("name=")), f"name={folder}"]
-    return shlex.join(["as-lightning-compare", *words, f"methods={','.join(methods)}"])
+        overrides = [*(word for word in overrides if not word.startswith("name=")), f"name={folder}"]
+    return shlex.join(["as-lightning-compare", *overrides, f"methods={','.join(methods)}"])

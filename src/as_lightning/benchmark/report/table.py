@@ -55,7 +55,7 @@ TRACKED = re.compile(
     "name|agent|state|notes|user|tags|created|runtime|sweep|group|job_type|id|start_time|end_time|duration|run_id"
     "|source_type|source_name|status|experiment_id|artifact_uri"
 )
-ENDED = ("finished", "completed", "complete", "success", "succeeded", "successful", "done")  # states of runs that are over
+ENDED = ("finished", "completed", "complete", "success", "succeeded", "successful", "done")  # states of an ended run
 SUMMARY = "mean|avg|average|median|std|stdev|sd|sem|min|max|sum|total|overall"  # rows below the runs of a sheet
 NO_RUN = {"group": SUMMARY, "index": f"{SUMMARY}|(?-i:All)"}  # pandas calls its margins All
 NO_RUN["seed"] = rf"({SUMMARY}|all|best|worst|ø)(\W*|\W*\(.*|\W*±.*)|train(ing)?|val(id(ation)?)?|dev|test|eval"

@@ -1,4 +1,4 @@
-"""What a comparison allows one to say of each candidate, look by look: six words, each read off an interval."""
+"""The verdict on each candidate, look by look: one of six words, read off a confidence interval."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ BETTER, WORSE, EQUAL, NOT_WORSE, NO_GAIN, UNDECIDED = range(len(WORDS))
 MIN_PAIRS = 3
 # chosen by simulation (results/statistics/simulation.py): the share of the error of each end of an interval, and the
 # power by which it is spent over the looks. "Better" is read off the lower end and waits, "no gain" off the upper one.
-# The rest is lost where the spread is estimated: the looks' levels are exact for a known one
+# The shares leave a reserve: the levels of the looks are exact for a known spread, and the spread is estimated
 LOW, HIGH = (0.3, 5.0), (0.65, 1.4)
-ADVICE_ALPHA = 0.01  # a family's error of the "not worse" that advice asks for
-LUCK = 0.9  # standard errors by which an estimate may still move when it is asked what more seeds can show
+ADVICE_ALPHA = 0.01  # the error of a family for the stricter "not worse" of advice
+LUCK = 0.9  # standard errors by which more seeds may still move an estimate
 POWER = 0.80
-IDENTICAL = 1e-7  # of a score: the rounding of float32, and no difference
+IDENTICAL = 1e-7  # the share of a score that float32 rounds away, which is no difference
 
 
 class Arm(NamedTuple):
@@ -55,12 +55,12 @@ class Design:
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Design:
-        """The design of what JSON holds of one."""
-        known: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in renamed(stored).items()}
-        return cls(**known)
+        """The design that JSON has stored."""
+        values: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in renamed(stored).items()}
+        return cls(**values)
 
     def changed(self, before: Design) -> list[str]:
-        """What differs from ``before`` and cannot be changed, in words. Candidates may be added, not left out.
+        """The differences from ``before`` that are not allowed, in words; candidates may be added, not left out.
 
         >>> Design(equal_within=1.0, candidates=("softmax", "b")).changed(Design(candidates=("softmax", "a")))
         ['equal_within 0.5 (now 1.0)', 'candidates softmax, a (now without a)']
@@ -70,20 +70,20 @@ class Design:
             if not isinstance(value, tuple):
                 return str(value)
             numbers = len(value) > 2 and isinstance(value[0], int)
-            in_row = numbers and value == tuple(range(value[0], value[-1] + 1))
-            return f"{value[0]} to {value[-1]}" if in_row else ", ".join(map(str, value))
+            consecutive = numbers and value == tuple(range(value[0], value[-1] + 1))
+            return f"{value[0]} to {value[-1]}" if consecutive else ", ".join(map(str, value))
 
         names = [name for name in vars(self) if name != "candidates" and vars(self)[name] != vars(before)[name]]
-        said = [f"{name} {shown(vars(before)[name])} (now {shown(vars(self)[name])})" for name in names]
+        changes = [f"{name} {shown(vars(before)[name])} (now {shown(vars(self)[name])})" for name in names]
         if self.candidates[:1] != before.candidates[:1]:
-            return [*said, f"baseline {shown(before.candidates[:1])} (now {shown(self.candidates[:1])})"]
-        left = [candidate for candidate in before.candidates if candidate not in self.candidates]
-        return [*said, f"candidates {shown(before.candidates)} (now without {', '.join(left)})"] if left else said
+            return [*changes, f"baseline {shown(before.candidates[:1])} (now {shown(self.candidates[:1])})"]
+        lost = [candidate for candidate in before.candidates if candidate not in self.candidates]
+        return [*changes, f"candidates {shown(before.candidates)} (now without {', '.join(lost)})"] if lost else changes
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known of one arm against another. Differences are in points, positive where the arm is better."""
+    """What the runs show of one arm against another. Differences are in points, positive where the arm is better."""
 
     arm: Arm
     against: Arm  # the baseline at the full or at the same budget
@@ -115,7 +115,7 @@ class Verdict:
 
 
 def verdicts(scores: Scores, *, reference: Arm, design: Design, spreads: Spreads | None = None) -> list[Verdict]:
-    r"""The word of every arm, from all scores that there are; those at the full budget come first.
+    r"""The verdict on every arm, from all scores; those at the full budget come first.
 
     Differences are paired by seed; each has its own spread over the n seeds, with n - 1 degrees of freedom, and a
     floor. At each look an arm has a repeated confidence interval: those of all arms and all looks together hold the
@@ -133,9 +133,9 @@ def verdicts(scores: Scores, *, reference: Arm, design: Design, spreads: Spreads
     Args:
         scores: per arm and seed, in points, higher is better; NaN for a run that has failed.
         reference: the baseline at its full budget.
-        design: of the comparison.
-        spreads: what test examples say of the differences of an arm and the baseline's: the smallest standard
-            deviation, and the standard error of the mean that comes from their choice, for `Verdict.new_low`.
+        design: the design of the comparison.
+        spreads: for an arm and a baseline's arm, the smallest standard deviation of their differences, and the standard
+            error of the mean that the choice of the test examples makes, for `Verdict.new_low`.
 
     Source: Jennison and Turnbull 1989 (repeated confidence intervals).
 
@@ -147,28 +147,28 @@ def verdicts(scores: Scores, *, reference: Arm, design: Design, spreads: Spreads
     smaller = [arm for arm in scores if arm.budget != reference.budget]
     bases = [arm for arm in smaller if arm.candidate == reference.candidate]
     at_same_budget = {base: [arm for arm in smaller if arm.budget == base.budget and arm != base] for base in bases}
-    found: list[Verdict] = []
+    judged: list[Verdict] = []
     spreads = defaultdict(ExampleSpread, spreads or {})
     for family in (full_budget, {reference: smaller} | at_same_budget):
         twins = {against: _twins(scores, against, arms, spreads) for against, arms in family.items()}
-        members = sum(arm == twin for of_group in twins.values() for arm, twin in of_group.items())
-        for against, of_group in twins.items():
-            judged: dict[Arm, Verdict] = {}
-            for arm, twin in of_group.items():
-                if twin in judged:
-                    judged[arm] = replace(judged[twin], arm=arm)
+        members = sum(arm == twin for twin_of in twins.values() for arm, twin in twin_of.items())
+        for against, twin_of in twins.items():
+            by_arm: dict[Arm, Verdict] = {}
+            for arm, twin in twin_of.items():
+                if twin in by_arm:
+                    by_arm[arm] = replace(by_arm[twin], arm=arm)
                 elif twin == against:
                     same = Verdict(arm, against, len(scores[arm]), 1, 0.0, 0.0, 0.0, "equal", sure=True)
                     same = replace(same, equal_within=design.equal_within)
-                    judged[arm] = replace(same, reason="the scores of every seed are the same")
+                    by_arm[arm] = replace(same, reason="the scores of every seed are the same")
                 else:
-                    judged[arm] = _judged(scores, (arm, against), design, max(members, 1), spreads[arm, against])
-            found += judged.values()
-    return found
+                    by_arm[arm] = _verdict(scores, (arm, against), design, max(members, 1), spreads[arm, against])
+            judged += by_arm.values()
+    return judged
 
 
 def still_open(found: Sequence[Verdict], *, cheaper: Collection[Arm] = ()) -> list[Arm]:
-    """The arms that need the seeds of the next look, as `goes_on` says; those that cannot be tested do not."""
+    """The arms that need the seeds of the next look by `goes_on`; an arm that cannot be tested needs none."""
 
     def going(found: Verdict) -> bool:
         reach = found.in_reach, found.sure_in_reach
@@ -178,7 +178,7 @@ def still_open(found: Sequence[Verdict], *, cheaper: Collection[Arm] = ()) -> li
 
 
 def goes_on(word: Any, sure: Any, in_reach: Any, sure_in_reach: Any, cheaper: Any) -> Any:
-    """Whether an arm needs more seeds, as booleans of the arguments' shape: it stops where that changes no action.
+    """Whether an arm needs more seeds, as booleans of the arguments' shape; it stops where they change no action.
 
     An arm goes on until it is shown to gain, or not to, as long as more seeds may show either of them: not worse alone
     does not stop it. One whose training takes clearly less time (``cheaper``) goes on until it is worse, or surely not
@@ -205,7 +205,7 @@ class Estimate(NamedTuple):
 def estimate(
     differences: np.ndarray, design: Design, family: int, look: int, floor: np.ndarray | float = 0.0
 ) -> Estimate:
-    """The interval of each arm at a look, counted from 0, and what is read off it.
+    """The interval of each arm at a look (counted from 0), its word, and what more seeds may show.
 
     ``differences``, of shape ``(..., seeds)``, are those of the look's seeds, NaN where a run has failed; at least two
     are finite. ``floor``, of shape ``(...)``, is the smallest standard deviation of a difference.
@@ -219,11 +219,11 @@ def estimate(
         quantiles = special.stdtrit(np.asarray(pairs)[..., None] - 1, 1.0 - levels)
         return np.moveaxis(quantiles * error[..., None], -1, 0)
 
-    below, above, surely = distances(levels[look], pairs, error)
+    below, above, strictly_below = distances(levels[look], pairs, error)
     low, high, within = mean - below, mean + above, design.equal_within
-    # at the last look, with this spread and a lucky estimate
+    # what the last look may show, with this spread and a lucky estimate
     last = design.looks[-1]
-    below, above, least = distances(levels[-1], last, error * np.sqrt(pairs / last))
+    below, above, strictly_below_last = distances(levels[-1], last, error * np.sqrt(pairs / last))
     lucky, unlucky = mean + LUCK * error, mean - LUCK * error
     return Estimate(
         pairs=pairs,
@@ -236,14 +236,14 @@ def estimate(
             [EQUAL, BETTER, WORSE, NOT_WORSE, NO_GAIN],
             UNDECIDED,
         ),
-        sure=mean - surely > -within,
+        sure=mean - strictly_below > -within,
         in_reach=(lucky - below > 0) | (unlucky + above < within),
-        sure_in_reach=(lucky - least > -within) | (unlucky + above < 0),
+        sure_in_reach=(lucky - strictly_below_last > -within) | (unlucky + above < 0),
     )
 
 
 def limit_levels(design: Design, family: int) -> np.ndarray:
-    """The nominal levels of both ends of an interval, and of "surely not worse", of shape ``(looks, 3)``."""
+    """The nominal levels of the lower end, the upper end and "surely not worse", of shape ``(looks, 3)``."""
     strict = min(ADVICE_ALPHA / design.alpha, LOW[0]), LOW[1]
     columns = (LOW, HIGH, strict)
     return np.array([nominal_levels(design.looks, share * design.alpha / family, power) for share, power in columns]).T
@@ -272,18 +272,18 @@ def is_skewed(differences: np.ndarray) -> np.ndarray:
 
 
 def _table(scores: Scores, arms: Sequence[Arm], seeds: Sequence[int]) -> np.ndarray:
-    """The scores of arms in some seeds, NaN where there is none."""
+    """The scores ``(arms, seeds)``, NaN where there is none."""
     return np.array([[scores[arm].get(seed, math.nan) for seed in seeds] for arm in arms])
 
 
 def _twins(scores: Scores, against: Arm, arms: Sequence[Arm], spreads: Spreads) -> dict[Arm, Arm]:
-    """Of each arm the first one with the same scores in all seeds of both: itself, another, or ``against``."""
+    """For each arm the first of ``against``, the earlier arms and itself with the same scores in all seeds of both."""
 
     def same(arm: Arm, other: Arm) -> bool:
         own, others = table = _table(scores, [arm, other], sorted(scores[arm].keys() & scores[other].keys()))
-        alike = spreads[arm, against].floor == spreads[other, against].floor  # right on as many other examples
-        several = np.isfinite(table).all(0).sum() >= MIN_PAIRS
-        return alike and several and np.allclose(own, others, rtol=IDENTICAL, atol=0, equal_nan=True)
+        same_floor = spreads[arm, against].floor == spreads[other, against].floor  # right on as many other examples
+        enough_pairs = np.isfinite(table).all(0).sum() >= MIN_PAIRS
+        return same_floor and enough_pairs and np.allclose(own, others, rtol=IDENTICAL, atol=0, equal_nan=True)
 
     twins: dict[Arm, Arm] = {}
     for arm in arms:
@@ -291,8 +291,8 @@ def _twins(scores: Scores, against: Arm, arms: Sequence[Arm], spreads: Spreads) 
     return twins
 
 
-def _judged(scores: Scores, pair: tuple[Arm, Arm], design: Design, family: int, spread: ExampleSpread) -> Verdict:
-    """The verdict of an arm against a baseline's; ``family`` arms share the error."""
+def _verdict(scores: Scores, pair: tuple[Arm, Arm], design: Design, family: int, spread: ExampleSpread) -> Verdict:
+    """The verdict on an arm against a baseline's; ``family`` arms share the error."""
     arm, against = pair
     seeds = sorted(scores[against])
     looks = [count for count in design.looks if len(seeds) >= count and scores[arm].keys() >= set(seeds[:count])]
@@ -301,28 +301,28 @@ def _judged(scores: Scores, pair: tuple[Arm, Arm], design: Design, family: int, 
     differences = differences[np.isfinite(differences)]
     pairs = len(differences)
     mean = float(differences.mean()) if pairs else math.nan
-    found = Verdict(arm, against, pairs, len(looks), mean, equal_within=design.equal_within)
+    verdict = Verdict(arm, against, pairs, len(looks), mean, equal_within=design.equal_within)
     if pairs < MIN_PAIRS:
-        few = f"{pairs} seed{'' if pairs == 1 else 's'} in common, at least {MIN_PAIRS} are needed"
-        return replace(found, reason=few)
+        reason = f"{pairs} seed{'' if pairs == 1 else 's'} in common, at least {MIN_PAIRS} are needed"
+        return replace(verdict, reason=reason)
     if not looks:
-        return found
-    at = estimate(differences, design, family, len(looks) - 1, spread.floor)
-    error = float(at.error)
+        return verdict
+    at_look = estimate(differences, design, family, len(looks) - 1, spread.floor)
+    error = float(at_look.error)
     if error <= IDENTICAL * np.abs(table[np.isfinite(table)]).max():
-        return replace(found, reason="the difference is the same for every seed")
-    low, high = float(at.low), float(at.high)
+        return replace(verdict, reason="the difference is the same for every seed")
+    low, high = float(at_look.low), float(at_look.high)
     if spread.error:
-        wider = math.hypot(1.0, spread.error / error)
-        found = replace(found, new_low=mean - wider * (mean - low), new_high=mean + wider * (high - mean))
+        factor = math.hypot(1.0, spread.error / error)
+        verdict = replace(verdict, new_low=mean - factor * (mean - low), new_high=mean + factor * (high - mean))
     return replace(
-        found,
+        verdict,
         low=low,
         high=high,
-        word=WORDS[int(at.word)],
+        word=WORDS[int(at_look.word)],
         detectable=detectable_difference(error, pairs - 1, float(limit_levels(design, family)[len(looks) - 1, 0])),
-        sure=bool(at.sure),
-        in_reach=bool(at.in_reach),
-        sure_in_reach=bool(at.sure_in_reach),
+        sure=bool(at_look.sure),
+        in_reach=bool(at_look.in_reach),
+        sure_in_reach=bool(at_look.sure_in_reach),
         skewed=bool(is_skewed(differences)),
     )
