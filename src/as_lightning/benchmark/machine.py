@@ -22,13 +22,13 @@ def package_versions() -> dict[str, str]:
 
 def machine_description() -> dict[str, Any]:
     """Processor, cores and accelerator; no host names, no paths."""
-    import torch  # here: as_lightning.benchmark.run.result is read without it
+    import torch  # here: as_lightning.benchmark.run.result is imported without it
 
     cpuinfo = Path("/proc/cpuinfo")
-    name = re.search(r"^model name\s*: (.*)$", cpuinfo.read_text("utf-8") if cpuinfo.exists() else "", re.MULTILINE)
+    match = re.search(r"^model name\s*: (.*)$", cpuinfo.read_text("utf-8") if cpuinfo.exists() else "", re.MULTILINE)
     return {
         "system": platform.system(),
-        "processor": name[1] if name else platform.processor() or platform.machine(),
+        "processor": match[1] if match else platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,

@@ -1,4 +1,4 @@
-"""What an installation of the app has: its packages, what to say where one is missing, and its configs."""
+"""The packages that the app needs, the messages where one is missing, and the folder of its configs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-# what no run, comparison or report goes without; packages of one modality are loaded where they are used
+# the packages that every run, comparison or report needs; those of one modality are loaded where they are used
 OF_ANOTHER_NAME = {"hydra": "hydra-core", "sklearn": "scikit-learn"}
 OF_THEIR_NAME = ("scipy", "pandas", "matplotlib", "rich", "filelock", "jinja2", "joblib", "cloudpickle", "pooch")
 CORE = OF_ANOTHER_NAME | {name: name for name in (*OF_THEIR_NAME, "seqeval")}
@@ -34,7 +34,7 @@ def require_core() -> None:
 
 
 def package_of(error: BaseException | None) -> str | None:
-    """The package of the extra that an error, or one of its causes, says is missing; None if it says no such thing."""
+    """The missing package of the extra that an error, or one of its causes, names; None if there is none."""
     while error is not None:
         if isinstance(error, ModuleNotFoundError) and error.name:
             module = error.name.partition(".")[0]
@@ -48,7 +48,7 @@ TOGETHER = ("torch==2.11.0", "torchvision==0.26.0", "torchaudio==2.11.0")  # as 
 
 @contextmanager
 def loading(package: str) -> Iterator[None]:
-    """Import `torchvision` or `torchaudio` inside: of one that was built for another torch an `ImportError` says so."""
+    """Import `torchvision` or `torchaudio` inside: an `ImportError` explains one that was built for another torch."""
     try:
         yield
     except ModuleNotFoundError:

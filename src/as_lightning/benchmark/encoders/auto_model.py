@@ -44,7 +44,7 @@ class AutoModelEncoder(FrozenEncoder):
         allow_pickle: bool = False,
     ) -> None:
         super().__init__(trainable_layers, feature_cache)
-        from transformers import AutoModel  # here, as it is in an extra; the data's tokenizer has said so by now
+        from transformers import AutoModel  # here, as it is in an extra, without which the data's tokenizer fails first
 
         try:
             loaded = AutoModel.from_pretrained(name, use_safetensors=None if allow_pickle else True)
@@ -64,9 +64,9 @@ class AutoModelEncoder(FrozenEncoder):
             )
         positions = getattr(config, "max_position_embeddings", max_length)
         embedding = getattr(getattr(self.network, "embeddings", None), "position_embeddings", None)
-        unused = getattr(embedding, "padding_idx", None)
-        if unused is not None:  # RoBERTa counts positions from behind the padding's
-            positions -= unused + 1
+        padding_idx = getattr(embedding, "padding_idx", None)
+        if padding_idx is not None:  # RoBERTa's positions begin after the padding's
+            positions -= padding_idx + 1
         if max_length > positions:
             raise ValueError(f"data.max_length is {max_length}, {name!r} has {positions} positions")
         self.network.train()  # from_pretrained leaves it in eval mode, without dropout
@@ -75,7 +75,7 @@ class AutoModelEncoder(FrozenEncoder):
         if trainable_layers is not None:
             self._freeze(name, trainable_layers)
         if isinstance(pooler := getattr(self.network, "pooler", None), nn.Module):
-            pooler.requires_grad_(False)  # no loss reaches it, which ddp refuses
+            pooler.requires_grad_(False)  # no loss reaches it, and ddp refuses such parameters
 
     def run_frozen(self, inputs: Tensor) -> FrozenOutput:
         present = inputs != self.padding_id
@@ -106,20 +106,20 @@ class AutoModelEncoder(FrozenEncoder):
         probe = torch.tensor([[token for token in range(5) if token != self.padding_id]])
         self.network.eval()
         with torch.no_grad():
-            whole = self._hidden(probe, probe != self.padding_id)
+            expected = self._hidden(probe, probe != self.padding_id)
         parts = self.network.named_modules()
         path = next((path for path, part in parts if isinstance(part, nn.ModuleList) and len(part) == count), "")
         self.top = copy.deepcopy(self.network, {id(tensor): tensor for tensor in self.network.parameters()})
         self.top.embeddings = _Given()
         try:
-            first = self.network.get_submodule(f"{path}.{count - trainable_layers}")
+            first_trainable = self.network.get_submodule(f"{path}.{count - trainable_layers}")
             self.top.set_submodule(path, self.top.get_submodule(path)[count - trainable_layers :])  # type: ignore[index]
-            first.register_forward_pre_hook(stop, with_kwargs=True)
+            first_trainable.register_forward_pre_hook(stop, with_kwargs=True)
             self.top.requires_grad_(True)
             hidden, present = self.frozen_output(probe)
             with torch.no_grad():
-                cut = self.top.eval()(inputs_embeds=hidden, attention_mask=present.long()).last_hidden_state
-            torch.testing.assert_close(cut, whole)
+                output = self.top.eval()(inputs_embeds=hidden, attention_mask=present.long()).last_hidden_state
+            torch.testing.assert_close(output, expected)
         except (RuntimeError, TypeError, ValueError, AttributeError, AssertionError, StopIteration) as error:
             raise ValueError(
                 f"model.trainable_layers: {name!r} ({type(self.network).__name__}) cannot be cut between its layers: "
@@ -129,8 +129,8 @@ class AutoModelEncoder(FrozenEncoder):
 
 
 class _Given(nn.Module):
-    """In the place of the embeddings: hands on the hidden states that it is given."""
+    """Replaces the embeddings of `top`, and returns the hidden states that it is called with."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        given = (*args, *kwargs.values())
-        return next(value for value in given if isinstance(value, Tensor) and value.is_floating_point())
+        arguments = (*args, *kwargs.values())
+        return next(value for value in arguments if isinstance(value, Tensor) and value.is_floating_point())

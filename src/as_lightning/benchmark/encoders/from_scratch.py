@@ -30,9 +30,9 @@ class MLP(nn.Module):
         return self.layers(inputs)
 
 
-def _convolution(before: int, width: int, stride: int = 1) -> list[nn.Module]:
-    convolution = nn.Conv2d(before, width, 3, stride=stride, padding=1, bias=False)
-    return [convolution, nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
+def _convolution(in_channels: int, out_channels: int, stride: int = 1) -> list[nn.Module]:
+    convolution = nn.Conv2d(in_channels, out_channels, 3, stride=stride, padding=1, bias=False)
+    return [convolution, nn.BatchNorm2d(out_channels), nn.ReLU(inplace=True)]
 
 
 def _means(maps: Tensor, rows: int, columns: int) -> Tensor:
@@ -59,8 +59,8 @@ class SmallCNN(nn.Module):
     def __init__(self, in_channels: int, channels: Sequence[int], dropout: float, cells: int) -> None:
         super().__init__()
         layers: list[nn.Module] = []
-        for index, (before, width) in enumerate(pairwise([in_channels, *channels])):
-            layers += _convolution(before, width, stride=1 if index == 0 else 2)
+        for index, (previous, width) in enumerate(pairwise([in_channels, *channels])):
+            layers += _convolution(previous, width, stride=1 if index == 0 else 2)
         self.layers, self.dropout = nn.Sequential(*layers), nn.Dropout(dropout)
         self.cells, self.out_features = cells, channels[-1] * cells**2
 
@@ -80,8 +80,8 @@ class AudioCNN(nn.Module):
     def __init__(self, in_channels: int, channels: Sequence[int], bands: int, dropout: float) -> None:
         super().__init__()
         blocks: list[nn.Module] = []
-        for before, width in pairwise([in_channels, *channels]):
-            blocks += [*_convolution(before, width), nn.MaxPool2d(2, ceil_mode=True)]
+        for previous, width in pairwise([in_channels, *channels]):
+            blocks += [*_convolution(previous, width), nn.MaxPool2d(2, ceil_mode=True)]
         self.blocks, self.dropout = nn.Sequential(*blocks), nn.Dropout(dropout)
         self.bands, self.out_features = bands, channels[-1] * bands
 

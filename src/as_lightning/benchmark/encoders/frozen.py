@@ -15,7 +15,7 @@ Cache = Literal["file", "memory", "off"]
 
 
 class FrozenOutput(NamedTuple):
-    """What the frozen layers make of a batch: hidden states ``(N, L, d)`` or features of any shape ``(N, ...)``, and
+    """The frozen layers' output for a batch: hidden states ``(N, L, d)`` or features of any shape ``(N, ...)``, and
     which positions are no padding, boolean ``(N, L)`` (meaningless for features of a whole sample).
     """
 
@@ -23,21 +23,21 @@ class FrozenOutput(NamedTuple):
     present: Tensor
 
 
-class _Reached(Exception):
-    """What reaches the first trainable layer, on its way out of the network."""
+class _Stopped(Exception):
+    """Carries the input of the first trainable layer out of the network."""
 
 
 def stop(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """A forward pre-hook (with keyword arguments) that ends the network's run before a layer: see `until_stopped`."""
-    raise _Reached(args[0] if args else kwargs["hidden_states"])
+    raise _Stopped(args[0] if args else kwargs["hidden_states"])
 
 
 def until_stopped(network: Callable[..., Any], *inputs: Tensor) -> Any:
-    """What reaches the layer that has `stop`; the network's output where none has."""
+    """The input of the layer that has the hook `stop`; the network's output where none has it."""
     try:
         return network(*inputs)
-    except _Reached as reached:
-        return reached.args[0]
+    except _Stopped as stopped:
+        return stopped.args[0]
 
 
 class FrozenEncoder(nn.Module):
@@ -66,7 +66,7 @@ class FrozenEncoder(nn.Module):
         return top(frozen.values)
 
     def frozen_settings(self) -> str:
-        """What beside the weights decides the output."""
+        """The settings that decide the output, beside the weights, as text."""
         return f"{type(self).__name__} {self.trainable_layers}"
 
     def frozen_output(self, inputs: Tensor) -> FrozenOutput:

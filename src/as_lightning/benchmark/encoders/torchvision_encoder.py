@@ -49,23 +49,23 @@ class TorchvisionEncoder(FrozenEncoder):
         stem: Literal["imagenet", "cifar"] = "imagenet",
     ) -> None:
         super().__init__(trainable_layers, feature_cache)
-        known = models.list_models(module=models, exclude=SEVERAL_HEADS)
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=5) or known
+        classifiers = models.list_models(module=models, exclude=SEVERAL_HEADS)
+        if name not in classifiers:
+            close = difflib.get_close_matches(name, classifiers, n=5) or classifiers
             raise ValueError(f"torchvision has no classifier {name!r} of one head; close to it: {', '.join(close)}")
         network = _build(name, weights)
-        linear = [path for path, module in network.named_modules() if isinstance(module, nn.Linear)]
-        if not linear:
+        linear_paths = [path for path, module in network.named_modules() if isinstance(module, nn.Linear)]
+        if not linear_paths:
             raise ValueError(f"{name} has no linear layer to take features from")
-        self.out_features = network.get_submodule(linear[-1]).in_features
-        network.set_submodule(linear[-1], nn.Identity())
+        self.out_features = network.get_submodule(linear_paths[-1]).in_features
+        network.set_submodule(linear_paths[-1], nn.Identity())
         if in_channels not in (1, 3):
             raise ValueError(f"{name} takes images of 1 or 3 channels, the data have {in_channels}")
         if check_choice("stem", stem, ("imagenet", "cifar")) == "cifar":
             if weights is not None or not isinstance(network, models.ResNet):
                 raise ValueError(f"stem='cifar' is for a residual network with weights=None, got {name}, {weights=}")
             network.conv1 = nn.Conv2d(3, network.conv1.out_channels, 3, padding=1, bias=False)
-            # as torchvision's others
+            # as torchvision initialises its other convolutions
             nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")
             network.maxpool = nn.Identity()
         if trainable_layers is not None:
@@ -93,11 +93,11 @@ def _build(name: str, weights: str | None) -> Any:
 
 
 def _parts(network: nn.Module) -> list[str]:
-    """The parts of a network in their order; a sequence at its top is taken apart."""
+    """The paths of a network's parts in their order; of a sequence at the top those of its parts."""
     paths: list[str] = []
     for path, part in network.named_children():
-        inner = part.named_children() if type(part) in (nn.Sequential, nn.ModuleList) else ()
-        paths += [f"{path}.{number}" for number, _ in inner] or [path]
+        children = part.named_children() if type(part) in (nn.Sequential, nn.ModuleList) else ()
+        paths += [f"{path}.{number}" for number, _ in children] or [path]
     return paths
 
 

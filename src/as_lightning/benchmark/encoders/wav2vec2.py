@@ -35,7 +35,7 @@ class Wav2Vec2Encoder(nn.Module):
             from torchaudio import pipelines
 
         # a bundle for speech recognition is of another type: its network ends in letters
-        bundles = {name: found for name, found in vars(pipelines).items() if type(found) is pipelines.Wav2Vec2Bundle}
+        bundles = {name: value for name, value in vars(pipelines).items() if type(value) is pipelines.Wav2Vec2Bundle}
         network = bundles[check_choice("bundle", bundle, list(bundles))].get_model()
         # torchaudio wraps a network whose waveforms are to be standardised, and does so over the batch as a whole: a
         # clip's features would depend on its neighbours

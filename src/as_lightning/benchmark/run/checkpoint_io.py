@@ -13,9 +13,9 @@ from as_lightning.benchmark.run.result import whole_file
 
 
 class WholeFileCheckpointIO(TorchCheckpointIO):
-    """Write a checkpoint beside its place and move it there: Lightning's copy leaves half a file on a full disk.
+    """Writes a checkpoint beside its place and moves it there: Lightning's copy leaves half a file on a full disk.
 
-    ``seconds`` is the time that writing has taken, which is no part of the training's.
+    ``seconds`` is the time spent on writing, which `RunRecorder` does not count as training.
     """
 
     seconds = 0.0
@@ -26,6 +26,6 @@ class WholeFileCheckpointIO(TorchCheckpointIO):
         with whole_file(place) as partial, partial.open("wb") as file:
             try:
                 torch.save(checkpoint, file)
-            except RuntimeError as error:  # of PyTorch's writer, which an error of the disk has stopped
+            except RuntimeError as error:  # raised by PyTorch's writer after an error of the disk
                 raise error.__context__ if isinstance(error.__context__, OSError) else error from None
         self.seconds += time.perf_counter() - start

@@ -23,18 +23,18 @@ CHUNK = 64  # samples of one size that the frozen layers take at once
 
 
 def _collated(collate: Callable[[list[Any]], Any], samples: list[Any]) -> tuple[FrozenOutput, Tensor]:
-    """A batch of outputs as `collate` makes it, with what of it is no padding."""
+    """A batch of outputs, put together by `collate`, with a mask of the positions that are no padding."""
     values, targets = collate(samples)
     lengths = torch.tensor([len(sample[0]) for sample in samples])
     return FrozenOutput(values, torch.arange(values.size(1)) < lengths[:, None]), targets
 
 
 def cache_features(datamodule: BenchmarkDataModule, encoder: torch.nn.Module, data_dir: Path) -> None:
-    """Put the outputs of the encoder's frozen layers, if it has any, in the place of the inputs of all splits.
+    """Replace the inputs of all splits by the outputs of the encoder's frozen layers, if it has any.
 
-    A file, `data_dir/frozen/<key>.npy` with its checksum beside it, holds those of a split's distinct inputs, or of all
-    splits' where another `split_seed` would deal them out in another way. A damaged one is made again. The key is of
-    the frozen weights, the inputs (so also of the tokenizer) and the version of torch.
+    A file `data_dir/frozen/<key>.npy`, with its checksum beside it, holds the outputs of a split's distinct inputs, or
+    of all splits' where `split_seed` deals the samples out. A damaged file is made again. The key is a digest of the
+    frozen weights and their settings, the inputs (and so the tokenizer), the device and the version of torch.
     """
     if not isinstance(encoder, FrozenEncoder) or encoder.trainable_layers is None or encoder.feature_cache == "off":
         return
@@ -42,43 +42,43 @@ def cache_features(datamodule: BenchmarkDataModule, encoder: torch.nn.Module, da
         switch_off = "switch that off (for images data.crop_padding=0 data.horizontal_flip=false) to run them once"
         say(f"the training inputs are augmented at random, so the frozen layers run in every epoch: {switch_off}")
         return
-    # the pooler is read by nothing, and drawn at random where a checkpoint has none
-    read = {name: part for name, part in encoder.network.state_dict().items() if not name.startswith("pooler.")}
-    about = [torch.__version__, str(CHUNK), str(encoder.frozen_settings()), Fingerprint(read, "weights").digest]
+    # nothing reads the pooler, whose weights are random where a checkpoint has none
+    weights = {name: part for name, part in encoder.network.state_dict().items() if not name.startswith("pooler.")}
+    key_parts = [torch.__version__, str(CHUNK), str(encoder.frozen_settings()), Fingerprint(weights, "weights").digest]
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    home = next(encoder.parameters()).device
+    encoder_device = next(encoder.parameters()).device
     encoder.to(device)
     for group in [list(datamodule.splits)] if datamodule.splits_by_seed else [[split] for split in datamodule.splits]:
-        dealt = [(split, index) for split in group for index in range(len(datamodule.splits[split]))]
-        every: ConcatDataset[Any] = ConcatDataset([datamodule.splits[split] for split in group])
+        sources = [(split, index) for split in group for index in range(len(datamodule.splits[split]))]
+        all_samples: ConcatDataset[Any] = ConcatDataset([datamodule.splits[split] for split in group])
         digests: list[str] = []
-        found: dict[str, tuple[int, tuple[int, ...]]] = {}
-        for index in range(len(dealt)):
-            values = every[index][0]
+        first_samples: dict[str, tuple[int, tuple[int, ...]]] = {}
+        for index in range(len(sources)):
+            values = all_samples[index][0]
             digests.append(Fingerprint(values, "input").digest)
-            found.setdefault(digests[-1], (index, tuple(values.shape)))
-        rows = {digest: row for row, digest in enumerate(sorted(found))}  # the same in whatever way they are dealt out
-        samples = Subset(every, [found[digest][0] for digest in rows])
-        shapes = [found[digest][1] for digest in rows]
+            first_samples.setdefault(digests[-1], (index, tuple(values.shape)))
+        rows = {digest: row for row, digest in enumerate(sorted(first_samples))}  # the same however they are dealt out
+        samples = Subset(all_samples, [first_samples[digest][0] for digest in rows])
+        shapes = [first_samples[digest][1] for digest in rows]
         sample = samples[0][0][None].to(device)
-        of_tokens = sample.ndim == 2 and encoder.frozen_output(sample).values.ndim == 3  # of texts, without pooling
-        lengths = [shape[0] for shape in shapes] if of_tokens else None
-        key = digest(*about, *rows, device)
+        per_token = sample.ndim == 2 and encoder.frozen_output(sample).values.ndim == 3  # of texts, without pooling
+        lengths = [shape[0] for shape in shapes] if per_token else None
+        key = digest(*key_parts, *rows, device)
         path = data_dir / "frozen" / f"{key}.npy" if encoder.feature_cache == "file" else None
         values = None if path is None else _read(path)
         if values is None:
             values = _compute(encoder, samples, shapes, lengths, device)
             values = values if path is None else _write(path, values)
-            of = ", ".join(group)
-            say(f"{of}: the outputs of the frozen layers are computed, {values.nbytes / 2**20:,.0f} MiB")
+            names = ", ".join(group)
+            say(f"{names}: the outputs of the frozen layers are computed, {values.nbytes / 2**20:,.0f} MiB")
         outputs: Any = torch.from_numpy(values)
         outputs = outputs if lengths is None else outputs.split(lengths)
         for split in group:
-            places = [rows[digest] for (of_split, _), digest in zip(dealt, digests, strict=True) if of_split == split]
-            inputs: Any = Subset(outputs, places)
+            chosen = [rows[digest] for (source, _), digest in zip(sources, digests, strict=True) if source == split]
+            inputs: Any = Subset(outputs, chosen)
             datamodule.splits[split] = LabelledDataset(inputs, datamodule.splits[split].targets)
     datamodule.collate = partial(_collated, datamodule.collate)
-    encoder.to(home)
+    encoder.to(encoder_device)
 
 
 def _compute(
@@ -88,36 +88,36 @@ def _compute(
     lengths: list[int] | None,
     device: str,
 ) -> np.ndarray:
-    """The outputs of all samples, of shape `(samples, ...)`, or of all their tokens, whose numbers are `lengths`."""
-    outputs, sizes = torch.empty(0), defaultdict(list)
+    """The outputs of all samples, `(samples, ...)`, or of all tokens, of which each sample has one of `lengths`."""
+    outputs, groups = torch.empty(0), defaultdict(list)
     for index, shape in enumerate(shapes):
-        sizes[shape].append(index)
-    chunks = [same[start : start + CHUNK] for _, same in sorted(sizes.items()) for start in range(0, len(same), CHUNK)]
-    for indices in chunks:  # of one size, so that no padding takes part
+        groups[shape].append(index)
+    chunks = [rows[start : start + CHUNK] for _, rows in sorted(groups.items()) for start in range(0, len(rows), CHUNK)]
+    for indices in chunks:  # of one shape, so that no padding takes part
         batch = torch.stack([samples[index][0] for index in indices])
         values = encoder.frozen_output(batch.to(device)).values.float().cpu()
         if not len(outputs):
-            whole = (len(samples), *values.shape[1:]) if lengths is None else (sum(lengths), values.size(2))
-            outputs = torch.empty(whole, dtype=torch.float32)
-            of_samples = outputs if lengths is None else outputs.split(lengths)
+            full_shape = (len(samples), *values.shape[1:]) if lengths is None else (sum(lengths), values.size(2))
+            outputs = torch.empty(full_shape, dtype=torch.float32)
+            sample_outputs = outputs if lengths is None else outputs.split(lengths)
         for index, value in zip(indices, values, strict=True):
-            of_samples[index].copy_(value)
+            sample_outputs[index].copy_(value)
     return outputs.numpy()
 
 
 def _read(path: Path) -> np.ndarray | None:
-    """The values of a file, mapped into memory; None where there is no sound one."""
-    note = path.with_suffix(".sha256")
+    """The values of a file, mapped into memory; None if it is missing or damaged."""
+    checksum_file = path.with_suffix(".sha256")
     if not path.exists():
         return None
-    if note.exists() and note.read_text(encoding="utf-8") == _note(path, path):
+    if checksum_file.exists() and checksum_file.read_text(encoding="utf-8") == _note(path, path):
         return np.load(path, mmap_mode="c")
     say(f"{path} is damaged, or not what its name says: it is made again")
     return None
 
 
 def _write(path: Path, values: np.ndarray) -> np.ndarray:
-    """Write a file whole or not at all, and map it into memory; what cannot be written stays in memory."""
+    """Write a file whole or not at all, and map it into memory; values that cannot be written stay in memory."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as partial_file:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# what changes no number of a run: where files lie, what is shown and logged, how batches are loaded
+# settings that change no number of a run: where files lie, what is shown and logged, how batches are loaded
 WITHOUT_EFFECT = re.compile(
     r"data_dir|output_dir|logger\..*|data\.(num_workers|pin_memory)"
     r"|callbacks\.(learning_rate_monitor|margin_histogram)\..*"
@@ -19,7 +19,7 @@ WITHOUT_EFFECT = re.compile(
 
 @dataclass(frozen=True)
 class RunIdentity:
-    """What a run is made of: its settings as text, without what changes no number, and digests of what it reads.
+    """A run's settings as text, without those that change no number, and the digests of its inputs.
 
     >>> one = RunIdentity.of({"seed": 0, "trainer": {"max_epochs": 3, "enable_progress_bar": True}})
     >>> one.changed(RunIdentity.of({"seed": 1, "trainer": {"max_epochs": 3}}))
@@ -36,9 +36,9 @@ class RunIdentity:
         return cls(settings, dict(inputs or {}))
 
     def changed(self, other: RunIdentity) -> list[str]:
-        """The names of what differs, the shortest first; a setting that is absent is null.
+        """The names of the settings that differ, the shortest first, and of the inputs; an absent setting is null.
 
-        An input that only one of the two has written down is not compared: versions differ in what they write.
+        An input that only one of the two has recorded is not compared: versions record different inputs.
         """
         keys = self.config.keys() | other.config.keys()
         settings = [key for key in keys if self.config.get(key, "null") != other.config.get(key, "null")]
@@ -47,7 +47,7 @@ class RunIdentity:
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """A configuration as one level, and as text.
+    """A nested configuration as one level of dotted keys, with values as text.
 
     >>> flat({"method": {"delta": 0.1, "warm": None}, "test": True})
     {'method.delta': '0.1', 'method.warm': 'null', 'test': 'true'}

@@ -25,7 +25,7 @@ PREDICTIONS_FILE = "predictions.npz"
 
 
 class Predictions(NamedTuple):
-    """The predictions of a test split, an example a row."""
+    """The predictions of a test split, one row per example."""
 
     ids: np.ndarray  # `(N,)`: the same example has the same id in every run of the data set
     # classes `(N,)`, or counts `(N, 3)`: how many labels (tokens) of an example are right, predicted and true
@@ -50,26 +50,26 @@ class Predictions(NamedTuple):
             np.savez_compressed(file, **self._asdict())
 
     def differing(self, other: Predictions) -> np.ndarray | None:
-        """The examples on which two runs differ, as booleans ``(N,)``; None if they are of other examples."""
-        alike = np.array_equal(self.ids, other.ids) and self.predicted.shape == other.predicted.shape
-        if not alike or not len(self.ids):
+        """Whether two runs differ on each example, boolean ``(N,)``; None if the examples differ or there are none."""
+        comparable = np.array_equal(self.ids, other.ids) and self.predicted.shape == other.predicted.shape
+        if not comparable or not len(self.ids):
             return None
-        differ = self.predicted != other.predicted
-        return np.asarray(differ.any(-1) if differ.ndim > 1 else differ)
+        differences = self.predicted != other.predicted
+        return np.asarray(differences.any(-1) if differences.ndim > 1 else differences)
 
     @property
     def score_parts(self) -> np.ndarray:
-        """The parts ``(N, 2)`` of a score that is the ratio of two sums over examples, as are accuracy and micro F1."""
+        """What each example adds ``(N, 2)`` to numerator and denominator of the score, the accuracy or the micro F1."""
         if self.predicted.ndim == 1:
             return np.stack([self.predicted == self.target, np.ones(len(self.predicted), dtype=bool)], -1).astype(float)
-        right, guessed, true = self.predicted.T.astype(float)
-        return np.stack([2 * right, guessed + true], -1)
+        right, predicted, true = self.predicted.T.astype(float)
+        return np.stack([2 * right, predicted + true], -1)
 
     @property
     def score(self) -> float:
-        """The accuracy, or the micro F1 of the labels; NaN without any."""
-        above, below = self.score_parts.sum(0)
-        return float(above / below) if below else math.nan
+        """The accuracy, or the micro F1 of the labels; NaN where the denominator is 0."""
+        numerator, denominator = self.score_parts.sum(0)
+        return float(numerator / denominator) if denominator else math.nan
 
 
 def example_ids(names: Sequence[str]) -> np.ndarray:
@@ -79,12 +79,12 @@ def example_ids(names: Sequence[str]) -> np.ndarray:
 
 
 class PredictionRecorder(pl.Callback):
-    """Gathers `predictions` of a test on one process.
+    """Records the `predictions` of a test on one process.
 
     They are None where the loader shuffles or streams, where a batch has more rows than examples, or where the module
     shows no logits.
 
-    `ids` are of the test examples, by default their numbers; those of class ``ignore_index`` are left out.
+    `ids` are those of the test examples, by default their numbers; examples of class ``ignore_index`` are left out.
     """
 
     def __init__(self, ids: np.ndarray | None = None, ignore_index: int = IGNORED) -> None:
@@ -92,7 +92,7 @@ class PredictionRecorder(pl.Callback):
         self.predictions: Predictions | None = None
         self.source = EvaluationLogits(type(self).__name__, None, 0)
         self._rows: list[tuple[Tensor, Tensor]] = []
-        self._order: np.ndarray | None = None  # None where there are no predictions to find
+        self._order: np.ndarray | None = None  # None where no predictions can be recorded
 
     def on_test_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         loaders = trainer.test_dataloaders
@@ -126,29 +126,29 @@ class PredictionRecorder(pl.Callback):
         predicted, target = (torch.cat(parts).cpu().numpy() for parts in zip(*self._rows, strict=True))
         self._rows = []
         order = self._order[: len(predicted)]  # fewer where the test is cut short
-        if len(predicted) > len(order):  # as where several rows of an example are packed
+        if len(predicted) > len(order):  # e.g. where one example gives several rows
             return
-        known = target != self.ignore_index if len(target) else slice(None)
+        labelled = target != self.ignore_index if len(target) else slice(None)
         order = order if self.ids is None else self.ids[order]
-        self.predictions = Predictions(order[known], predicted[known], target[known])
+        self.predictions = Predictions(order[labelled], predicted[labelled], target[labelled])
 
 
 def _order(loader: Any) -> np.ndarray | None:
-    """The numbers of a loader's examples in its order; None if it has none, or another one each time."""
+    """The numbers of a loader's examples in its order; None for a stream, or if the order changes each time."""
     batches = getattr(loader, "batch_sampler", None)
     if batches is None or isinstance(loader.dataset, IterableDataset):
         return None
-    order, again = ([number for batch in batches for number in batch] for _ in range(2))
-    return np.array(order, dtype=np.int64) if order == again else None
+    order, next_order = ([number for batch in batches for number in batch] for _ in range(2))
+    return np.array(order, dtype=np.int64) if order == next_order else None
 
 
 def _rows(logits: Tensor, target: Tensor, multilabel: bool, ignore_index: int) -> tuple[Tensor, Tensor]:
-    known = target != ignore_index
+    labelled = target != ignore_index
     if multilabel:
-        guess, truth = known & (logits > 0), known & (target > 0)
+        guess, truth = labelled & (logits > 0), labelled & (target > 0)
         return torch.stack([(guess & truth).sum(-1), guess.sum(-1), truth.sum(-1)], -1), target.new_zeros(0)
     guess = logits.argmax(-1)
     if target.dim() == 1:
         return guess, target
-    right, length = (known & (guess == target)).flatten(1).sum(-1), known.flatten(1).sum(-1)
+    right, length = (labelled & (guess == target)).flatten(1).sum(-1), labelled.flatten(1).sum(-1)
     return torch.stack([right, length, length], -1), target.new_zeros(0)

@@ -19,13 +19,13 @@ from omegaconf import DictConfig, OmegaConf, read_write
 
 @contextmanager
 def one_job(config: DictConfig) -> Iterator[None]:
-    """A job of this program, which leaves no process group behind.
+    """Run one job of this program, and end the process group that it leaves behind.
 
-    The threads of one that is left to the end of its process abort that now and then, for which Lightning kills the
-    first process, which may be a sweep.
+    A process group that is left open aborts its process at exit now and then. Lightning then kills the first process,
+    which may be that of a sweep.
     """
-    single = HydraConfig.initialized() and HydraConfig.get().mode != RunMode.MULTIRUN
-    with nullcontext() if single else _own_command(config):
+    single_run = HydraConfig.initialized() and HydraConfig.get().mode != RunMode.MULTIRUN
+    with nullcontext() if single_run else _job_command(config):
         try:
             yield
         finally:
@@ -34,15 +34,15 @@ def one_job(config: DictConfig) -> Iterator[None]:
 
 
 @contextmanager
-def _own_command(config: DictConfig) -> Iterator[None]:
-    """While a job of a sweep runs, this program's command is that of the job alone; what it leaves behind is undone.
+def _job_command(config: DictConfig) -> Iterator[None]:
+    """Make this program's command that of one job of a sweep; restore command and environment when the job ends.
 
     Lightning starts the other processes of a run by this program's command, which would be the whole sweep once more.
     """
     if HydraConfig.initialized():
-        settings: Any = HydraConfig.get()  # a DictConfig, whatever it says
+        settings: Any = HydraConfig.get()  # a DictConfig, whatever its annotation
         with read_write(settings):
-            settings.run.dir = str(config.output_dir)  # which Lightning hands on
+            settings.run.dir = str(config.output_dir)  # which Lightning gives to the processes that it starts
     # Lightning reads the command from sys.argv and __main__ and has no argument for another one. The plain way, a child
     # process for each job, would cost each job the seconds that torch takes to load
     main = sys.modules["__main__"]

@@ -1,4 +1,4 @@
-"""`result.json`: what one run has found, and where and by what it was made."""
+"""`result.json`: what one run measured, and the command, machine and versions that made it."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from as_lightning.benchmark.machine import machine_description, package_versions
 
 RESULT_FILE = "result.json"
 RUNS_FILE = "runs.jsonl"
-# in the environment, which the jobs of a launcher have too
+# environment variables, which a launcher's jobs inherit
 SESSION, COMMAND = "AS_LIGHTNING_SESSION", "AS_LIGHTNING_COMMAND"
 FORMAT = 2
-# what older versions have called it
+# older names of fields
 RENAMED = {"method": "candidate", "methods": "candidates", "first_methods": "first_candidates"}
 
 
 def renamed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """What a file of this or an older version holds, by the names of this one."""
+    """The content of a file of this or an older version, by the names of this version."""
     return {RENAMED.get(name, name): value for name, value in content.items()}
 
 
 def new_session() -> None:
-    """Let the runs from here on be of one session: times are compared within a session alone."""
+    """Start a new session for the runs from here on: times are compared within one session only."""
     os.environ[SESSION] = secrets.token_hex(4)
 
 
@@ -65,7 +65,7 @@ class Result:
     config: dict[str, Any] = field(default_factory=dict)
     phase: Literal["", "tuning", "final"] = ""  # of a comparison; empty for a run that is in none
     budget: float = 1.0  # the share of the full training
-    epochs: float | None = None  # that the run was given; None where only steps or hours end it
+    epochs: float | None = None  # the run's limit; None where only steps or hours end it
     settings: dict[str, Any] = field(default_factory=dict)  # what was tuned, e.g. {"lr": 0.001, "delta": 0.1}
     parameters: int | None = None  # how many numbers of the module are trained; None where unknown
     resumed: bool = False  # whether the run was interrupted and went on from a checkpoint
@@ -75,7 +75,7 @@ class Result:
     session: str = field(default_factory=lambda: os.environ.get(SESSION, ""))  # of the command, or call, that made it
     versions: dict[str, str] = field(default_factory=package_versions)  # of the packages that the numbers depend on
     machine: dict[str, Any] = field(default_factory=machine_description)  # processor, cores and accelerator
-    inputs: dict[str, str] = field(default_factory=dict)  # of what it has read beside its configuration
+    inputs: dict[str, str] = field(default_factory=dict)  # digests of what it has read beside its configuration
     format: int = FORMAT  # version of this file's format
 
     def write(self, directory: str | Path) -> Path:
@@ -99,8 +99,8 @@ class Result:
             content = renamed(content)
             _check(content)
             content |= renamed(content["config"].pop("comparison", {}))  # where older versions have these fields
-            known = {entry.name for entry in fields(cls)}  # older versions have written more
-            return cls(**{"session": ""} | {name: value for name, value in content.items() if name in known})
+            names = {entry.name for entry in fields(cls)}  # older versions have written more
+            return cls(**{"session": ""} | {name: value for name, value in content.items() if name in names})
         except (ValueError, TypeError, AttributeError, LookupError) as error:
             raise ValueError(f"{place} is not a result of as-lightning: {error}") from error
 
@@ -108,8 +108,8 @@ class Result:
 def _check(content: dict[str, Any]) -> None:
     for name, kind in get_type_hints(Result).items():
         if name in content and not _fits(content[name], kind):
-            shown = getattr(kind, "__name__", kind) if get_origin(kind) is None else kind
-            raise ValueError(f"expected {name} to be of type {shown}, got {str(content[name])[:100]!r}")
+            type_name = getattr(kind, "__name__", kind) if get_origin(kind) is None else kind
+            raise ValueError(f"expected {name} to be of type {type_name}, got {str(content[name])[:100]!r}")
     seconds = content.get("train_seconds")
     if seconds is None or seconds < 0:
         raise ValueError(f"expected train_seconds to be 0 or more, got {seconds!r}")
@@ -118,7 +118,7 @@ def _check(content: dict[str, Any]) -> None:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Whether what JSON gives is of a type, inside too."""
+    """Whether a value that was read from JSON is of a type, and so are its parts."""
     parts = get_args(kind)
     if get_origin(kind) is dict:
         return isinstance(value, dict) and all(_fits(item, parts[1]) for item in value.values())
@@ -165,7 +165,7 @@ def find_results(paths: Iterable[str | Path]) -> list[Result]:
         else:
             results.append(Result.read(path))
     if not results:
-        below = ", ".join(map(str, paths))
-        first = "run `as-lightning -m ...` first, or name a file with a table of runs"
-        raise FileNotFoundError(f"no {RESULT_FILE} and no {RUNS_FILE} below {below}: {first}")
+        places = ", ".join(map(str, paths))
+        hint = "run `as-lightning -m ...` first, or name a file with a table of runs"
+        raise FileNotFoundError(f"no {RESULT_FILE} and no {RUNS_FILE} below {places}: {hint}")
     return results

@@ -1,4 +1,4 @@
-"""What an interrupted run goes on from: whole checkpoints, the loader's state and the random generators' states."""
+"""What an interrupted run resumes from: whole checkpoints, the loader's state and the random generators' states."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ log = logging.getLogger(__name__)
 
 
 class BestWeights(ModelCheckpoint):
-    """Keeps the weights of the best validation, by the score that `RunRecorder` notes; those without are passed over.
+    """Keeps the weights of the best validation, by the score that `RunRecorder` records; skips validations without.
 
-    With ``save_last`` each validation leaves its checkpoint, and in Lightning 2.6 those alone that are the best so far.
-    As a class of its own it may stand beside a ``ModelCheckpoint`` of the user.
+    With ``save_last`` each one with a score writes `last.ckpt`; Lightning 2.6 itself writes it only for a new best.
+    It is a class of its own, so that it may stand beside a ``ModelCheckpoint`` of the user.
     """
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -45,7 +45,7 @@ class BestWeights(ModelCheckpoint):
             score = torch.tensor(over_ranks(trainer, monitor_candidates[name]))
             monitor_candidates = {**monitor_candidates, name: score}
         super()._save_topk_checkpoint(trainer, monitor_candidates)
-        self._last_global_step_saved = trainer.global_step  # of which Lightning saves the last one then
+        self._last_global_step_saved = trainer.global_step  # so that Lightning writes last.ckpt now
 
 
 def _reason(error: Exception) -> str:
@@ -53,7 +53,7 @@ def _reason(error: Exception) -> str:
 
 
 def _set_aside(path: Path, run: Path, reason: object) -> None:
-    if Path.cwd().is_relative_to(run.resolve()):  # it may be of the project that the command is called in
+    if Path.cwd().is_relative_to(run.resolve()):  # the file may belong to the project there
         raise SettingError(
             f"{path} cannot be read ({reason}), and is not renamed in the working directory: give the run a folder of "
             "its own, as in hydra.run.dir=runs/mine, or remove the file"
@@ -88,7 +88,7 @@ def checkpoint_to_resume(folder: Path, identity: RunIdentity) -> Path | None:
             content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
             changed = RunIdentity.of(**written_config(content)).changed(identity)
             step = int(content["global_step"])
-        except Exception as error:  # whatever a damaged file makes the reader say
+        except Exception as error:  # whatever the reader raises for a damaged file
             _set_aside(path, folder.parent, _reason(error))
             continue
         if changed:
@@ -103,23 +103,23 @@ def checkpoint_to_resume(folder: Path, identity: RunIdentity) -> Path | None:
 
 
 def _beside(settings: dict[str, Any], other: dict[str, Any]) -> str:
-    """What of a group's settings is not so in the other."""
+    """The settings of a group that the other group does not have, or has with another value."""
     changed = [f"{name}={value}" for name, value in settings.items() if (name, value) not in other.items()]
     return ", ".join(changed) or "no such settings"
 
 
 def checked_start(path: Path, settings: dict[str, Any], meaning: dict[str, str]) -> Path:
-    """The checkpoint of another run; a `SettingError` if it cannot be read, or this run's `settings` are not followed.
+    """The checkpoint of another run; a `SettingError` if it cannot be read, or does not fit this run's `settings`.
 
-    Its optimizer and schedule take the place of this run's, and its epochs count. Its weights must have the same
-    `meaning`, which `ResumedState` saves.
+    Its optimizer and schedule replace this run's, and its epochs count. Its weights must have the same `meaning`, which
+    `ResumedState` saves.
     """
     try:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         epochs = int(content["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"])
         written = written_config(content)["config"]
-        brought = content["callbacks"].get("ResumedState", {}).get("meaning", {})
-    except Exception as error:  # whatever a damaged file makes the reader say
+        saved_meaning = content["callbacks"].get("ResumedState", {}).get("meaning", {})
+    except Exception as error:  # whatever the reader raises for a damaged file
         expected = "a checkpoint of a run of this app, of version 0.4 or later"
         raise SettingError(f"ckpt_path={path} is not {expected} ({_reason(error)})") from error
     for group in ("optimizer", "lr_scheduler"):
@@ -129,14 +129,14 @@ def checked_start(path: Path, settings: dict[str, Any], meaning: dict[str, str])
                 f"ckpt_path brings its own optimizer and schedule: {group} has {_beside(there, here)} there and "
                 f"{_beside(here, there)} here; give both runs the same"
             )
-    for what in (what for what, found in meaning.items() if brought.get(what, found) != found):
+    for name in (name for name, digest in meaning.items() if saved_meaning.get(name, digest) != digest):
         raise SettingError(
-            f"the weights of ckpt_path={path} were trained with other {what} than these data give: take the data, or "
+            f"the weights of ckpt_path={path} were trained with other {name} than these data give: take the data, or "
             "the pretrained data.tokenizer, that they were trained with"
         )
-    if 0 < (asked := settings["trainer"]["max_epochs"] or -1) <= epochs:
+    if 0 < (limit := settings["trainer"]["max_epochs"] or -1) <= epochs:
         raise SettingError(
-            f"ckpt_path={path} has {epochs} epochs behind it: trainer.max_epochs={asked} leaves none to train, set it "
+            f"ckpt_path={path} has {epochs} epochs behind it: trainer.max_epochs={limit} leaves none to train, set it "
             "to more"
         )
     return path
@@ -151,8 +151,8 @@ class ResumedState(pl.Callback):
     The training loader's state is loaded too: for a schedule that asks for `trainer.estimated_stepping_batches`
     Lightning makes the loader before it has read the state, and the epoch would begin with its first batches again.
     So are the gradients of an open window of ``trainer.accumulate_grad_batches``, which Lightning does not save.
-    Checkpoint callbacks, which keep absolute paths, get those of the run's folder as it is called now. `meaning` has
-    digests of what the weights stand for, for a run that starts from them.
+    The absolute paths of checkpoint callbacks are replaced by those of the run's present folder. `meaning` has digests
+    of what the weights stand for, for a run that starts from them.
     """
 
     def __init__(self, folder: str | Path, meaning: dict[str, str]) -> None:
@@ -163,7 +163,7 @@ class ResumedState(pl.Callback):
 
     def state_dict(self) -> dict[str, Any]:
         name, keys, *rest = np.random.get_state()
-        return {  # of types that a checkpoint is read with as plain data
+        return {  # of types that `torch.load` reads with `weights_only`
             "folder": self.folder,
             "meaning": self.meaning,
             "python": repr(random.getstate()),
@@ -179,9 +179,9 @@ class ResumedState(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-        saved = any(isinstance(callback, AdaptiveGradientAccumulation) for callback in callbacks)
-        whole = isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy))  # on each rank
-        if whole and not saved and can_save_open_window(trainer):
+        saved_by_callback = any(isinstance(callback, AdaptiveGradientAccumulation) for callback in callbacks)
+        whole_gradients = isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy))  # on each rank
+        if whole_gradients and not saved_by_callback and can_save_open_window(trainer):
             scale, gradients = gradient_scale(trainer), mean_gradients(trainer, pl_module)
             checkpoint[OPEN_GRADIENTS] = {name: gradient / scale for name, gradient in gradients.items()}
 
@@ -191,20 +191,20 @@ class ResumedState(pl.Callback):
         self._gradients = checkpoint.get(OPEN_GRADIENTS, {})
         self._loaders = checkpoint["loops"]["fit_loop"]["state_dict"].get("combined_loader", [])
         states = checkpoint["callbacks"]
-        before = states.get(self.state_key, {}).get("folder", self.folder)
-        if before != self.folder:
-            kept = {key: state for key, state in states.items() if "best_model_path" in state}
-            states |= _moved(kept, before, self.folder)
+        old_folder = states.get(self.state_key, {}).get("folder", self.folder)
+        if old_folder != self.folder:
+            checkpoint_states = {key: state for key, state in states.items() if "best_model_path" in state}
+            states |= _moved(checkpoint_states, old_folder, self.folder)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._loaders and isinstance(trainer.train_dataloader, ResumableLoader):
             trainer.train_dataloader.load_state_dict(self._loaders[0])
-        if saved := self._generators:
-            random.setstate(literal_eval(saved["python"]))
-            np.random.set_state(literal_eval(saved["numpy"]))
-            torch.set_rng_state(saved["torch"].cpu())
-            if saved["cuda"] and torch.cuda.device_count() == len(saved["cuda"]):
-                torch.cuda.set_rng_state_all([state.cpu() for state in saved["cuda"]])
+        if states := self._generators:
+            random.setstate(literal_eval(states["python"]))
+            np.random.set_state(literal_eval(states["numpy"]))
+            torch.set_rng_state(states["torch"].cpu())
+            if states["cuda"] and torch.cuda.device_count() == len(states["cuda"]):
+                torch.cuda.set_rng_state_all([state.cpu() for state in states["cuda"]])
         for name, parameter in pl_module.named_parameters():
             if name in self._gradients:
                 parameter.grad = self._gradients[name].to(parameter.device) * gradient_scale(trainer)
@@ -212,7 +212,7 @@ class ResumedState(pl.Callback):
 
 
 def _moved(state: Any, before: str, now: str) -> Any:
-    """A callback's state whose paths below one folder are below another."""
+    """A callback's state, with its paths below the folder `before` moved below the folder `now`."""
     if isinstance(state, dict):
         return {_moved(key, before, now): _moved(value, before, now) for key, value in state.items()}
     inside = isinstance(state, str) and (state + os.sep).startswith(before + os.sep)

@@ -33,7 +33,7 @@ Made = tuple[Result, Predictions | None]
 
 @contextmanager
 def run_lock(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, which ends with the process; of a run in several processes the first holds it for all."""
+    """Hold the folder's lock, which ends with the process; of several processes of a run the first holds it for all."""
     if getattr(rank_zero_only, "rank", 0) != 0:
         yield
         return
@@ -50,26 +50,26 @@ def run_lock(folder: Path) -> Iterator[None]:
 def finished_or_made(
     directory: Path, config: dict[str, Any], inputs: dict[str, str], make: Callable[[], Made], processes: int = 1
 ) -> Result:
-    """The result of the same run that is in `directory`, else one that is made there and takes its place when whole.
+    """The result in `directory` if it is of the same run; else the result of `make`, which replaces it when whole.
 
-    Of `processes` that an earlier run has joined the first one decides for all: digests of others may be of other files
-    and variables.
+    If an earlier run has joined the `processes` into a group, the first process decides for all: the digests of others
+    may be of other files and variables.
     """
     directory.mkdir(parents=True, exist_ok=True)
     with run_lock(directory):
-        before = readable_result(directory)
-        if before is not None:
-            changed = RunIdentity.of(before.config, before.inputs).changed(RunIdentity.of(config, inputs))
+        finished = readable_result(directory)
+        if finished is not None:
+            changed = RunIdentity.of(finished.config, finished.inputs).changed(RunIdentity.of(config, inputs))
             if changed:
                 log.warning("%s: finished with another %s, running again", directory, changed[0])
-                before = None
+                finished = None
         if processes > 1 and torch.distributed.is_available() and torch.distributed.is_initialized():
-            found = [before]
-            torch.distributed.broadcast_object_list(found)
-            (before,) = found
-        if before is not None:
+            shared = [finished]
+            torch.distributed.broadcast_object_list(shared)
+            (finished,) = shared
+        if finished is not None:
             log.info("%s: already finished (delete it to run again)", directory)
-            return before
+            return finished
         result, predictions = make()
         if getattr(rank_zero_only, "rank", 0) == 0:
             if predictions is None:
@@ -92,13 +92,13 @@ def trained(
     score: str,
     **about: Any,
 ) -> Made:
-    """Train, from a checkpoint if there is one, test the weights of the best validation, take what callbacks measured.
+    """Train, from a checkpoint if there is one, and test the weights of the best validation.
 
-    ``test_metric`` is the metric of the test that is the score; None leaves the test unread. A test that has diverged
-    (see `RunRecorder`), or that no finite score of a validation has chosen the weights of, has the score NaN.
-    ``about`` are fields of the result, which is the first process's in all processes.
+    ``test_metric`` is the metric of the test that is the score; None leaves the test unread. The score is NaN if the
+    test has diverged (see `RunRecorder`), or if the validations have scores of which none is finite. ``about`` are
+    fields of the result. All processes return the first one's result.
     """
-    if multiprocessing.get_start_method(allow_none=True) == "loky":  # in joblib's processes a loader's could not start
+    if multiprocessing.get_start_method(allow_none=True) == "loky":  # a loader's processes cannot start in joblib's
         multiprocessing.set_start_method(multiprocessing.get_all_start_methods()[0], force=True)  # the system's default
     trainer.fit(module, datamodule=data, ckpt_path=checkpoint)
     callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
@@ -124,21 +124,21 @@ def trained(
         scores = [evaluation["score"] for evaluation in recorder.evaluations]
         # without a finite score of a validation no weights are the best
         finite = not recorder.diverged and (not scores or any(map(math.isfinite, scores)))
-        predictions = next((each.predictions for each in callbacks if isinstance(each, PredictionRecorder)), None)
+        predictions = next((c.predictions for c in callbacks if isinstance(c, PredictionRecorder)), None)
         if result.metrics and not finite:
             result.metrics[score] = math.nan
     return (result if trainer.world_size == 1 else trainer.strategy.broadcast(result)), predictions
 
 
 def best_weights(trainer: pl.Trainer) -> str:
-    """The checkpoint of the best validation; empty where none is kept, and the last weights are tested."""
-    kept = sorted(trainer.checkpoint_callbacks, key=lambda callback: not isinstance(callback, BestWeights))
-    return next((getattr(callback, "best_model_path", "") for callback in kept), "")
+    """The checkpoint of the best validation; empty where none is saved, so that the last weights are tested."""
+    callbacks = sorted(trainer.checkpoint_callbacks, key=lambda callback: not isinstance(callback, BestWeights))
+    return next((getattr(callback, "best_model_path", "") for callback in callbacks), "")
 
 
 def correlation(evaluations: list[dict[str, float]]) -> float | None:
     """Pearson's correlation of loss and score over the evaluations; None where it is not defined."""
-    pairs = np.array([(each["loss"], each["score"]) for each in evaluations if "loss" in each])
+    pairs = np.array([(entry["loss"], entry["score"]) for entry in evaluations if "loss" in entry])
     if len(pairs) < 2 or not (np.isfinite(pairs).all() and np.ptp(pairs, axis=0).all()):
         return None
     return float(np.corrcoef(pairs.T)[0, 1])
@@ -147,28 +147,28 @@ def correlation(evaluations: list[dict[str, float]]) -> float | None:
 def metrics_of_test(
     trainer: pl.Trainer, module: pl.LightningModule, data: pl.LightningDataModule, checkpoint: str | Path | None = None
 ) -> dict[str, float]:
-    """What the test of a checkpoint (or of the module's own weights) logs, with the callbacks of `trainer`."""
+    """The metrics of a test of a checkpoint (or of the module's own weights), with the callbacks of `trainer`."""
 
     def load(trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
         trainer.strategy.load_model_state_dict(checkpoint, strict=module.strict_loading)
 
-    # callbacks of the fit, as of EMA, put weights of their own in the place of the checkpoint's; the last one's hold
-    weights = LambdaCallback(on_load_checkpoint=load)
-    trainer.callbacks.append(weights)  # type: ignore[attr-defined]
+    # callbacks of the fit, e.g. EMA, replace the checkpoint's weights by their own; the last callback's weights stay
+    load_weights = LambdaCallback(on_load_checkpoint=load)
+    trainer.callbacks.append(load_weights)  # type: ignore[attr-defined]
     try:
-        # this run has written it: whatever a user's hyperparameters are, as a path, may be read back
-        tested = trainer.test(module, datamodule=data, ckpt_path=checkpoint or None, verbose=False, weights_only=False)
+        # weights_only=False is safe, since this run wrote the file: hyperparameters may be of any type, e.g. a path
+        logged = trainer.test(module, datamodule=data, ckpt_path=checkpoint or None, verbose=False, weights_only=False)
     finally:
-        trainer.callbacks.remove(weights)  # type: ignore[attr-defined]
-    # a metric of steps and of the epoch has its own name here alone
-    found = {name: float(value) for name, value in trainer.callback_metrics.items()}
-    found |= {name: value for metrics in tested for name, value in metrics.items()}
-    return {name: over_ranks(trainer, value) for name, value in found.items()}
+        trainer.callbacks.remove(load_weights)  # type: ignore[attr-defined]
+    # only callback_metrics has the plain name of a metric that is logged per step and per epoch
+    metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+    metrics |= {name: value for logged_metrics in logged for name, value in logged_metrics.items()}
+    return {name: over_ranks(trainer, value) for name, value in metrics.items()}
 
 
 @contextmanager
 def quiet_training() -> Iterator[None]:
-    """Of many runs the report is the news, not what Lightning says at each start and end."""
+    """Silence what Lightning logs and warns of at each start and end: of many runs only the report matters."""
     loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
     levels = [logger.level for logger in loggers]
     try:

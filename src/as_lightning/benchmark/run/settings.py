@@ -1,4 +1,4 @@
-"""Every setting has a reader: a misspelt one is an error that names the nearest; changed ones name the run's folder."""
+"""Checks of settings: one that nothing reads is an error with the nearest name; changed ones name the run's folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from as_lightning.benchmark.packages import config_dir
 
 # what the app itself reads of a group, beside the arguments of the group's class
 APP_SETTINGS = {"method": {"name", "callbacks", "search", "baseline", "own_module"}, "data": {"name", "score"}}
-# what the app gives the class of a group, and what is set in its place
+# the arguments that the app gives the class of a group, and the setting that decides each
 GIVEN_BY_APP = {
     "method": {"encoder": "model", "class_names": "data", "task": "data", "class_counts": "data"}
     | {"class_groups": "data.imbalance"}
@@ -53,14 +53,14 @@ def located(target: str) -> Callable[..., Any]:
 
 
 def accepted_arguments(target: Callable[..., Any]) -> set[str] | None:
-    """The arguments that `target` takes, of a class that hands `**kwargs` on also its bases'; None if it takes any."""
-    calls: list[Any] = [target]
+    """The arguments that `target` takes, with `**kwargs` in a class also those of its bases; None if it takes any."""
+    functions: list[Any] = [target]
     if inspect.isclass(target):
-        calls = [vars(base)["__init__"] for base in target.__mro__[:-1] if "__init__" in vars(base)]
+        functions = [vars(base)["__init__"] for base in target.__mro__[:-1] if "__init__" in vars(base)]
     accepted: set[str] = set()
-    for call in calls:
+    for function in functions:
         try:
-            parameters = list(inspect.signature(call).parameters.values())[call is not target :]  # without self
+            parameters = list(inspect.signature(function).parameters.values())[function is not target :]  # without self
         except ValueError:  # a built-in function without a signature
             return None
         accepted |= {p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
@@ -72,7 +72,7 @@ def accepted_arguments(target: Callable[..., Any]) -> set[str] | None:
 def class_arguments(group: DictConfig, name: str) -> DictConfig:
     """The settings of the group `data` or `method` that are arguments of its class."""
     accepted = accepted_arguments(located(group._target_))
-    arguments = group.copy()  # which keeps its place in the configuration, and so its references
+    arguments = group.copy()  # the copy keeps its parent, and so resolves its references
     with open_dict(arguments):
         for key in _settings(group):
             if key in APP_SETTINGS[name] or (accepted is not None and key not in accepted):
@@ -102,13 +102,13 @@ def checked_settings(config: DictConfig) -> tuple[DictConfig, list[str]]:
                 raise SettingError(f"{path}.{key} is given by the app and would be ignored: set {instead}=... instead")
         for key in _without_reader(part, path):
             reader = part._target_.rpartition(".")[2]
-            near = nearest(key, known_settings(part, path), method_settings() if path == "method" else ())
-            raise SettingError(f"{path}.{key} is read by nothing: {reader} has no such setting; {near}")
+            suggestion = nearest(key, known_settings(part, path), method_settings() if path == "method" else ())
+            raise SettingError(f"{path}.{key} is read by nothing: {reader} has no such setting; {suggestion}")
     return config, foreign
 
 
 def foreign_settings(method: DictConfig) -> list[str]:
-    """The settings of a method that are another method's."""
+    """The settings in the configuration of a method that belong to another method."""
     known = method_settings()
     return [key for key in _without_reader(method, "method") if key in known]
 
@@ -123,7 +123,7 @@ def method_settings() -> frozenset[str]:
 
 
 def known_settings(group: DictConfig, name: str) -> set[str]:
-    """What can be set in a group: what its file sets, and the arguments of its class."""
+    """The names that can be set in a group: those in its file, and the arguments of its class."""
     accepted = accepted_arguments(located(group._target_)) or set()
     return accepted.union(_settings(group)) - {*_without_reader(group, name), *GIVEN_BY_APP.get(name, {})}
 
@@ -141,8 +141,8 @@ def _without_reader(node: DictConfig, path: str) -> list[str]:
 
 
 def parts_with_target(config: DictConfig) -> list[tuple[str, DictConfig]]:
-    """What names a class or function in the groups of a configuration, by its path."""
-    return [found for group in GROUPS for found in _parts_with_target(config.get(group), group)]
+    """The parts of a configuration's groups that have a `_target_`, with their paths."""
+    return [part for group in GROUPS for part in _parts_with_target(config.get(group), group)]
 
 
 def _parts_with_target(node: Any, path: str) -> Iterator[tuple[str, DictConfig]]:
@@ -168,19 +168,19 @@ def override_value(value: Any) -> str:
 
 
 def run_folder(overrides: Sequence[str], method: DictConfig, left_out: Sequence[str], data: str) -> str:
-    """The changed settings that the method has, sorted, as the name of a run's folder: `method=as_softmax,seed=1`.
+    """The name of a run's folder: the changed settings that the method has, sorted, as `method=as_softmax,seed=1`.
 
-    A path is replaced by its last part and four digits that tell it from others of the same name. An experiment is
-    left out, as its name is that of the folder above, unless a ``name`` or ``data`` of the user's hides it. A run
-    without an experiment names its data, for another one has other settings.
+    A path is replaced by its last part and four digits of its hash. An experiment is left out, since the folder above
+    has its name, unless the user has set ``name`` or ``data``. A run with neither an experiment nor ``data`` names the
+    data of its configuration.
     """
-    given = OverridesParser.create().parse_overrides(list(overrides))
-    groups = {override.key_or_group for override in given}
-    named = {"experiment"} if groups & {"name", "data"} else set()
-    ignored = {f"method.{name}" for name in foreign_settings(method)} | (set(left_out) - named)
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    groups = {override.key_or_group for override in parsed}
+    shown = {"experiment"} if groups & {"name", "data"} else set()
+    ignored = {f"method.{name}" for name in foreign_settings(method)} | (set(left_out) - shown)
     settings = [
         f"{override.key_or_group}={_without_slashes(override.get_value_element_as_str())}"
-        for override in given
+        for override in parsed
         if override.key_or_group not in ignored
     ]
     if not groups & {"experiment", "data"}:
@@ -193,12 +193,12 @@ def run_folder(overrides: Sequence[str], method: DictConfig, left_out: Sequence[
 
 
 def _without_slashes(value: str) -> str:
-    last = value.strip("'\"").rstrip("/").rpartition("/")[2]
-    return f"{last}-{hashlib.sha256(value.encode()).hexdigest()[:4]}" if "/" in value else value
+    last_part = value.strip("'\"").rstrip("/").rpartition("/")[2]
+    return f"{last_part}-{hashlib.sha256(value.encode()).hexdigest()[:4]}" if "/" in value else value
 
 
 def names(group: str) -> list[str]:
-    """What can be chosen of a group: not the files that others take their settings from."""
+    """The choices of a group: its files without the bases, from which others take their settings."""
     return sorted(path.stem for path in (config_dir() / group).glob("*.yaml") if not path.stem.endswith("base"))
 
 

@@ -1,4 +1,4 @@
-"""What a run has found, in a few lines at its end."""
+"""The result of a run in a few lines, printed at its end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def tensorboard_lines(directory: str | Path) -> list[str]:
 
 
 def summary(result: Result, directory: Path) -> list[tuple[str, str]]:
-    """Name and value of each line."""
+    """The name and the value of each line."""
     lines = [("run", f"{result.name}, {result.candidate}, seed {result.seed}")]
     if result.score in result.metrics:
         lines.append((f"test {result.score}", f"{result.metrics[result.score]:.4f}"))

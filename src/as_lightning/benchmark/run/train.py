@@ -45,14 +45,14 @@ log = logging.getLogger(__name__)
 
 @rank_zero_only
 def log_settings(loggers: Sequence[Logger], config: DictConfig, result: Result) -> None:
-    """Hand what TensorBoard shows, at most five columns, to every logger, and the test score to TensorBoard."""
+    """Log the hyperparameters, five at most, to every logger, and the test score to TensorBoard."""
     delta = float(config.method.get("delta", 1.0))  # with margin 1 nothing is masked: plain cross-entropy
-    about = {"budget": result.budget, "delta": delta, "method": config.method.name, "seed": config.seed}
+    hyperparameters = {"budget": result.budget, "delta": delta, "method": config.method.name, "seed": config.seed}
     if (lr := config.optimizer.get("lr")) is not None:
-        about["lr"] = float(lr)
+        hyperparameters["lr"] = float(lr)
     scores = {f"hparams/test_{name}": value for name, value in result.metrics.items() if name == result.score}
     for logger in loggers:
-        logger.log_hyperparams(about, *([scores] if isinstance(logger, TensorBoardLogger) else []))
+        logger.log_hyperparams(hyperparameters, *([scores] if isinstance(logger, TensorBoardLogger) else []))
         logger.finalize("success")
 
 
@@ -66,12 +66,12 @@ class OneCycle(OneCycleLR):
         if total_steps == math.inf:  # trainer.max_epochs=-1
             raise SettingError("a training without an end has no schedule: set lr_scheduler=null or trainer.max_steps")
         if pct_start * total_steps <= 1.0 + 1e-9:
-            total_steps = max(total_steps, 2)  # the one step of a training of one is not the last
+            total_steps = max(total_steps, 2)  # the only step of a training of one step is not the schedule's last
             pct_start = (1.0 - 1e-6) / total_steps
         super().__init__(optimizer, total_steps=total_steps, pct_start=pct_start, **cycle)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Refuse another schedule, and that of a training of another length: it would end before this one, or after."""
+        """Refuse another kind of schedule, and one of another length: it would end before this training, or after."""
         if (steps := state_dict.get("total_steps", "unknown")) != self.total_steps:
             raise SettingError(
                 f"the checkpoint's schedule is of {steps} steps, this training's of {self.total_steps}: give both runs "
@@ -80,11 +80,11 @@ class OneCycle(OneCycleLR):
         super().load_state_dict(state_dict)
 
 
-OF_COMPARISONS = ("search", "baseline", "own_module")  # of a method, and no settings of a run
+OF_COMPARISONS = ("search", "baseline", "own_module")  # keys of a method that are no settings of a run
 
 
 def comparable_config(config: DictConfig) -> dict[str, Any]:
-    """The resolved configuration without what differs between machines: paths are left as their names."""
+    """The resolved configuration without what differs between machines: names replace paths."""
     config = config.copy()
     with open_dict(config):
         config.data_dir, config.output_dir = "<data_dir>", "<output_dir>"
@@ -103,20 +103,20 @@ def run_inputs(config: DictConfig) -> dict[str, str]:
     data = instantiate(class_arguments(config.data, "data"))
     if data.from_standard_library:
         inputs["python"] = f"{platform.python_implementation()} {platform.python_version()}"
-    with suppress(OSError):  # the run itself says what is missing; a finished one needs it no more
+    with suppress(OSError):  # the run itself reports a missing file, and a finished run does not need it
         if data.paths:
             inputs["data"] = checksum(data.files().values())
     if config.model._target_.endswith("AutoModelEncoder") and Path(config.model.name).is_dir():
         inputs["model"] = checksum([Path(config.model.name)])
     if (tokenizer := config.data.get("tokenizer")) and Path(tokenizer).is_dir():
         inputs["tokenizer"] = checksum([Path(tokenizer)])
-    made = {
-        path: located(part.path if part._target_.startswith("hydra.utils.get_") else part._target_)  # as get_method
+    targets = {  # the fingerprint of a library's class or function has one part
+        path: located(part.path if part._target_.startswith("hydra.utils.get_") else part._target_)  # e.g. get_method
         for path, part in parts_with_target(config)
     }
-    own = {path: part for path, part in made.items() if len(Fingerprint(part, path).parts) > 1}  # a library's has one
-    for name, of_method in (("code", False), ("method.code", True)):  # the latter differs between compared methods
-        if parts := {path: part for path, part in own.items() if path.startswith("method") == of_method}:
+    user_code = {path: part for path, part in targets.items() if len(Fingerprint(part, path).parts) > 1}
+    for name, in_method in (("code", False), ("method.code", True)):  # compared methods differ in the latter
+        if parts := {path: part for path, part in user_code.items() if path.startswith("method") == in_method}:
             inputs[name] = Fingerprint(parts, "code").readable
     if config.get("ckpt_path") is not None:
         inputs["ckpt_path"] = checksum([Path(config.ckpt_path)])
@@ -130,31 +130,31 @@ def train(config: DictConfig) -> Result:
     """
     config = config.copy()
     with open_dict(config):
-        about = OmegaConf.to_container(config.pop("comparison", OmegaConf.create({})))
+        fields = OmegaConf.to_container(config.pop("comparison", OmegaConf.create({})))
     config, foreign = checked_settings(config)
     for setting in foreign:
         log.info("method.%s is no setting of %s: it goes without", setting, config.method.name)
     if type(config.seed) is not int or not 0 <= config.seed < 2**32:
-        several = "; several are -m seed=0,1" * (not isinstance(config.seed, int))
-        raise SettingError(f"seed must be an integer from 0 to {2**32 - 1}, got {config.seed}{several}")
+        hint = "; several are -m seed=0,1" * (not isinstance(config.seed, int))
+        raise SettingError(f"seed must be an integer from 0 to {2**32 - 1}, got {config.seed}{hint}")
     epochs = config.trainer.max_epochs
     if epochs is not None and (type(epochs) is not int or (epochs < 1 and epochs != -1)):
         raise SettingError(f"trainer.max_epochs must be an integer of at least 1, or -1 for no limit, got {epochs!r}")
     ckpt_path = config.get("ckpt_path")
     if ckpt_path is not None and not Path(ckpt_path).is_file():
         raise SettingError(f"ckpt_path={ckpt_path}: there is no such file; give a run's checkpoints/last.ckpt")
-    kept = config.callbacks.get("model_checkpoint") or {}
-    kept_number, kept_name = kept.get("save_top_k", 1), str(kept.get("filename") or "{epoch}")
-    if kept_number not in (0, 1) and "{" not in kept_name:
+    model_checkpoint = config.callbacks.get("model_checkpoint") or {}
+    save_top_k, filename = model_checkpoint.get("save_top_k", 1), str(model_checkpoint.get("filename") or "{epoch}")
+    if save_top_k not in (0, 1) and "{" not in filename:
         raise SettingError(
-            f"callbacks.model_checkpoint.save_top_k={kept_number}: all would be named {kept_name}.ckpt, each written "
+            f"callbacks.model_checkpoint.save_top_k={save_top_k}: all would be named {filename}.ckpt, each written "
             "over the one before; add, with both quotes, \"callbacks.model_checkpoint.filename='{epoch}'\""
         )
     directory, settings, inputs = Path(config.output_dir), comparable_config(config), run_inputs(config)
-    return finished_or_made(directory, settings, inputs, lambda: _run(config, directory, settings, inputs, about))
+    return finished_or_made(directory, settings, inputs, lambda: _run(config, directory, settings, inputs, fields))
 
 
-def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: dict[str, str], about: Any) -> Made:
+def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: dict[str, str], fields: Any) -> Made:
     loggers = _made(config.logger)
     datamodule = read_data(config)
     module = made_module(config, datamodule)
@@ -167,9 +167,9 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
     if not loggers:  # a LearningRateMonitor refuses a trainer that could not log its rates
         app_callbacks = [callback for callback in app_callbacks if not isinstance(callback, LearningRateMonitor)]
     # the app's callbacks come last: they see what the method's have logged and decided
-    predictions = PredictionRecorder(example_ids(datamodule.example_names("test")) if config.test else None)
+    prediction_recorder = PredictionRecorder(example_ids(datamodule.example_names("test")) if config.test else None)
     meaning = meaning_of(datamodule)
-    callbacks = [*method_callbacks, recorder, ResumedState(directory, meaning), predictions, *app_callbacks]
+    callbacks = [*method_callbacks, recorder, ResumedState(directory, meaning), prediction_recorder, *app_callbacks]
     trainer = instantiate(
         config.trainer, callbacks=callbacks, logger=loggers, plugins=plugins, default_root_dir=str(directory)
     )
@@ -180,8 +180,8 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
     assert isinstance(encoder, torch.nn.Module)
     if checkpoint is not None:
         take_frozen_weights(encoder, checkpoint)
-    cache_features(datamodule, encoder, Path(config.data_dir).expanduser())  # which not all data are given
-    result, predicted = trained(
+    cache_features(datamodule, encoder, Path(config.data_dir).expanduser())  # not every data module has a data_dir
+    result, test_predictions = trained(
         trainer,
         module,
         datamodule,
@@ -193,19 +193,19 @@ def _run(config: DictConfig, directory: Path, settings: dict[str, Any], inputs: 
         config=settings,
         resumed=checkpoint is not None,
         inputs=inputs,
-        **({"candidate": config.method.name, "epochs": config.trainer.max_epochs} | (about or _of_job())),
+        **({"candidate": config.method.name, "epochs": config.trainer.max_epochs} | (fields or _job_overrides())),
     )
     log_settings(loggers, config, result)
-    return result, predicted
+    return result, test_predictions
 
 
 def take_frozen_weights(encoder: torch.nn.Module, checkpoint: Path) -> None:
-    """Load the weights of a checkpoint whose frozen ones are others: `cache_features` keeps the outputs of these."""
+    """Load a checkpoint's encoder weights if the frozen ones differ, before `cache_features` keeps their outputs."""
     saved = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)["state_dict"]
-    held = {name: weight for name, weight in encoder.named_parameters() if not weight.requires_grad}
-    brought = {name.removeprefix("encoder."): weight for name, weight in saved.items() if name.startswith("encoder.")}
-    if any(name in brought and not torch.equal(weight, brought[name]) for name, weight in held.items()):
-        encoder.load_state_dict(brought, strict=False)
+    frozen = {name: weight for name, weight in encoder.named_parameters() if not weight.requires_grad}
+    loaded = {name.removeprefix("encoder."): weight for name, weight in saved.items() if name.startswith("encoder.")}
+    if any(name in loaded and not torch.equal(weight, loaded[name]) for name, weight in frozen.items()):
+        encoder.load_state_dict(loaded, strict=False)
 
 
 def meaning_of(data: BenchmarkDataModule) -> dict[str, str]:
@@ -214,19 +214,19 @@ def meaning_of(data: BenchmarkDataModule) -> dict[str, str]:
     return {"classes": digest(*data.class_names), "tokens": digest(*sorted(tokens, key=tokens.__getitem__))}
 
 
-def _of_job() -> dict[str, Any]:
-    """The words of the command, or of a sweep's job, as others repeat them: without where the data lie."""
-    words = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
-    return {"overrides": [w for w in words if not WITHOUT_EFFECT.fullmatch(w.lstrip("+~").partition("=")[0])]}
+def _job_overrides() -> dict[str, Any]:
+    """The overrides of the command, or of a sweep's job, without those that change no number, e.g. `data_dir`."""
+    overrides = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
+    return {"overrides": [w for w in overrides if not WITHOUT_EFFECT.fullmatch(w.lstrip("+~").partition("=")[0])]}
 
 
 def _made(parts: DictConfig) -> list[Any]:
-    """The objects of a group of several; null leaves one out."""
+    """The objects of a group that has a part for each; a part that is null is left out."""
     return [instantiate(part) for part in parts.values() if part is not None]
 
 
 def read_data(config: DictConfig) -> BenchmarkDataModule:
-    """The data module of a configuration, with its splits read. Sets ``seed`` first, which draws ``data.shots``."""
+    """The data module of a configuration, with its splits read. Sets ``seed`` first: it also draws ``data.shots``."""
     pl.seed_everything(config.seed, workers=True, verbose=False)
     datamodule = instantiate(class_arguments(config.data, "data"))
     datamodule.prepare_data()
@@ -235,12 +235,12 @@ def read_data(config: DictConfig) -> BenchmarkDataModule:
 
 
 def made_module(config: DictConfig, datamodule: BenchmarkDataModule) -> pl.LightningModule:
-    """The configured model and method, for these data; refuses a model of another kind of data."""
+    """The configured method with its model, for these data; refuses a model of another kind of data."""
     try:
         encoder = instantiate(config.model)(**datamodule.input_spec)
     except TypeError as error:
-        given = ", ".join(datamodule.input_spec)
-        raise SettingError(f"the model does not fit the data, which give it {given}: {error}") from error
+        names = ", ".join(datamodule.input_spec)
+        raise SettingError(f"the model does not fit the data, which give it {names}: {error}") from error
     except (ValueError, AssertionError, RuntimeError) as error:
         raise SettingError(f"the settings of model are refused: {error}") from error
     if config.compile is not None:
@@ -256,11 +256,11 @@ def made_module(config: DictConfig, datamodule: BenchmarkDataModule) -> pl.Light
         class_counts=datamodule.class_counts,
     )
     metrics = module.validation_metrics.items()
-    known = [name.removeprefix("val/") for name, metric in metrics if metric.higher_is_better]
-    if config.data.score not in known:
+    scores = [name.removeprefix("val/") for name, metric in metrics if metric.higher_is_better]
+    if config.data.score not in scores:
         expected = f"expected a metric of this task of which more is better, got data.score={config.data.score!r}"
-        raise SettingError(f"{expected}: {nearest(str(config.data.score), known)}")
-    try:  # once here, where an error is known to be a setting's
+        raise SettingError(f"{expected}: {nearest(str(config.data.score), scores)}")
+    try:  # once here, where an error can only be a setting's
         optimizer = make_optimizer(module.parameters())
         if make_schedule is not None:
             make_schedule(optimizer, total_steps=100)

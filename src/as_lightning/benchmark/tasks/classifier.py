@@ -29,11 +29,11 @@ class Classifier(pl.LightningModule):
         optimizer: called with the parameters, e.g. ``partial(torch.optim.AdamW, lr=1e-3)``.
         lr_scheduler: called as ``lr_scheduler(optimizer, total_steps=...)``; stepped with every optimizer step.
         head: called as ``head(in_features, num_classes)``; ``nn.Linear`` by default.
-        probabilities: what the method takes for probabilities of the logits; softmax by default.
+        probabilities: maps logits to what the method takes for probabilities; softmax by default.
         targets: what the loss takes: ``"class_index"``, or ``"multi_hot"``, {0, 1} for each class.
         task: what the data's targets are: see `BenchmarkDataModule`.
         class_counts: how many training targets each class has, for a ``criterion`` that asks for it.
-        class_groups: classes by a name for them, e.g. ``few``, whose accuracy the test shows apart.
+        class_groups: the classes of each named group, e.g. ``few``; the test logs the accuracy of each group.
 
     Logs ``train/loss``, and for validation and test ``loss`` and the metrics of the task.
     """
@@ -83,7 +83,7 @@ class Classifier(pl.LightningModule):
         count = int((target != IGNORED).sum()) if self.task.task == "token" else len(target)
         self.log(f"{metrics.prefix}loss", loss, batch_size=count, sync_dist=True)
         metrics.update(*self.task.scored(logits, target, self.probabilities))
-        for name, metric in metrics.items():  # of a bar of all nothing can be read on a narrow console
+        for name, metric in metrics.items():  # a bar of all metrics is too long for a narrow console
             self.log(name, metric, batch_size=len(target), prog_bar=name.endswith("/accuracy"))
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
@@ -93,18 +93,18 @@ class Classifier(pl.LightningModule):
         self._evaluate(batch, self.test_metrics)
 
     def on_test_epoch_end(self) -> None:
-        """Log the shares of the wrong training labels that are predicted, and of those whose true class is."""
+        """Log the share of wrong training labels that are predicted, and the share whose true class is predicted."""
         data = self.trainer.datamodule  # type: ignore[attr-defined]
         if getattr(data, "true_targets", None) is None:
             return
-        found, count, precision = torch.zeros(2), 0, self.trainer.precision_plugin
+        matches, count, precision = torch.zeros(2), 0, self.trainer.precision_plugin
         for batch in data.corrupted_dataloader():
             inputs, pairs = self.trainer.strategy.batch_to_device(precision.convert_input(batch))
             with precision.forward_context():
-                found += (self.predict_step((inputs, pairs), 0)[:, None] == pairs).sum(0).cpu()
+                matches += (self.predict_step((inputs, pairs), 0)[:, None] == pairs).sum(0).cpu()
             count += len(pairs)
         if count:
-            memorised, recovered = found / count
+            memorised, recovered = matches / count
             self.log_dict({"test/memorised": memorised, "test/recovered": recovered}, sync_dist=True)
 
     def predict_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
@@ -140,9 +140,9 @@ class FusedSoftmaxClassifier(Classifier):
 
     def training_loss(self, inputs: Tensor, target: Tensor) -> Tensor:
         assert isinstance(self.head, nn.Linear)
-        of_loss = {name: getattr(self.criterion, name) for name in (*OF_LOSS, "label_smoothing")}
+        settings = {name: getattr(self.criterion, name) for name in (*OF_LOSS, "label_smoothing")}
         hidden, head = self.encoder(inputs), self.head
-        return linear_cross_entropy(hidden, head.weight, target, linear_bias=head.bias, **of_loss)
+        return linear_cross_entropy(hidden, head.weight, target, linear_bias=head.bias, **settings)
 
 
 class ASSoftmaxClassifier(ASSoftmaxMixin, Classifier):
@@ -165,8 +165,8 @@ class ASSoftmaxClassifier(ASSoftmaxMixin, Classifier):
         if not self.fused_head:
             return super().training_loss(inputs, target)
         assert isinstance(self.head, nn.Linear)
-        of_loss = {name: getattr(self.criterion, name) for name in OF_LOSS}
-        return self.as_softmax_head_loss(self.encoder(inputs), self.head, target, **of_loss)
+        settings = {name: getattr(self.criterion, name) for name in OF_LOSS}
+        return self.as_softmax_head_loss(self.encoder(inputs), self.head, target, **settings)
 
 
 def check_fusable(module: Classifier) -> None:

@@ -1,4 +1,4 @@
-"""What a target is, and hence how a loss is called and what is measured."""
+"""The tasks by their kinds of targets: how each calls the loss, and its metrics."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def micro_f1(*counts: Tensor) -> Tensor:
 def balanced_accuracy(
     right: Tensor, predicted: Tensor, annotated: Tensor, classes: Sequence[int] | slice = slice(None)
 ) -> Tensor:
-    r"""The mean over the annotated ``classes`` of the share of their samples that is right; the rest as of `macro_f1`.
+    r"""The mean recall of the annotated ``classes``; the other arguments as of `macro_f1`.
 
     $$
     \frac{1}{|C'|} \sum_{c \in C'} \frac{\text{right}_c}{\text{annotated}_c}
@@ -93,7 +93,7 @@ class CountedScore(Metric):
 
 
 def _counted(values: Tensor, target: Tensor, ignore_index: int | None) -> tuple[Tensor, Tensor]:
-    """What belongs to the targets, and these, without the ignored ones; both ``(K)``."""
+    """The values and targets where the target is not ignored; both ``(K)``."""
     counted = torch.ones_like(target, dtype=torch.bool) if ignore_index is None else target != ignore_index
     return values[counted], target[counted]
 
@@ -168,9 +168,9 @@ class SpanF1(CountedScore):
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Count the entities of a batch."""
         for tags, truth in zip(preds.argmax(1).tolist(), target.tolist(), strict=True):
-            words = [place for place, tag in enumerate(truth) if tag != self.ignore_index]
-            predicted = set(get_entities([self.tag_names[tags[place]] for place in words]))
-            annotated = set(get_entities([self.tag_names[truth[place]] for place in words]))
+            places = [place for place, tag in enumerate(truth) if tag != self.ignore_index]
+            predicted = set(get_entities([self.tag_names[tags[place]] for place in places]))
+            annotated = set(get_entities([self.tag_names[truth[place]] for place in places]))
             self.right += len(predicted & annotated)
             self.predicted += len(predicted)
             self.annotated += len(annotated)
@@ -208,7 +208,7 @@ class TaskForm:
             raise ValueError("this method's loss is for several labels per sample; tokens have one class each")
 
     def metrics(self, class_groups: Mapping[str, Sequence[int]] | None = None) -> MetricCollection:
-        """What is measured of `scored`; ``accuracy_NAME`` is the `balanced_accuracy` of the ``class_groups`` NAME."""
+        """The metrics of `scored`; ``accuracy_NAME`` is the `balanced_accuracy` of the ``class_groups`` NAME."""
         count, ignored = len(self.class_names), IGNORED if self.task == "token" else None
         metrics: dict[str, Metric] = {"accuracy": MulticlassAccuracy(count, average="micro", ignore_index=ignored)}
         if self.task == "multilabel":
@@ -233,7 +233,7 @@ class TaskForm:
         return self._classes_second(logits, target if self.class_index else target.to(logits.dtype))
 
     def scored(self, logits: Tensor, target: Tensor, probabilities: Probabilities) -> tuple[Tensor, Tensor]:
-        """Probabilities and target as the metrics take them, at least in float32: in 16 bits many of them are equal."""
+        """Probabilities and target as the metrics take them, at least in float32: in 16 bits many scores are equal."""
         logits = widened(logits)
         if self.task == "multilabel":
             return logits.sigmoid(), target
