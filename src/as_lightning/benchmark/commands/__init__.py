@@ -1,1 +1,1 @@
-"""The console scripts: what stands behind each, their help, and what they say of a mistake."""
+"""The console scripts, and their messages about a user's mistakes."""

@@ -1,4 +1,4 @@
-"""The console scripts: they load the app only when called, and say what is missing when it cannot be loaded."""
+"""The console scripts: they load the app only when called, and name the packages that are missing."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from as_lightning.benchmark.packages import how_to_install, missing_packages
 
 
 def _run(command: str, module: str) -> None:
-    """Run the command of a module here; before the imports, which take long, say the version, or what is missing."""
-    for stream in (sys.stdout, sys.stderr):  # a console may know few characters; other processes read the variable
+    """Run the command of a module; print the version or the missing packages first, since its imports take long."""
+    for stream in (sys.stdout, sys.stderr):  # its encoding may lack characters; other processes read the variable
         if isinstance(stream, io.TextIOWrapper):
-            with suppress(OSError):  # a stream that cannot tell its place
+            with suppress(OSError):  # a stream without a position
                 stream.reconfigure(errors="replace")
     os.environ["PYTHONIOENCODING"] = f"{getattr(sys.stdout, 'encoding', None) or 'utf-8'}:replace"
     if "--version" in sys.argv[1:]:
@@ -30,7 +30,7 @@ def _run(command: str, module: str) -> None:
             import_module(f"as_lightning.benchmark.commands.{module}").main()
         finally:
             sys.stdout.flush()
-    except BrokenPipeError:  # its reader, such as head, has read enough
+    except BrokenPipeError:  # the reader, such as head, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
 

@@ -1,4 +1,4 @@
-"""What the commands say of a user's mistake, in place of a stack trace."""
+"""The commands' messages about a user's mistakes, in place of a stack trace."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from as_lightning.benchmark.packages import config_dir, how_to_install, package_of
 from as_lightning.benchmark.run.settings import GROUPS, SettingError, known_settings, method_settings, names, nearest
 
-NO_NAME = "Config group override must be a string"  # as Hydra says of logger=null
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of a disk, a quota, a limit on files
-AMBIGUOUS = re.compile(r"Ambiguous value for argument '(.*)'")  # as Hydra says of method=a,b without -m
+NO_NAME = "Config group override must be a string"  # Hydra's message on logger=null
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a disk, a quota, a limit on the size of files
+AMBIGUOUS = re.compile(r"Ambiguous value for argument '(.*)'")  # Hydra's message on method=a,b without -m
 
 
 def check_words(words: Sequence[str]) -> None:
-    """Refuse words of a command that are neither settings nor options, which Hydra answers with its usage.
+    """Refuse words of a command that are neither settings nor options: Hydra would only print its usage.
 
     >>> check_words(["experiment", "digits"])
     Traceback (most recent call last):
@@ -35,34 +35,34 @@ def check_words(words: Sequence[str]) -> None:
         if not text.isascii() and text != text.encode(errors="replace").decode():
             raise SettingError(f"{text!a} is not written in UTF-8, and TensorBoard can write no such name")
     options = [option for action in get_args_parser()._actions for option in action.option_strings]
-    bare = re.compile(r"[^-~=][^=]*")
+    bare_word = re.compile(r"[^-~=][^=]*")
     for before, word, after in zip(["", *words], words, [*words[1:], ""], strict=False):
         name, _, value = word.lstrip("-").partition("=")
         if word.startswith("--") and not any(option.startswith(f"--{name}") for option in options):
             with initialize_config_dir(str(config_dir()), version_base="1.3"):
-                meant = _inside(compose("train"), setting := name.replace("-", "_")) or [setting]
-            given = value or (after if bare.fullmatch(after) else "...")
-            hint = f"did you mean {' or '.join(f'{setting}={given}' for setting in meant)}?"
+                suggested = _inside(compose("train"), setting := name.replace("-", "_")) or [setting]
+            suggested_value = value or (after if bare_word.fullmatch(after) else "...")
+            hint = f"did you mean {' or '.join(f'{setting}={suggested_value}' for setting in suggested)}?"
             raise SettingError(f"there is no option --{name}: settings have no dashes, {hint}")
-        if bare.fullmatch(word) and bare.fullmatch(after) and not before.startswith("-"):
+        if bare_word.fullmatch(word) and bare_word.fullmatch(after) and not before.startswith("-"):
             raise SettingError(f"expected settings as name=value, got '{word} {after}': did you mean {word}={after}?")
 
 
 def is_mistake(error: BaseException) -> bool:
-    """Whether an error is the user's to mend: one of Hydra's, of a file, or one that a line of this package raises."""
+    """Whether the user can mend an error: one of Hydra's, of a file, or one that a line of this package raises."""
     if isinstance(error, (HydraException, OmegaConfBaseException, SettingError)) or package_of(error) is not None:
         return True
     if isinstance(error, OSError) and (error.filename is not None or error.errno in FULL):
-        return True  # as where a folder is given for a file
+        return True  # such as a folder in the place of a file
     if str(error).startswith(NO_NAME):
         return True
     frames = traceback.extract_tb(error.__traceback__)
-    ours = bool(frames) and Path(__file__).parents[2] in Path(frames[-1].filename).parents
-    return ours and (isinstance(error, OSError) or (frames[-1].line or "").startswith("raise "))
+    in_package = bool(frames) and Path(__file__).parents[2] in Path(frames[-1].filename).parents
+    return in_package and (isinstance(error, OSError) or (frames[-1].line or "").startswith("raise "))
 
 
 def in_words(error: BaseException) -> str:
-    """What went wrong, by `error`'s own text, or with the nearest name where one was misspelt; first its notes."""
+    """The message of `error`, after its notes; on a misspelt name it suggests the nearest one."""
     return ": ".join([*getattr(error, "__notes__", ()), _in_words(error)])
 
 
@@ -75,8 +75,8 @@ def _in_words(error: BaseException) -> str:
     if message.startswith(NO_NAME):
         return "a group is chosen by the name of one of its files, as logger=none, and not by null"
     if ambiguous := AMBIGUOUS.match(message):
-        once = "a value that holds a comma needs quotes of its own inside the shell's"
-        return f"{ambiguous[1]} names several values: add -m to make a run with each ({once})"
+        quoting = "a value that holds a comma needs quotes of its own inside the shell's"
+        return f"{ambiguous[1]} names several values: add -m to make a run with each ({quoting})"
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key} has no value: add {error.full_key}=..."
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
@@ -90,8 +90,8 @@ def _in_words(error: BaseException) -> str:
         return f"expected settings as name=value, got {word!r}: {hint}"
     if message.startswith("Could not override") and isinstance(cause, OmegaConfBaseException) and cause.parent_node:
         return _misspelt(cause.parent_node, str(cause.key), str(cause.full_key))
-    refused = cause is not None and (isinstance(cause, ModuleNotFoundError) or is_mistake(cause))
-    if isinstance(error, InstantiationException) and refused:
+    mendable_cause = cause is not None and (isinstance(cause, ModuleNotFoundError) or is_mistake(cause))
+    if isinstance(error, InstantiationException) and mendable_cause:
         return str(cause)  # the refusal, without Hydra's frame around it
     if isinstance(cause, OmegaConfBaseException):
         message = f"{message}\n{cause}"
@@ -99,27 +99,27 @@ def _in_words(error: BaseException) -> str:
 
 
 def _misspelt(group: DictConfig, key: str, setting: str) -> str:
-    """What there is in place of a setting that there is not."""
+    """The message on a setting that does not exist, with the nearest names."""
     path = setting.rpartition(".")[0]
-    known = known_settings(group, path) if path in GROUPS and "_target_" in group else set(map(str, group))
-    if key in known:
+    existing = known_settings(group, path) if path in GROUPS and "_target_" in group else set(map(str, group))
+    if key in existing:
         return f"{setting} is not in the configuration: set it with +{setting}=..."
     if path == "method" and key in method_settings():
-        return f"{setting} is no setting of this method, but of another one. There are: {', '.join(sorted(known))}"
-    if not path and (inside := _inside(group, key)):
-        return f"there is no {setting}: did you mean {' or '.join(inside)}?"
+        return f"{setting} is no setting of this method, but of another one. There are: {', '.join(sorted(existing))}"
+    if not path and (nested_settings := _inside(group, key)):
+        return f"there is no {setting}: did you mean {' or '.join(nested_settings)}?"
     files = {name: config_dir() / "data" / f"{name}.yaml" for name in names("data")} if path == "data" else {}
-    if having := [f"data={name}" for name, file in files.items() if f"\n{key}:" in file.read_text("utf-8")]:
-        return f"these data have no {setting}: add {' or '.join(having)}"
-    known = known if path else known | {folder.name for folder in config_dir().iterdir() if folder.is_dir()}
-    return f"there is no {setting}: {nearest(key, known, method_settings() if path == 'method' else ())}"
+    if data_with_key := [f"data={name}" for name, file in files.items() if f"\n{key}:" in file.read_text("utf-8")]:
+        return f"these data have no {setting}: add {' or '.join(data_with_key)}"
+    existing = existing if path else existing | {folder.name for folder in config_dir().iterdir() if folder.is_dir()}
+    return f"there is no {setting}: {nearest(key, existing, method_settings() if path == 'method' else ())}"
 
 
 def _inside(config: DictConfig, key: str) -> list[str]:
-    """The settings of groups that have this name, or else that of which it is a part: ``epochs`` of ``max_epochs``."""
+    """The settings of groups that have this name, or else have it as a word: ``epochs`` finds ``max_epochs``."""
     if get_close_matches(key, map(str, config), cutoff=0.7):
         return []
     groups = [name for name in GROUPS if isinstance(config._get_node(name), DictConfig)]
-    settings = {f"{name}.{own}": str(own) for name in groups for own in config[name]}
-    exact = [setting for setting, own in settings.items() if own == key]
-    return exact or [setting for setting, own in settings.items() if key in own.split("_")]
+    settings = {f"{group}.{name}": str(name) for group in groups for name in config[group]}
+    exact = [setting for setting, name in settings.items() if name == key]
+    return exact or [setting for setting, name in settings.items() if key in name.split("_")]

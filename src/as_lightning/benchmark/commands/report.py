@@ -27,7 +27,7 @@ OF_TABLES = ("columns", "mode", "unit", "splits", "test_share")
 
 
 def _is_table(path: Path) -> bool:
-    """Whether a file is a table of runs, and none of the app's results."""
+    """Whether a path is a table of runs: a file that holds no results of the app."""
     if path.is_dir() or path.name == RESULT_FILE:
         return False
     with path.open(encoding="utf-8", errors="replace") as file:
@@ -35,20 +35,20 @@ def _is_table(path: Path) -> bool:
 
 
 def _records(options: argparse.Namespace) -> tuple[list[ComparisonRecord], list[str]]:
-    """What is asked for, and notes on it; a `SettingError` if it is more than one comparison or less than a run."""
+    """The records of the paths, and notes on them; a `SettingError` where they make no report."""
     # here, so that --help need not wait for pandas
     from as_lightning.benchmark.report.record import COMPARISON_FILE, ComparisonRecord
     from as_lightning.benchmark.report.sweep_records import sweep_records
     from as_lightning.benchmark.report.table import read_table, table_records
 
     paths: list[Path] = options.paths
-    asked = {name: value for name in OF_TABLES if (value := getattr(options, name)) is not None}
+    arguments = {name: value for name in OF_TABLES if (value := getattr(options, name)) is not None}
     for path in paths:
         if not path.exists():
-            beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
-            near = get_close_matches(path.name, beside, n=1)
-            meant = f": did you mean {path.with_name(near[0])}?" if near else ""
-            raise SettingError(f"there is no file and no folder {path}{meant}")
+            siblings = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+            similar = get_close_matches(path.name, siblings, n=1)
+            suggestion = f": did you mean {path.with_name(similar[0])}?" if similar else ""
+            raise SettingError(f"there is no file and no folder {path}{suggestion}")
     if options.output and options.output.exists() and not options.output.is_dir():
         raise SettingError(f"--output {options.output} is a file: name a folder, in which the page is written")
     design = {} if options.equal_within is None else {"equal_within": options.equal_within}
@@ -60,8 +60,8 @@ def _records(options: argparse.Namespace) -> tuple[list[ComparisonRecord], list[
         )
     tables = [path for path in paths if not comparisons and _is_table(path)]
     folders = [path for path in paths if path not in tables]
-    if asked and folders:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in asked)
+    if arguments and folders:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in arguments)
         raise SettingError(f"{folders[0]} is no table of runs, for which alone {names} can be given")
     if comparisons:
         return [ComparisonRecord.read(comparisons[0])], []
@@ -69,19 +69,19 @@ def _records(options: argparse.Namespace) -> tuple[list[ComparisonRecord], list[
     notes: list[str] = []
     for path in tables:
         try:
-            found, said = table_records(read_table(path), path.stem, options.baseline, **asked, **design)
+            new_records, new_notes = table_records(read_table(path), path.stem, options.baseline, **arguments, **design)
         except ValueError as error:
             raise SettingError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
-        for record in (of_path for of_path in found if of_path.name in {each.name for each in records}):
-            record.name = f"{record.name} of {path}"  # else two of a name could not be told apart
-        records, notes = [*records, *found], [*notes, *said]
+        for record in (new for new in new_records if new.name in {earlier.name for earlier in records}):
+            record.name = f"{record.name} of {path}"  # else two records would share a name
+        records, notes = [*records, *new_records], [*notes, *new_notes]
     if folders:
         results = find_results(folders)
         if any(result.phase for result in results):
-            needed = f"the folder of one that has ended, which holds {COMPARISON_FILE}"
-            raise SettingError(f"these are runs of comparisons: give {needed}")
-        found, said = sweep_records(results, options.baseline, **design)
-        records, notes = [*records, *found], [*notes, *said]
+            expected = f"the folder of one that has ended, which holds {COMPARISON_FILE}"
+            raise SettingError(f"these are runs of comparisons: give {expected}")
+        new_records, new_notes = sweep_records(results, options.baseline, **design)
+        records, notes = [*records, *new_records], [*notes, *new_notes]
     if not records:
         raise SettingError("no run has test metrics: make the runs with test=true")
     return records, notes
@@ -109,11 +109,11 @@ def _parser() -> argparse.ArgumentParser:
     baseline = "what is compared with; by default softmax, or multilabel_softmax with several labels"
     option("--baseline", metavar="METHOD", help=baseline)
     option("--equal-within", metavar="POINTS", type=float, help="the difference that counts as equal; by default 0.5")
-    alone = "print the verdicts or the page in this form alone"
-    option("--format", choices=("json", "md", "html", "latex"), help=alone)
+    form = "print the verdicts or the page in this form alone"
+    option("--format", choices=("json", "md", "html", "latex"), help=form)
     words = ("worse", "undecided", "not worse", "no gain", "equal", "better")
-    found = f"exit with 1 if a verdict is this word: {', '.join(words)}"
-    option("--fail-if", choices=words, metavar="WORD", help=found)
+    fail_if = f"exit with 1 if a verdict is this word: {', '.join(words)}"
+    option("--fail-if", choices=words, metavar="WORD", help=fail_if)
     table = parser.add_argument_group("tables of runs")
     option = table.add_argument
     columns = "the columns of method, seed, score, group (data set) or seconds, where their names do not say it"

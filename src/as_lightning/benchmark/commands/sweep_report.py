@@ -23,14 +23,14 @@ RUNS_FOLDER = ".runs"
 
 
 class ReportCallback(Callback):
-    """What `finish_sweep` needs: the table on the terminal, the report beside the runs, and where they are.
+    """Notes what `finish_sweep` reports: the folder and the error of each job of a sweep.
 
-    Each job notes its folder and its error in a file of its own, since launchers run jobs in other processes and on
-    other machines; they hand this callback, which knows the notes' folder, to their jobs.
+    Each job writes its note into a file of its own, since launchers run jobs in other processes and on other machines.
+    Launchers pass this callback, which holds the folder of the notes, to their jobs.
     """
 
-    # the folder of the notes of the sweep that is not reported yet. The command calls `finish_sweep`: Hydra calls
-    # no `on_multirun_end` where a run has failed, and only logs an error in it
+    # the notes' folder of the sweep that is not reported yet. The command calls `finish_sweep`, since Hydra calls no
+    # `on_multirun_end` if a run has failed, and only logs an error in it
     open_sweep: ClassVar[Path | None] = None
     notes = Path()
 
@@ -38,7 +38,7 @@ class ReportCallback(Callback):
         directory = Path(config.hydra.sweep.dir)
         (directory / RUNS_FOLDER).mkdir(parents=True, exist_ok=True)
         self.notes = Path(tempfile.mkdtemp(dir=directory / RUNS_FOLDER)).absolute()
-        # as others repeat it: without where the data lie and what launches the jobs, nor the pluses of our own
+        # the command for others to repeat: without the data's place, the launcher, and the pluses of `seed_by_seed`
         task = [
             re.sub(r"^\+\+(?=method\.)", "", word)
             for word in config.hydra.overrides.task
@@ -51,7 +51,7 @@ class ReportCallback(Callback):
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
         if config.hydra.mode != RunMode.MULTIRUN:
             return
-        # the job's own: in a sweep over data sets they have other names
+        # the job's own sweep folder: a sweep over data sets has several
         note = {"sweep": str(config.hydra.sweep.dir), "folder": str(config.hydra.sweep.subdir), "error": None}
         try:
             _ = job_return.return_value
@@ -69,19 +69,19 @@ def finish_sweep() -> int:
         return 0
     folder, ReportCallback.open_sweep = ReportCallback.open_sweep, None
     del os.environ[COMMAND]
-    notes_of_jobs = sorted(folder.glob("*.json"), key=lambda path: int(path.stem))
-    runs = [json.loads(path.read_text(encoding="utf-8")) for path in notes_of_jobs]
+    note_files = sorted(folder.glob("*.json"), key=lambda path: int(path.stem))
+    runs = [json.loads(path.read_text(encoding="utf-8")) for path in note_files]
     shutil.rmtree(folder)
     if not runs:  # Hydra has refused the settings
         return 0
-    # here, so that the command, which asks after each error, need not wait for torch and pandas
+    # here, so that the command, which calls this after each error, need not wait for torch and pandas
     from as_lightning.benchmark.report.page import publish
     from as_lightning.benchmark.report.sweep_records import sweep_records
     from as_lightning.benchmark.run.runner import run_lock
     from as_lightning.benchmark.run.summary import tensorboard_lines
 
-    made = {Path(run["sweep"], run["folder"], RESULT_FILE) for run in runs if run["error"] is None}
-    results = find_results(sorted(made)) if made else []
+    result_files = {Path(run["sweep"], run["folder"], RESULT_FILE) for run in runs if run["error"] is None}
+    results = find_results(sorted(result_files)) if result_files else []
     records, notes = sweep_records(results)
     failed = [f"{Path(run['sweep'], run['folder'])}: {run['error']}" for run in runs if run["error"] is not None]
     first, *others = [Path(name) for name in dict.fromkeys(run["sweep"] for run in runs)]

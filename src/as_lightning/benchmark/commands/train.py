@@ -22,14 +22,14 @@ log = logging.getLogger(__name__)
 
 
 def run_job(config: DictConfig) -> float:
-    """One job of Hydra's: what a sweeper optimises is the best validation score."""
+    """Make the run of a Hydra job; returns its best validation score, for sweepers that optimise."""
     # here, so that a misspelt setting and the shell's completion need not wait for torch
     from as_lightning.benchmark.run.processes import one_job
     from as_lightning.benchmark.run.summary import print_summary
     from as_lightning.benchmark.run.train import train
 
     log.info("%s, method %s, seed %s", config.name, config.method.name, config.seed)
-    # of a sweep's many runs the report is the news, not what Lightning says at each start and end
+    # Lightning's messages at each start and end would bury the report of a sweep of many runs
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\).*")
     warnings.filterwarnings("ignore", message=r".*does not have many workers.*")
@@ -42,16 +42,16 @@ def run_job(config: DictConfig) -> float:
 
 
 def seed_by_seed(arguments: Sequence[str]) -> list[str]:
-    """The command's arguments; in a sweep a setting of some methods does not stop the others, and seeds come first:
-    all methods run with a seed before the next one, so that a machine that slows down slows all of them.
+    """The command's arguments. In a sweep settings of methods get ``++``, as some methods lack them. Seeds come first:
+    all methods run with one seed before the next, so that a machine that slows down slows all of them.
 
     >>> seed_by_seed(["-m", "method=softmax,as_softmax", "method.delta=0.1", "seed=0,1"])
     ['-m', 'seed=0,1', 'method=softmax,as_softmax', '++method.delta=0.1']
     """
     if {"-m", "--multirun"}.isdisjoint(arguments):
         return [*arguments]
-    of_methods = {f"method.{name}" for name in method_settings()}  # a misspelt one stays, for Hydra to refuse
-    words = [f"++{word}" if word.partition("=")[0] in of_methods else word for word in arguments]
+    method_keys = {f"method.{name}" for name in method_settings()}  # a misspelt one stays as it is, for Hydra to refuse
+    words = [f"++{word}" if word.partition("=")[0] in method_keys else word for word in arguments]
     first = next((place for place, word in enumerate(words) if re.match("[^-]+=", word)), len(words))
     options, settings = words[:first], words[first:]
     return options + sorted(settings, key=lambda word: re.match(r"\+*seed=.*[,(]", word) is None)
