@@ -30,7 +30,7 @@ Data = pl.LightningDataModule | Callable[[], pl.LightningDataModule]
 
 @dataclass(frozen=True, repr=False)
 class ComparisonReport:
-    """What a comparison has found; ``record`` has the runs, the trials, the chosen settings, the notes."""
+    """The result of a comparison; ``record`` has the runs, the trials, the chosen settings, the notes."""
 
     record: ComparisonRecord
 
@@ -87,8 +87,8 @@ def compare(
 
     Args:
         factory: makes a fresh module at each call, e.g. ``lambda: LitModel(lr=1e-3)``; or several of them by name, to
-            be compared as they are: ``{"small": make_small, "large": make_large}``. In the place of a factory stands a
-            tuple where a candidate has data of its own, or arguments that are tuned: ``(make_large, data)`` or
+            be compared as they are: ``{"small": make_small, "large": make_large}``. A candidate with data of its own,
+            or with arguments that are tuned, is a tuple: ``(make_large, data)`` or
             ``(make_large, None, {"width": {"low": 64, "high": 256}})``. The learning rate is tuned where the factory
             has an argument ``lr`` (or ``learning_rate``), or the module an attribute or hyperparameter of that name,
             and another value changes the training. Otherwise the report says that it was not tuned.
@@ -102,7 +102,7 @@ def compare(
             devices a score is the mean over the processes, and all of them decide by the same results.
         replaces: the attribute that ``training_step`` calls as ``loss(logits, target)``, e.g. ``"criterion"``, or the
             attribute that holds a Hugging Face classifier; None for a module that calls ``self.as_softmax_loss``.
-        mode: ``"max"`` if more of ``monitor`` is better, or ``"min"``; of an accuracy and the like no word is needed.
+        mode: ``"max"`` if more of ``monitor`` is better, or ``"min"``; not needed for an accuracy and the like.
         methods: of one factory: names of the app's methods that are a loss; ``softmax`` is the module as it is. By
             default softmax, as_softmax and as_speed.
         losses: of your own, by name: a loss that is called as ``loss(logits, target)`` and returns a scalar, or a pair
@@ -110,10 +110,10 @@ def compare(
             5, "default": 2}})}``. A range may name the ``neutral`` value at which the loss is the baseline's.
         baseline: what the others are compared with; by default softmax, or the first of several factories.
         budgets: shares of ``max_epochs``, in (0, 2]; by default 0.5 and 1 for the baseline, 1 for the others.
-        trials: settings tried for each candidate; a single one is its own learning rate, and of each range the
-            ``default``, or without one ``low``.
+        trials: settings tried for each candidate; a single one has its own learning rate, and of each range the
+            ``default``, or else ``low``.
         seeds: ``"auto"``, how many, or which.
-        max_seeds: the most of ``"auto"``; a folder keeps the design of its first run.
+        max_seeds: the most seeds of ``"auto"``; a folder keeps the design of its first run.
         max_hours: the most hours of training, in all runs together.
         tuning_seeds: how many, or which, others than ``seeds``: the first for all trials, the rest for the two best.
         equal_within: what counts as equal, in points (hundredths of the score).
@@ -131,8 +131,8 @@ def compare(
             without a scalar, a factory that returns the same object twice, a part that goes on from run to run, a
             monitor that is never logged, no validation data, splits that change from set-up to set-up, candidates that
             are tested on other examples, a folder that holds runs of other data, ...
-        TypeError: if ``factory`` makes no LightningModule, ``datamodule`` is none of Lightning's, a number is none, or
-            ``n_jobs`` meets what cannot be pickled.
+        TypeError: if ``factory`` makes no LightningModule, ``datamodule`` no LightningDataModule, a number is none, or
+            ``n_jobs`` needs to pickle what cannot be pickled.
         AttributeError: if ``replaces`` names nothing.
 
     Source: Kaddour et al., "No Train No Gain", NeurIPS 2023, for fully decayed baselines of equal time.
@@ -143,29 +143,29 @@ def compare(
     if isinstance(factory, Mapping):
         if methods is not None or losses is not None or replaces is not None:
             raise ValueError("several factories are compared as they are: leave methods, losses and replaces out")
-        candidates = {label: _candidate(label, made, datamodule) for label, made in factory.items()}
-        first = next(iter(candidates), "") if baseline is None else baseline
-        candidates = baseline_first(candidates, first)
+        candidates = {label: _candidate(label, entry, datamodule) for label, entry in factory.items()}
+        baseline_name = next(iter(candidates), "") if baseline is None else baseline
+        candidates = baseline_first(candidates, baseline_name)
     else:
         own_losses = OwnLosses(methods, losses, baseline=baseline)
         candidates = {type(factory).__name__: OwnCandidate(factory, datamodule)}
-        first = BASELINE if baseline is None else baseline
-    own = OwnModules(candidates, own_losses, replaces, monitor, mode, trainer, name)
-    asked: dict[str, Any] = {"budgets": budgets, "trials": trials, "seeds": seeds, "max_seeds": max_seeds}
-    asked |= {"max_hours": max_hours, "tuning_seeds": tuning_seeds, "equal_within": equal_within}
-    plan = ComparisonPlan(own.names, first, own.trainer.get("max_epochs"), **asked)
+        baseline_name = BASELINE if baseline is None else baseline
+    modules = OwnModules(candidates, own_losses, replaces, monitor, mode, trainer, name)
+    design: dict[str, Any] = {"budgets": budgets, "trials": trials, "seeds": seeds, "max_seeds": max_seeds}
+    design |= {"max_hours": max_hours, "tuning_seeds": tuning_seeds, "equal_within": equal_within}
+    plan = ComparisonPlan(modules.names, baseline_name, modules.trainer.get("max_epochs"), **design)
     with TemporaryDirectory() as temporary, quiet_training():
         directory = Path(folder or temporary)
-        subject = own.subject(plan, default_settings()["search"]["lr_factor"], directory, jobs)
+        subject = modules.subject(plan, default_settings()["search"]["lr_factor"], directory, jobs)
         record = run_comparison(subject, directory, Console(quiet=not progress))
         if folder is not None:
             write_report([record], directory / "report")
     return ComparisonReport(record)
 
 
-def _candidate(name: str, made: Any, datamodule: Data | None) -> OwnCandidate:
-    """A candidate as `compare` takes it: a factory, with data and ranges of its own or without."""
-    factory, data, ranges = (*made, None, None)[:3] if isinstance(made, tuple) else (made, None, None)
+def _candidate(name: str, entry: Any, datamodule: Data | None) -> OwnCandidate:
+    """The candidate of an entry of `compare`: a factory, or a tuple of it, its data and its ranges."""
+    factory, data, ranges = (*entry, None, None)[:3] if isinstance(entry, tuple) else (entry, None, None)
     data = datamodule if data is None else data
     if data is None:
         raise TypeError(f"{name} has no data: give compare(factories, data) or {name!r}: (factory, data)")

@@ -57,14 +57,14 @@ from as_lightning.benchmark.run.settings import (
 from as_lightning.benchmark.run.train import comparable_config, made_module, read_data, train
 from as_lightning.functional.argument_checks import check_count
 
-OF_COMPARISON = {*default_settings(), "hydra"}  # and of none of its runs
-# what the comparison gives each run
+OF_COMPARISON = {*default_settings(), "hydra"}  # settings that its runs do not have
+# settings that the comparison gives each run
 OF_RUNS = {"trainer.max_epochs", "data.split_seed", "seed", "test", "module.replaces", "module.monitor", "module.mode"}
 FIXED = {
     "test": "tuning reads no test data, the final runs do",
     **dict.fromkeys(("output_dir", "hydra.run.dir", "hydra.sweep.subdir"), "set hydra.sweep.dir=... instead"),
 }
-# where a candidate starts, and by what it is judged
+# settings that all candidates share: where they start, and how they are judged
 OF_SCORES = (
     "data.score",
     "ckpt_path",
@@ -72,22 +72,22 @@ OF_SCORES = (
     "trainer.limit_test_batches",
     "trainer.overfit_batches",
 )
-OF_MODELS = {"model", "optimizer", "lr_scheduler", "callbacks"}  # of the app, which modules of one's own do not read
+OF_MODELS = {"model", "optimizer", "lr_scheduler", "callbacks"}  # of the app; the user's own modules do not read them
 OWN_SETTINGS = ("_target_", "replaces", "monitor", "mode")
 PER_SEED = "per_seed"
 RATE_KEY = "optimizer.lr"
-MODULES_FILE = "modules.pkl"  # modules of one's own, for the jobs of a launcher
+MODULES_FILE = "modules.pkl"  # the user's own modules, for the jobs of a launcher
 CANDIDATE_BASELINE = "baseline"  # the configuration as it is, where candidates are given and no baseline among them
 
 
 class ConfiguredComparison:
-    """One call of ``as-lightning-compare``; ``arguments`` are its overrides. A setting that cannot be is refused."""
+    """One call of ``as-lightning-compare``; ``arguments`` are its overrides. Impossible settings are refused."""
 
     def __init__(self, config: DictConfig, launcher: Launcher, loader: ConfigLoader, arguments: Sequence[str]) -> None:
         self.config, self.launcher, self.loader = config, launcher, loader
         self.directory = Path(config.hydra.sweep.dir)
-        of_plan = default_settings().keys() - {"search", "module", "losses", "candidates", "default_methods"}
-        self.settings: dict[str, Any] = {name: plain(config.get(name)) for name in of_plan}
+        plan_settings = default_settings().keys() - {"search", "module", "losses", "candidates", "default_methods"}
+        self.settings: dict[str, Any] = {name: plain(config.get(name)) for name in plan_settings}
         self.split_seed: Any = None
         self.swept: dict[str, list[Any]] = {}  # knobs of methods, given as a sweep
         self.overrides: dict[str, str] = {}  # of every run, by their keys
@@ -97,7 +97,7 @@ class ConfiguredComparison:
         if {"seed", "seeds"} <= given_keys:
             raise SettingError("seed and seeds are both given: write seeds=[0, 1, 2], or how many")
         for override in OverridesParser.create().parse_overrides(list(arguments)):
-            self._sort(override)
+            self._classify(override)
         self.sample = self._compose()
         if not re.fullmatch(r"[^/\\\0.][^/\\\0]*", str(self.sample.name)):
             raise SettingError(f"name={self.sample.name} cannot name a folder below comparisons: leave out / and ..")
@@ -111,18 +111,18 @@ class ConfiguredComparison:
             raise SettingError(f"baseline must be the name of one candidate, got {baseline!r}")
         methods = [methods] if isinstance(methods, str) and methods else methods
         self.own: OwnModules | None = None
-        given = plain(self.sample.candidates)
-        if "method" in self.overrides and (self.sample.module._target_ or not given):
+        given_candidates = plain(self.sample.candidates)
+        if "method" in self.overrides and (self.sample.module._target_ or not given_candidates):
             raise SettingError(f"a comparison takes methods: write methods={self.sample.method.name}, or several")
         if self.sample.module._target_:
-            names, baseline = self._own_modules(methods, baseline, given)
+            candidate_names, baseline = self._own_modules(methods, baseline, given_candidates)
         else:
             for key in (key for key in self.overrides if key.partition(".")[0] in ("module", "losses")):
                 raise SettingError(
                     f"{key} is of a module of your own, which module._target_ names: give both or neither"
                 )
-            names, baseline = self._candidates(methods, baseline, given)
-        self.plan = ComparisonPlan(names, baseline, self.sample.trainer.max_epochs, **self.settings)
+            candidate_names, baseline = self._candidates(methods, baseline, given_candidates)
+        self.plan = ComparisonPlan(candidate_names, baseline, self.sample.trainer.max_epochs, **self.settings)
         self.configured: dict[str, DictConfig] = {}  # each candidate as a run of it would be
         if self.own is None:
             self._configure()
@@ -130,71 +130,71 @@ class ConfiguredComparison:
     # --- candidates
 
     def _candidates(
-        self, methods: Sequence[str] | None, baseline: str | None, given: Mapping[str, Any]
+        self, methods: Sequence[str] | None, baseline: str | None, given_candidates: Mapping[str, Any]
     ) -> tuple[list[str], str]:
-        """Set `candidates`: of each name its overrides, and the ranges of its own; returns names and the baseline."""
-        first = [f"method={name}" for name in (methods or [])[:1] if "method" not in self.overrides]
-        common = str((self._compose(*first) if first else self.sample).method.baseline)
-        if methods is None and not given:
-            methods = [common, *plain(self.config.default_methods)[common]]
+        """Set `candidates`: the overrides and search ranges of each name; returns the names and the baseline."""
+        first_method = [f"method={name}" for name in (methods or [])[:1] if "method" not in self.overrides]
+        method_baseline = str((self._compose(*first_method) if first_method else self.sample).method.baseline)
+        if methods is None and not given_candidates:
+            methods = [method_baseline, *plain(self.config.default_methods)[method_baseline]]
         self.candidates: dict[str, tuple[list[str], Mapping[str, Any]]] = {}
         for name in methods or []:
             if name in self.candidates:
                 raise SettingError(f"methods must be a list of at least one name, each given once, got {methods!r}")
             self.candidates[name] = [f"method={name}"], {}
-        fixed = [] if "method" in self.overrides else [f"method={common}"]
-        for name, (overrides, search) in _described(given).items():
+        default_method = [] if "method" in self.overrides else [f"method={method_baseline}"]
+        for name, (overrides, search) in _described(given_candidates).items():
             if name in self.candidates:
                 raise SettingError(f"the candidate {name} is named twice: give each a name of its own")
-            own = [] if any(word.startswith("method=") for word in overrides) else fixed
-            self.candidates[name] = [*own, *overrides], search
-        if baseline in (None, CANDIDATE_BASELINE) and given and common not in self.candidates:
-            self.candidates = {CANDIDATE_BASELINE: (fixed, {})} | self.candidates
-        chosen = baseline or (CANDIDATE_BASELINE if CANDIDATE_BASELINE in self.candidates else common)
-        if chosen in names("method"):
-            self.candidates.setdefault(chosen, ([f"method={chosen}"], {}))
-        if chosen not in self.candidates:
-            raise SettingError(f"no candidate is called {chosen}: {nearest(chosen, self.candidates)}")
-        return list(self.candidates), chosen
+            method_override = [] if any(word.startswith("method=") for word in overrides) else default_method
+            self.candidates[name] = [*method_override, *overrides], search
+        if baseline in (None, CANDIDATE_BASELINE) and given_candidates and method_baseline not in self.candidates:
+            self.candidates = {CANDIDATE_BASELINE: (default_method, {})} | self.candidates
+        baseline_name = baseline or (CANDIDATE_BASELINE if CANDIDATE_BASELINE in self.candidates else method_baseline)
+        if baseline_name in names("method"):
+            self.candidates.setdefault(baseline_name, ([f"method={baseline_name}"], {}))
+        if baseline_name not in self.candidates:
+            raise SettingError(f"no candidate is called {baseline_name}: {nearest(baseline_name, self.candidates)}")
+        return list(self.candidates), baseline_name
 
     def _configure(self) -> None:
         """Compose each candidate as a run of it would be, and refuse two that are the same."""
-        first = knob_overrides({name: values[0] for name, values in self.swept.items()})
-        foreign = []
+        first_values = knob_overrides({name: values[0] for name, values in self.swept.items()})
+        unread_settings = []
         for name in self.plan.candidates:
             overrides, search = self.candidates[name]
             with of_candidate(name, self.plan.baseline):
                 for group in (key.partition(".")[0] for key in search if "." in key):
-                    if group not in self.sample:  # which ++ would add, for nobody to read
+                    if group not in self.sample:  # ++ would add it, and nothing would read it
                         raise SettingError(f"there is no {group}: {nearest(group, GROUPS)}")
-                self.configured[name], unread = checked_settings(self._compose(*first, *overrides))
-                foreign.append(set(unread))
+                self.configured[name], unread = checked_settings(self._compose(*first_values, *overrides))
+                unread_settings.append(set(unread))
                 for config in (self.configured[name], *self._searched(name)):
                     check_trainer(plain(config.trainer))
                     for key in OF_SCORES:
-                        own, shared = OmegaConf.select(config, key), OmegaConf.select(self.sample, key)
-                        if own != shared:
-                            raise SettingError(f"{key} is {own}, not {shared}: set one for all")
-        for setting in set.intersection(*foreign):
+                        own_value, shared_value = OmegaConf.select(config, key), OmegaConf.select(self.sample, key)
+                        if own_value != shared_value:
+                            raise SettingError(f"{key} is {own_value}, not {shared_value}: set one for all")
+        for setting in set.intersection(*unread_settings):
             raise SettingError(f"no method of the comparison has method.{setting}")
-        seen: dict[str, str] = {}
+        name_of: dict[str, str] = {}
         for name, config in self.configured.items():
-            text = str(sorted(identity_of(config).config.items()))
-            if not self.candidates[name][1] and seen.setdefault(text, name) != name:
-                same = f"{seen[text]} and {name} are the same run"
+            config_text = str(sorted(identity_of(config).config.items()))
+            if not self.candidates[name][1] and name_of.setdefault(config_text, name) != name:
+                same = f"{name_of[config_text]} and {name} are the same run"
                 raise SettingError(f"{same}: leave one out, or change a setting of it")
 
     def _searched(self, name: str) -> list[DictConfig]:
-        """A candidate at each value of its own search: of a range at its ends and its default."""
-        (overrides, search), found = self.candidates[name], []
-        for key, described in search.items():
-            tried = setting_range(described)
-            values = tried.values if isinstance(tried, Choice) else (tried.low, tried.default, tried.high)
-            found += [checked_settings(self._compose(*overrides, *knob_overrides({key: v})))[0] for v in values]
-        return found
+        """The configurations of a candidate at each value of its own search, or at a range's ends and default."""
+        (overrides, search), configs = self.candidates[name], []
+        for key, description in search.items():
+            knob = setting_range(description)
+            values = knob.values if isinstance(knob, Choice) else (knob.low, knob.default, knob.high)
+            configs += [checked_settings(self._compose(*overrides, *knob_overrides({key: v})))[0] for v in values]
+        return configs
 
     def _own_modules(
-        self, methods: Sequence[str] | None, baseline: str | None, given: Mapping[str, Any]
+        self, methods: Sequence[str] | None, baseline: str | None, given_candidates: Mapping[str, Any]
     ) -> tuple[list[str], str]:
         if self.swept:
             raise SettingError(
@@ -203,7 +203,7 @@ class ConfiguredComparison:
             )
         if self.split_seed == PER_SEED:
             raise SettingError("data of your own get one data.split_seed, not per_seed: give a number or none")
-        if given and (methods or self.sample.losses):
+        if given_candidates and (methods or self.sample.losses):
             raise SettingError("candidates of your own module are compared as they are: leave methods and losses out")
         for key in (key for key in self.overrides if key.partition(".")[0] in OF_MODELS):
             raise SettingError(f"{key} is read by the app's models alone; an argument of yours is +module.NAME=...")
@@ -212,44 +212,44 @@ class ConfiguredComparison:
         if name == config.data.name:
             name = str(config.module._target_).rpartition(".")[2]
         losses = None
-        if given:
+        if given_candidates:
             baseline = baseline or CANDIDATE_BASELINE
-            as_it_is: dict[str, Any] = {CANDIDATE_BASELINE: []} if baseline == CANDIDATE_BASELINE else {}
-            described = _described(as_it_is | dict(given), own=True)
-            made = {}
-            for label, of_one in described.items():
+            unchanged: dict[str, Any] = {CANDIDATE_BASELINE: []} if baseline == CANDIDATE_BASELINE else {}
+            described_candidates = _described(unchanged | dict(given_candidates), own=True)
+            candidates = {}
+            for label, description in described_candidates.items():
                 with of_candidate(label, baseline):
-                    made[label] = self._own_candidate(keys, *of_one)
-            made = baseline_first(made, baseline)
+                    candidates[label] = self._own_candidate(keys, *description)
+            candidates = baseline_first(candidates, baseline)
         else:
-            fixed = {key: value for key, value in plain(config.method).items() if f"method.{key}" in keys}
-            own = {str(key): _own_loss(node) for key, node in plain(config.losses).items()}
-            losses = OwnLosses(methods or None, own, fixed, baseline)
-            made = {name: self._own_candidate(keys, [], {})}
-        scored, trainer = config.module, plain(config.trainer)
+            fixed_settings = {key: value for key, value in plain(config.method).items() if f"method.{key}" in keys}
+            own_losses = {str(key): _own_loss(node) for key, node in plain(config.losses).items()}
+            losses = OwnLosses(methods or None, own_losses, fixed_settings, baseline)
+            candidates = {name: self._own_candidate(keys, [], {})}
+        module, trainer = config.module, plain(config.trainer)
         trainer.pop("_target_")
-        self.own = OwnModules(made, losses, scored.replaces, scored.monitor, scored.mode, trainer, name)
+        self.own = OwnModules(candidates, losses, module.replaces, module.monitor, module.mode, trainer, name)
         return self.own.names, baseline or BASELINE
 
     def _own_candidate(
         self, keys: Collection[str], overrides: Sequence[str], search: Mapping[str, Any]
     ) -> OwnCandidate:
-        """What makes module and data. Their arguments are what the command or the candidate sets:
-        ``+module.hidden=64``, ``+data.root=files``; what the project's own data have is not passed on.
+        """The candidate of a module and data of the user's own. Their arguments are what the command or the candidate
+        sets: ``+module.hidden=64``, ``+data.root=files``; the settings of the app's data are not passed on.
         """
         config = self._compose(*overrides)
         target, _ = located(config.module._target_), located(config.data._target_)
         arguments = {key: value for key, value in plain(config.module).items() if key not in OWN_SETTINGS}
-        described = {key.removeprefix("module."): of_key for key, of_key in search.items()}
-        check_arguments(target, {**arguments, **described}, "module.")
-        ranges = {key: setting_range(of_key, arguments.get(key)) for key, of_key in described.items()}
+        descriptions = {key.removeprefix("module."): description for key, description in search.items()}
+        check_arguments(target, {**arguments, **descriptions}, "module.")
+        ranges = {key: setting_range(description, arguments.get(key)) for key, description in descriptions.items()}
         keys = {*keys, *_keys(overrides)}
-        set_data = {key: value for key, value in plain(config.data).items() if f"data.{key}" in keys}
-        data = functools.partial(instantiate, {"_target_": config.data._target_, **set_data})
+        data_arguments = {key: value for key, value in plain(config.data).items() if f"data.{key}" in keys}
+        data = functools.partial(instantiate, {"_target_": config.data._target_, **data_arguments})
         return OwnCandidate(functools.partial(target, **arguments), data, ranges)
 
-    def _sort(self, override: Override) -> None:
-        """An override is a setting of the comparison, a knob to search, or a setting of every run."""
+    def _classify(self, override: Override) -> None:
+        """Store an override as a setting of the comparison, a knob to search, or a setting of every run."""
         key = override.get_key_element().lstrip("+~")
         values = None
         if override.is_sweep_override():
@@ -279,20 +279,20 @@ class ConfiguredComparison:
     # --- the look
 
     def look(self, console: Console) -> Subject:
-        """Look at what is compared, and refuse what would end every run; says what the configured data are."""
+        """Look at candidates and data, and refuse what would end every run; prints the messages of the data."""
         if self.own is not None:
             subject = self.own.subject(self.plan, self.sample.search.lr_factor, self.directory, self.n_jobs)
             if self._in_this_process:
                 return subject
             self.directory.mkdir(parents=True, exist_ok=True)
             (self.directory / MODULES_FILE).write_bytes(self.own.pickled())
-            return subject._replace(execute=self._launched)
+            return subject._replace(execute=self._run_by_launcher)
         try:
             with collected_messages() as messages:
                 data = read_data(self.sample)
         except (SettingError, OmegaConfBaseException):
             raise
-        except Exception as error:  # whatever it is, every run would end in it
+        except Exception as error:  # any error here would end every run
             cause = error.__cause__ if isinstance(error, InstantiationException) and error.__cause__ else error
             raise SettingError(f"the data cannot be read, so no run has started: {cause}") from error
         if self.split_seed is not None and not data.splits_by_seed:
@@ -304,14 +304,14 @@ class ConfiguredComparison:
             self.split_seed = PER_SEED
         for name, config in self.configured.items():
             with of_candidate(name, self.plan.baseline):
-                for each in (config, *self._searched(name)):
-                    own = data if each.data == self.sample.data else read_data(each)
-                    if own is not data and scored_examples(own) != scored_examples(data):
+                for candidate_config in (config, *self._searched(name)):
+                    own_data = data if candidate_config.data == self.sample.data else read_data(candidate_config)
+                    if own_data is not data and scored_examples(own_data) != scored_examples(data):
                         raise SettingError("other validation or test examples: candidates are judged by the same ones")
-                    made_module(each, own)
+                    made_module(candidate_config, own_data)
                 if RATE in self.space(name):
-                    doubled = self._compose(*self.candidates[name][0], f"{RATE_KEY}={2 * config.optimizer.lr}")
-                    if first_rates(doubled) == first_rates(config):
+                    doubled_rate = self._compose(*self.candidates[name][0], f"{RATE_KEY}={2 * config.optimizer.lr}")
+                    if first_rates(doubled_rate) == first_rates(config):
                         hint = "leave out its own rate (as max_lr), or set search.lr_factor=null"
                         raise SettingError(f"lr_scheduler hides the learning rate, which is tuned: {hint}")
                 if not self._in_this_process:  # other machines may have other devices
@@ -320,9 +320,9 @@ class ConfiguredComparison:
                     check_processes(self.n_jobs, instantiate(config.trainer, logger=False).world_size)
                 except InstantiationException as error:
                     raise SettingError(f"the settings of trainer are refused: {error.__cause__ or error}") from error
-        execute: Execute = self._launched
+        execute: Execute = self._run_by_launcher
         if self._in_this_process:
-            execute = self._here
+            execute = self._run_locally
             if self.n_jobs > 1:
                 end_processes()
         console.print("\n".join(messages), markup=False, highlight=False)
@@ -337,14 +337,14 @@ class ConfiguredComparison:
         settings = {key: value for key, value in shared.items() if not key.startswith("method.")}
         settings |= {key: value for key, value in self.overrides.items() if key.startswith(("method.", "search."))}
         settings |= {
-            f"candidates.{name}": str(made) for name, made in self.candidates.items() if made[0] != [f"method={name}"]
+            f"candidates.{name}": str(spec) for name, spec in self.candidates.items() if spec[0] != [f"method={name}"]
         }
         identity = RunIdentity.of(settings, {"data": data_digest(data)})
-        whole = data
-        if data.splits_by_seed and (data.shots or data.imbalance):  # whose other rows other seeds test
+        whole_data = data
+        if data.splits_by_seed and (data.shots or data.imbalance):  # other seeds test the rows left out
             with collected_messages():
-                whole = read_data(self._compose("data.shots=null", "data.imbalance=null"))
-        return Subject(self.plan.of(spaces, named_examples(whole), **facts), execute, identity)
+                whole_data = read_data(self._compose("data.shots=null", "data.imbalance=null"))
+        return Subject(self.plan.of(spaces, named_examples(whole_data), **facts), execute, identity)
 
     def space(self, name: str) -> Space:
         """What is tuned of a candidate: the learning rate, the ``search`` of its method, and its own."""
@@ -353,16 +353,16 @@ class ConfiguredComparison:
         if self.sample.search.lr_factor is not None:
             space[RATE] = learning_rates(float(config.optimizer.lr), self.sample.search.lr_factor)
         overrides, search = self.candidates[name]
-        asked: list[str] = []
+        requested_knobs: list[str] = []
         space |= knobs(config.method, {key.removeprefix("method.") for key in [*self.overrides, *_keys(overrides)]})
-        for key, found in search.items():  # a range of the candidate's own takes the place of its method's
+        for key, description in search.items():  # a range of the candidate's own takes the place of its method's
             knob = RATE if key == RATE_KEY else key.removeprefix("method.")
-            space[knob] = setting_range(found, plain(OmegaConf.select(config, key)))
-            asked += [knob] * (self.plan.trials > 1)  # a single trial takes the default
-        # a neutral value makes a method its own baseline, where nothing else differs
-        base, plain_method = self.plan.baseline, [f"method={config.method.name}"]
-        contains = base == config.method.baseline and overrides == plain_method
-        contains = contains and self.candidates[base] == ([f"method={base}"], {})  # and not one of that name
+            space[knob] = setting_range(description, plain(OmegaConf.select(config, key)))
+            requested_knobs += [knob] * (self.plan.trials > 1)  # a single trial takes the default
+        # a neutral value makes a method its baseline only if nothing else differs
+        baseline, method_alone = self.plan.baseline, [f"method={config.method.name}"]
+        contains = baseline == config.method.baseline and overrides == method_alone
+        contains = contains and self.candidates[baseline] == ([f"method={baseline}"], {})  # not one of that name
         if not contains:
             space = {knob: replace(dimension, neutral=None) for knob, dimension in space.items()}
         own = {key.rpartition(".")[2] for key in [*_keys(overrides), *search] if key.startswith(("method.", RATE_KEY))}
@@ -370,13 +370,13 @@ class ConfiguredComparison:
             neutral = space[knob].neutral if knob in space else None
             values = [value for value in self.swept[knob] if value != neutral] or [neutral]
             space[knob] = Choice(values, values[0], neutral)
-            asked.append(knob)
-        self.plan.check_values(name, {knob: space[knob] for knob in asked})
+            requested_knobs.append(knob)
+        self.plan.check_values(name, {knob: space[knob] for knob in requested_knobs})
         return space
 
     def changes(self, name: str) -> dict[str, list[str]]:
-        """What a candidate's configuration changes of the baseline's; of another method its name stands for all."""
-        own, base = (identity_of(self.configured[each]).config for each in (name, self.plan.baseline))
+        """The settings unlike the baseline's, with both values; for another method its name stands for all."""
+        own, base = (identity_of(self.configured[candidate]).config for candidate in (name, self.plan.baseline))
         keys = sorted(key for key in own.keys() | base.keys() if own.get(key) != base.get(key))
         if own["method.name"] != base["method.name"]:
             keys = ["method.name", *(key for key in keys if not key.startswith("method."))]
@@ -388,29 +388,29 @@ class ConfiguredComparison:
         """The overrides of the job that makes a run."""
         if self.own is not None:
             return [*self.overrides.values(), f"+comparison={override_value(vars(run))}"]
-        about = run.about(self.plan.full_epochs)
+        run_fields = run.about(self.plan.full_epochs)
         return [
             *self.overrides.values(),
             *self.candidates[run.candidate][0],
             *knob_overrides(run.settings),
             *([f"++data.split_seed={run.seed}"] if self.split_seed == PER_SEED else []),
-            f"trainer.max_epochs={about['epochs']}",
+            f"trainer.max_epochs={run_fields['epochs']}",
             f"test={str(run.phase == 'final').lower()}",
             f"seed={run.seed}",
-            f"+comparison={override_value(about)}",
+            f"+comparison={override_value(run_fields)}",
         ]
 
     @property
     def _in_this_process(self) -> bool:
         return type(self.launcher).__name__ == "BasicLauncher"
 
-    def _here(self, runs: Sequence[Run]) -> Iterable[tuple[Run, Outcome]]:
+    def _run_locally(self, runs: Sequence[Run]) -> Iterable[tuple[Run, Outcome]]:
         """Make runs in this process, or in several of this machine."""
         composed = {run: self.loader.load_sweep_config(self.config, self.overrides_of(run)) for run in runs}
         configs = {run: job_config(composed[run], self.directory / run.folder) for run in runs}
         return execution(lambda run: run_job(configs[run]), self.n_jobs)(runs)
 
-    def _launched(self, runs: Sequence[Run]) -> Iterator[tuple[Run, Outcome]]:
+    def _run_by_launcher(self, runs: Sequence[Run]) -> Iterator[tuple[Run, Outcome]]:
         """Make runs by Hydra's launcher, which gets them all at once."""
         jobs = [[*self.overrides_of(run), f"hydra.sweep.subdir='{run.folder}'"] for run in runs]
         for run, job in zip(runs, self.launcher.launch(jobs, initial_job_idx=0), strict=True):
@@ -421,13 +421,13 @@ class ConfiguredComparison:
 
 
 def identity_of(config: DictConfig) -> RunIdentity:
-    """What the runs of a configuration are, but for their seeds."""
-    of_run = [str(key) for key in config if key not in OF_COMPARISON | {"seed"}]
-    return RunIdentity.of(comparable_config(OmegaConf.masked_copy(config, of_run)))
+    """The identity of the runs of a configuration, without their seeds."""
+    run_keys = [str(key) for key in config if key not in OF_COMPARISON | {"seed"}]
+    return RunIdentity.of(comparable_config(OmegaConf.masked_copy(config, run_keys)))
 
 
 def job_config(config: DictConfig, folder: Path) -> DictConfig:
-    """The configuration of a run's job: that of ``as-lightning``, its folder, and what run of the comparison it is."""
+    """The configuration of a run's job: without the comparison's settings, and with the run's folder."""
     config = OmegaConf.masked_copy(config, [str(key) for key in config if key not in OF_COMPARISON])
     with open_dict(config):
         config.output_dir = str(folder)
@@ -443,14 +443,14 @@ def run_job(config: DictConfig) -> Result:
 
 
 def launched_job(config: DictConfig) -> Result:
-    """Make a run in a job of a launcher; modules of one's own are those of the process that has looked at them."""
+    """Make a run in a job of a launcher; the user's own modules are those that the look has pickled."""
     folder = Path(config.output_dir)
     with quiet_training():
         if not config.module._target_:
             return run_job(job_config(config, folder))
         run = Run(**plain(config.comparison))
-        own: OwnModules = cloudpickle.loads((folder.parents[run.folder.count("/")] / MODULES_FILE).read_bytes())
-        return own.make_in_job(run, folder)
+        modules: OwnModules = cloudpickle.loads((folder.parents[run.folder.count("/")] / MODULES_FILE).read_bytes())
+        return modules.make_in_job(run, folder)
 
 
 def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, arguments: Sequence[str]) -> None:
@@ -460,8 +460,8 @@ def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, argument
     console.print(f"The runs are in {directory}.", markup=False, highlight=False)
     with quiet_training():
         subject = job.look(console)
-        words = ["as-lightning-compare", *(word for word in arguments if not word.startswith("data_dir="))]
-        subject.plan.facts = {**subject.plan.facts, "commands": [shlex.join(words)]}
+        command = ["as-lightning-compare", *(word for word in arguments if not word.startswith("data_dir="))]
+        subject.plan.facts = {**subject.plan.facts, "commands": [shlex.join(command)]}
         record = run_comparison(subject, directory, console)
     publish([record], directory / "report")
     if failed := record.failures:
@@ -469,23 +469,23 @@ def sweep(config: DictConfig, launcher: Launcher, loader: ConfigLoader, argument
 
 
 def _described(candidates: Mapping[str, Any], own: bool = False) -> dict[str, tuple[list[str], Mapping[str, Any]]]:
-    """Of each candidate that is given its overrides, and the ranges of its own; ``own`` modules read two groups."""
-    found = {}
-    for name, described in candidates.items():
-        whole = described if isinstance(described, Mapping) else {"overrides": described}
-        for key in whole.keys() - {"overrides", "search"}:
+    """The overrides and search ranges of each given candidate; those of ``own`` modules may set two groups alone."""
+    parsed = {}
+    for name, description in candidates.items():
+        fields = description if isinstance(description, Mapping) else {"overrides": description}
+        for key in fields.keys() - {"overrides", "search"}:
             raise SettingError(f"candidates.{name} has {key}: {nearest(key, ['overrides', 'search'])}")
-        overrides = whole.get("overrides", [])
+        overrides = fields.get("overrides", [])
         if isinstance(overrides, str) or not isinstance(overrides, Sequence):
             expected = "a list of overrides, as [model.width=256]"
-            raise SettingError(f"candidates.{name} must be {expected}, got {described}")
-        found[str(name)] = words, search = [*map(str, overrides)], whole.get("search") or {}
-        for key in [*_keys(words), *(() if own else search)]:
+            raise SettingError(f"candidates.{name} must be {expected}, got {description}")
+        parsed[str(name)] = texts, search = [*map(str, overrides)], fields.get("search") or {}
+        for key in [*_keys(texts), *(() if own else search)]:
             group = key.partition(".")[0]
             if key in OF_RUNS or (group not in ("module", "data") if own else group in OF_COMPARISON):
                 hint = "of a module of your own it sets module.* and data.*" if own else "shorter trainings are budgets"
                 raise SettingError(f"candidates.{name} cannot set {key}, which is the same for all candidates: {hint}")
-    return found
+    return parsed
 
 
 def _keys(overrides: Sequence[str]) -> list[str]:
@@ -493,8 +493,8 @@ def _keys(overrides: Sequence[str]) -> list[str]:
 
 
 def _own_loss(node: Mapping[str, Any]) -> Any:
-    """A loss that is configured, or a pair of what makes it and the ranges of its arguments, its ``search``."""
-    arguments = _with_code({"_target_": None, **node})  # which is what its runs are made of
+    """A configured loss, or if it has a ``search``, a pair of its factory and the ranges of its arguments."""
+    arguments = _with_code({"_target_": None, **node})  # so that the digest of the loss covers its code
     ranges = arguments.pop("search", None)
     return (functools.partial(instantiate, arguments), ranges) if ranges else instantiate(arguments)
 
@@ -507,7 +507,7 @@ def _with_code(node: Any) -> Any:
 
 
 def first_rates(config: DictConfig) -> dict[str, Any]:
-    """What an optimizer holds of its rate when its schedule has been made."""
+    """The entries for the learning rate in an optimizer's group after its schedule was made."""
     optimizer = instantiate(config.optimizer)([torch.nn.Parameter(torch.zeros(1))])
     if config.lr_scheduler is not None:
         instantiate(config.lr_scheduler)(optimizer, total_steps=100)
@@ -521,7 +521,7 @@ def data_digest(data: BenchmarkDataModule) -> str:
 
 
 def scored_examples(data: BenchmarkDataModule) -> str:
-    """A digest of what settings are chosen and candidates are judged by."""
+    """A digest of the validation and test examples, by which settings are chosen and candidates judged."""
     return digest(*examples(data, "validation"), *examples(data, "test"))
 
 

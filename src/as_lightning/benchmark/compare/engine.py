@@ -1,4 +1,4 @@
-"""Makes the runs that `next_runs` asks for, keeps them in a folder, and shows how far it is."""
+"""Makes the runs that `next_runs` asks for, keeps them in a folder, and shows the progress."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Execute = Callable[[Sequence[Run]], Iterable[tuple[Run, Outcome]]]
 
 
 class Subject(NamedTuple):
-    """What is compared, after a look at it that has refused what could only fail or mislead."""
+    """What is compared, after the look that refuses what could only fail or mislead."""
 
     plan: ComparisonPlan
     execute: Execute
@@ -41,7 +41,7 @@ def run_comparison(subject: Subject, directory: Path, console: Console) -> Compa
     A folder keeps the design of its first run, and holds runs of one subject: a ValueError refuses others.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    plan, notes = subject.plan, _kept(directory, subject)
+    plan, notes = subject.plan, _claim_folder(directory, subject)
     finished: dict[Run, Outcome] = {}
     predictions: dict[Run, Predictions] = {}
     with Bar(plan, console) as bar:
@@ -50,11 +50,11 @@ def run_comparison(subject: Subject, directory: Path, console: Console) -> Compa
                 finished[run] = outcome
                 if run.phase == "final" and isinstance(outcome, Result):
                     try:
-                        found = Predictions.read(directory / run.folder)
+                        run_predictions = Predictions.read(directory / run.folder)
                     except ValueError as error:
                         notes.append(f"{error}. They are not compared: delete the run's folder to make it anew.")
                     else:
-                        predictions |= {} if found is None else {run: found}
+                        predictions |= {} if run_predictions is None else {run: run_predictions}
                 bar.made(run, outcome)
     record = replay.ended
     record.notes += notes
@@ -65,45 +65,45 @@ def run_comparison(subject: Subject, directory: Path, console: Console) -> Compa
     return record
 
 
-def _kept(directory: Path, subject: Subject) -> list[str]:
-    """Refuse a folder with runs of another subject or design, else write down both; returns notes for the record."""
+def _claim_folder(directory: Path, subject: Subject) -> list[str]:
+    """Refuse a folder with runs of another subject or design, else write both there; returns notes for the record."""
     path, design = directory / INPUTS_FILE, subject.plan.design
     first = design
     if path.exists() and any(directory.rglob(RESULT_FILE)):
         try:
             content = renamed(json.loads(path.read_bytes()))
-            before = RunIdentity(content["settings"], {"data": content["data"]})
-            changed, planned = before.changed(subject.identity), Design.read(content.get("design", asdict(design)))
-            first = replace(planned, candidates=tuple(content.get("first_candidates", planned.candidates)))
+            saved = RunIdentity(content["settings"], {"data": content["data"]})
+            changed, saved_design = saved.changed(subject.identity), Design.read(content.get("design", asdict(design)))
+            first = replace(saved_design, candidates=tuple(content.get("first_candidates", saved_design.candidates)))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} cannot be read ({error}): choose another name or folder, or delete it") from None
         if changed:
             others = f" and {len(changed) - 3} others" if len(changed) > 3 else ""
-            settings = ", ".join(f"{name}={before.config.get(name, 'null')}" for name in changed[:3])
-            found = "of other data" if changed[0].startswith("inputs.") else f"with {settings}{others}"
+            settings = ", ".join(f"{name}={saved.config.get(name, 'null')}" for name in changed[:3])
+            difference = "of other data" if changed[0].startswith("inputs.") else f"with {settings}{others}"
             raise ValueError(
                 f"{directory} holds another comparison: choose another folder (name=... in the command), or delete it; "
-                f"its runs are {found}"
+                f"its runs are {difference}"
             )
-        if refused := design.changed(planned):
+        if changes := design.changed(saved_design):
             raise ValueError(
-                f"{directory} was begun with {'; '.join(refused)}: a comparison keeps the design of its first run. Ask "
+                f"{directory} was begun with {'; '.join(changes)}: a comparison keeps the design of its first run. Ask "
                 "for the same, or choose another name or folder"
             )
     with whole_file(path) as unfinished:
         content = {"data": subject.identity.inputs.get("data", ""), "settings": dict(subject.identity.config)}
         content |= {"design": asdict(design), "first_candidates": first.candidates}
         unfinished.write_text(json.dumps(content) + "\n", encoding="utf-8")
-    if added := [name for name in design.candidates if name not in first.candidates]:
-        said = f"{', '.join(added)} came to the comparison after its first runs: a new family of "
-        return [f"{said}{len(design.candidates) - 1} candidates begins, and all verdicts are its own."]
+    if added_candidates := [name for name in design.candidates if name not in first.candidates]:
+        note = f"{', '.join(added_candidates)} came to the comparison after its first runs: a new family of "
+        return [f"{note}{len(design.candidates) - 1} candidates begins, and all verdicts are its own."]
     return []
 
 
 def execution(make: Callable[[Run], Result], n_jobs: int = 1) -> Execute:
-    """Make runs one after another in this process, or ``n_jobs`` at once in processes of this machine.
+    """A function that makes runs one after another in this process, or ``n_jobs`` at once in processes of this machine.
 
-    An exception is the run's failure.
+    It yields an exception as the failure of its run.
     """
 
     def execute(runs: Sequence[Run]) -> Iterator[tuple[Run, Outcome]]:
@@ -116,7 +116,7 @@ def execution(make: Callable[[Run], Result], n_jobs: int = 1) -> Execute:
 
 
 def end_processes() -> None:
-    """End the processes of an earlier call, which would keep the code that they have read, and their directory."""
+    """End the processes of an earlier call, which would keep their imported code and their directory."""
     get_reusable_executor().shutdown()
 
 
@@ -129,16 +129,16 @@ def _attempt(make: Callable[[Run], Result], run: Run) -> tuple[Run, Outcome]:
 
 
 class Bar(Progress):
-    """The progress of a comparison: its runs, its failures at once, and the training that is left at most."""
+    """The progress of a comparison: its runs, its failures as they happen, and the most training time left."""
 
     def __init__(self, plan: ComparisonPlan, console: Console) -> None:
-        shown = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[left]}"))
-        described = TextColumn("{task.description}", markup=False)
-        super().__init__(described, *shown, console=console, redirect_stdout=False, redirect_stderr=False)
+        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[left]}"))
+        description = TextColumn("{task.description}", markup=False)
+        super().__init__(description, *columns, console=console, redirect_stdout=False, redirect_stderr=False)
         least, self._most = plan.runs()
         runs = f"{least} runs" if least == self._most else f"{least} to {self._most} runs"
-        said = f"{', '.join(plan.candidates)}: {runs}. Equal means within {plan.design.equal_within:g} points."
-        console.print(said, markup=False, highlight=False)
+        header = f"{', '.join(plan.candidates)}: {runs}. Equal means within {plan.design.equal_within:g} points."
+        console.print(header, markup=False, highlight=False)
         self._comparison = self.add_task("comparison", total=self._most, left="")
         self._made, self._seconds = 0, 0.0
 
@@ -150,10 +150,10 @@ class Bar(Progress):
         else:
             self._seconds += outcome.train_seconds
         seconds = (self._most - self._made) * self._seconds / self._made
-        left = f"at most {f'{seconds / 60:.1f} min' if seconds >= 60 else f'{seconds:.0f} s'} of training left"
-        self.update(self._comparison, advance=1, description=str(run), left=left)
+        time_left = f"at most {f'{seconds / 60:.1f} min' if seconds >= 60 else f'{seconds:.0f} s'} of training left"
+        self.update(self._comparison, advance=1, description=str(run), left=time_left)
         if self._made % 10 == 0 and not (self.console.is_terminal or self.console.is_jupyter):  # a log has no bar
-            self.console.print(f"{self._made} runs made, {left}", highlight=False)
+            self.console.print(f"{self._made} runs made, {time_left}", highlight=False)
 
     def __exit__(self, *error: Any) -> None:
         self.update(self._comparison, total=self._made, left="")

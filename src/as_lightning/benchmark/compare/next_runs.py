@@ -20,7 +20,7 @@ from as_lightning.benchmark.run.predictions import Predictions
 from as_lightning.benchmark.run.result import Result
 
 UNTUNED = "Each with its settings as they are, not tuned: no advice. For advice ask for several trials."
-Outcome = Result | str  # in words the error that has ended a run
+Outcome = Result | str  # of a run; a text is the error that has ended it
 
 
 def next_runs(
@@ -28,14 +28,14 @@ def next_runs(
 ) -> list[Run]:
     """The runs that the plan asks for now; none where the comparison has ended.
 
-    A comparison that was interrupted goes the same way: nothing else is asked. ``predictions`` of final runs set the
+    An interrupted comparison goes on the same way: nothing else decides. ``predictions`` of final runs set the
     smallest spread that a difference is taken to have.
     """
     return Replay(plan, finished, predictions or {}).runs
 
 
 class Replay:
-    """A comparison as its finished runs tell it: its ``record``, and the next ``runs``."""
+    """A comparison replayed from its finished runs: its ``record``, and the next ``runs``."""
 
     def __init__(self, plan: ComparisonPlan, finished: Mapping[Run, Outcome], of: Mapping[Run, Predictions]) -> None:
         self.plan, self.finished, self.predictions = plan, finished, of
@@ -52,12 +52,12 @@ class Replay:
         if self.runs or plan.baseline not in self.record.settings:
             return
         self._gather()
-        self._looks([Arm(name, plan.full_budget) for name in self.record.settings if name != plan.baseline])
+        self._next_look([Arm(name, plan.full_budget) for name in self.record.settings if name != plan.baseline])
         if not self.runs:
-            found = self.record.verdicts() if self.record.results else ()  # none where all but the baseline have failed
-            worse = {verdict.arm.candidate for verdict in found if verdict.word == "worse"}
-            rest = [Arm(m, b) for m in self.record.settings if m not in worse for b in reversed(plan.budgets_of(m))]
-            self._looks([arm for arm in rest if arm.budget != plan.full_budget])
+            verdicts = self.record.verdicts() if self.record.results else ()  # none if all but the baseline failed
+            worse = {verdict.arm.candidate for verdict in verdicts if verdict.word == "worse"}
+            arms = [Arm(m, b) for m in self.record.settings if m not in worse for b in reversed(plan.budgets_of(m))]
+            self._next_look([arm for arm in arms if arm.budget != plan.full_budget])
 
     @property
     def ended(self) -> ComparisonRecord:
@@ -66,11 +66,11 @@ class Replay:
         if diverged := diverged - self._left_out:
             self.record.notes.append(f"{diverged} final runs diverged and count as the worst score.")
         if self._left_out:
-            said = "final runs diverged as the baseline's of their seed did, and are left out."
-            self.record.notes.append(f"{self._left_out} {said}")
+            note = "final runs diverged as the baseline's of their seed did, and are left out."
+            self.record.notes.append(f"{self._left_out} {note}")
         if failed := len(self.record.failures):
-            said = f"{failed} of {len(self.finished)} runs have failed and are not in these numbers."
-            self.record.notes.append(said)
+            note = f"{failed} of {len(self.finished)} runs have failed and are not in these numbers."
+            self.record.notes.append(note)
         findings(self.record)
         return self.record
 
@@ -82,54 +82,54 @@ class Replay:
             record.settings = {name: {k: d.default for k, d in plan.spaces[name].items()} for name in plan.candidates}
             return
         own: dict[str, list[Trial]] = {}
-        later = plan.containing
-        self._search([name for name in plan.candidates if name not in later], own, {})
+        containing = plan.containing
+        self._search([name for name in plan.candidates if name not in containing], own, {})
         if self.runs:
             return
-        known = {name: [as_neutral(plan.spaces[name], trial) for trial in own[plan.baseline]] for name in later}
-        self._search(later, own, known)
+        shared = {name: [as_neutral(plan.spaces[name], trial) for trial in own[plan.baseline]] for name in containing}
+        self._search(containing, own, shared)
         if self.runs:
             return
-        tried = {name: [*known.get(name, []), *own[name]] for name in plan.candidates}  # of equal ones the first
+        tried = {name: [*shared.get(name, []), *own[name]] for name in plan.candidates}  # ties go to the first
         raced = {name: self._raced(name, trials, own) for name, trials in tried.items()}
         if self.runs:
             return
         trained = {run.candidate for run, outcome in self.finished.items() if isinstance(outcome, Result)}
         for name, trials in raced.items():
-            best = best_of(trials, self._sign) if name in trained else None  # the baseline's trials say nothing of it
+            best = best_of(trials, self._sign) if name in trained else None  # shared trials do not show that it trains
             if len(trials) > 1:
                 record.tuning[name] = trials
-            for knob, asked in plan.spaces[name].items():
-                seen, values = [trial.settings.get(knob) for trial in trials], getattr(asked, "values", ())
-                if left := [str(value) for value in values if value not in seen and asked.allows(value)]:
-                    record.notes.append(f"{name} was not tried with {knob}={' or '.join(left)}: ask for more trials.")
+            for knob, dimension in plan.spaces[name].items():
+                seen, values = [trial.settings.get(knob) for trial in trials], getattr(dimension, "values", ())
+                if unseen := [str(value) for value in values if value not in seen and dimension.allows(value)]:
+                    record.notes.append(f"{name} was not tried with {knob}={' or '.join(unseen)}: ask for more trials.")
             if best is None:
                 record.notes.append(f"{name} is left out: no trial of it has finished.")
                 continue
             record.settings[name] = best.settings
             neutral = {key: d.neutral for key, d in plan.spaces[name].items() if d.neutral is not None}
-            if name in later and any(best.settings[key] == value for key, value in neutral.items()):
+            if name in containing and any(best.settings[key] == value for key, value in neutral.items()):
                 record.same_as[name] = plan.baseline
                 record.settings[name] = {**best.settings, **record.settings.get(plan.baseline, {})}
                 knobs = ", ".join(f"{key}={value}" for key, value in best.settings.items() if key != RATE)
-                said = f"Validation chose the setting at which {name} is {plan.baseline} ({knobs}): its runs are"
-                record.notes.append(f"{said} those of {plan.baseline}.")
+                note = f"Validation chose the setting at which {name} is {plan.baseline} ({knobs}): its runs are"
+                record.notes.append(f"{note} those of {plan.baseline}.")
 
     def _search(self, names: Sequence[str], own: dict[str, list[Trial]], shared: Mapping[str, list[Trial]]) -> None:
         """Replay the search with the first tuning seed: finished trials go to ``own``, the next ones to the runs."""
         plan = self.plan
         for name in names:
             own[name] = []
-            while tried := next_trials(plan.spaces[name], own[name], shared.get(name, ()), plan.trials, self._sign):
-                numbers = range(len(own[name]), len(own[name]) + len(tried))
-                runs = [self._tuning_run(name, *trial) for trial in zip(tried, numbers, strict=True)]
+            while proposed := next_trials(plan.spaces[name], own[name], shared.get(name, ()), plan.trials, self._sign):
+                numbers = range(len(own[name]), len(own[name]) + len(proposed))
+                runs = [self._tuning_run(name, *trial) for trial in zip(proposed, numbers, strict=True)]
                 if missing := [run for run in runs if run not in self.finished]:
                     self.runs += missing
                     break
                 own[name] += [self._trial([run]) for run in runs]
 
     def _raced(self, name: str, trials: Sequence[Trial], own: Mapping[str, list[Trial]]) -> list[Trial]:
-        """The trials of a candidate, of which the finalists alone get all tuning seeds."""
+        """The trials of a candidate, the finalists with all tuning seeds; asks for the runs that these lack."""
         raced = list(trials)
         for trial in finalists(trials, self._sign) if len(trials) > 1 else ():
             owner, place = (self.plan.baseline if trial.shared else name), raced.index(trial)
@@ -147,22 +147,22 @@ class Replay:
         return Run("tuning", name, settings, self.plan.full_budget, first if seed is None else seed, number)
 
     def _trial(self, runs: Sequence[Run]) -> Trial:
-        """The means over the tuning seeds of a trial."""
+        """The trial of runs that differ in the tuning seed alone: the means over them."""
         scores, losses = zip(*(best_validation(self.finished[run], self._sign) for run in runs), strict=True)
-        score, loss = (fmean(each) if all(map(math.isfinite, each)) else math.nan for each in (scores, losses))
+        score, loss = (fmean(values) if all(map(math.isfinite, values)) else math.nan for values in (scores, losses))
         return Trial(runs[0].settings, score, loss, by_seed=scores)
 
     # --- final runs
 
-    def _looks(self, arms: Sequence[Arm]) -> None:
-        """The runs of the next look of those of these arms that are open, with the baseline's; none if none is."""
+    def _next_look(self, arms: Sequence[Arm]) -> None:
+        """Ask for the next look's runs of the open ones of these arms, with the baseline's; or stop at a cap."""
         plan, looks = self.plan, self.plan.design.looks
         open_arms = [arm for arm in arms if arm.candidate not in self.record.same_as]
         reached = [look for look in looks if any(not self._missing([arm], look) for arm in open_arms)]
         if reached:  # an arm without the runs of the last look was stopped before
             open_arms = [arm for arm in open_arms if not self._missing([arm], reached[-1])]
-            open_arms = [arm for arm in open_arms if arm in self._going()]
-        # where all arms are the baseline by their settings, its runs are those of the first look
+            open_arms = [arm for arm in open_arms if arm in self._open_arms()]
+        # if the settings of all arms make them the baseline, only the baseline's runs of the first look are needed
         if not arms or (not open_arms if reached else not self._missing(open_arms, looks[0])):
             return
         if len(reached) == len(looks):
@@ -177,29 +177,29 @@ class Replay:
         else:
             self.runs = runs
 
-    def _going(self) -> list[Arm]:
+    def _open_arms(self) -> list[Arm]:
         """The arms that need more seeds."""
-        found = findings(self.record)
-        # the one decision that rests on measured times, on which no word depends
-        cheaper = {row.arm for row in found.rows if row.time.clearly_less}
-        return still_open(found.verdicts, cheaper=cheaper)
+        current_findings = findings(self.record)
+        # the one decision that depends on measured times; no verdict does
+        cheaper = {row.arm for row in current_findings.rows if row.time.clearly_less}
+        return still_open(current_findings.verdicts, cheaper=cheaper)
 
     def _missing(self, arms: Sequence[Arm], look: int) -> list[Run]:
         return [run for run in self._final_runs(arms, self.plan.seeds[:look]) if run not in self.finished]
 
     def _final_runs(self, arms: Sequence[Arm], seeds: Iterable[int]) -> list[Run]:
-        """The final runs of arms, and of the baseline's that they are compared with."""
+        """The final runs of arms, and of the baseline's arms that they are compared with."""
         bases = [Arm(self.plan.baseline, arm.budget) for arm in arms if arm.budget in self.plan.baseline_budgets]
         needed = dict.fromkeys([self.record.reference, *bases, *arms])
         settings = self.record.settings
         return [Run("final", a.candidate, settings[a.candidate], a.budget, seed) for seed in seeds for a in needed]
 
     def _stop(self, open_arms: Sequence[Arm], cap: str, look: int, runs: Sequence[Run]) -> None:
-        """Say that a cap was reached, and what it costs to lift."""
+        """Record that a cap was reached, and the cost of the next look."""
         names = ", ".join(f"{arm.candidate} at budget {arm.budget:g}" for arm in open_arms)
-        price = f"; {look} seeds would take {len(runs)} more runs, {self._hours(runs):.2g} hours of training"
-        said = f"{cap} was reached with {names} still open{price if runs else ''}."
-        self.record.stopped = f"{self.record.stopped} {said}".lstrip()
+        cost = f"; {look} seeds would take {len(runs)} more runs, {self._hours(runs):.2g} hours of training"
+        note = f"{cap} was reached with {names} still open{cost if runs else ''}."
+        self.record.stopped = f"{self.record.stopped} {note}".lstrip()
 
     @property
     def _spent(self) -> float:
@@ -207,15 +207,15 @@ class Replay:
         return sum(o.train_seconds for o in self.finished.values() if isinstance(o, Result)) / 3600
 
     def _hours(self, runs: Sequence[Run]) -> float:
-        """The hours of runs that are not made yet, by the mean of their like, or of the full budget's."""
-        made: dict[Arm, list[float]] = {}
+        """The hours that runs will take, by the mean of their arm, or in proportion to that of the full budget."""
+        seconds_of: dict[Arm, list[float]] = {}
         for run, outcome in self.finished.items():
             if isinstance(outcome, Result):
-                made.setdefault(Arm(run.candidate, run.budget), []).append(outcome.train_seconds)
+                seconds_of.setdefault(Arm(run.candidate, run.budget), []).append(outcome.train_seconds)
 
         def seconds(run: Run) -> float:
-            full = fmean(made.get(Arm(run.candidate, self.plan.full_budget), [0.0]))
-            return fmean(made.get(Arm(run.candidate, run.budget), [run.budget / self.plan.full_budget * full]))
+            full = fmean(seconds_of.get(Arm(run.candidate, self.plan.full_budget), [0.0]))
+            return fmean(seconds_of.get(Arm(run.candidate, run.budget), [run.budget / self.plan.full_budget * full]))
 
         return sum(map(seconds, runs)) / 3600
 
@@ -225,12 +225,12 @@ class Replay:
         predictions: dict[tuple[Arm, int], Predictions] = {}
         budgets = sorted({*plan.baseline_budgets, *plan.candidate_budgets}, reverse=True)
         for budget, name, seed in product(budgets, record.settings, plan.seeds):
-            stands_for = record.same_as.get(name, name)
-            run = Run("final", stands_for, record.settings[stands_for], budget, seed)
+            source = record.same_as.get(name, name)
+            run = Run("final", source, record.settings[source], budget, seed)
             outcome = self.finished.get(run) if budget in plan.budgets_of(name) else None
             if isinstance(outcome, Result) and not math.isfinite(score := outcome.metrics[outcome.score]):
-                score, base = self._worst(seed), self.finished.get(self._run_of(record.reference, seed))
-                if run != self._run_of(record.reference, seed) and _diverged(base):
+                score, baseline_outcome = self._worst(seed), self.finished.get(self._run_of(record.reference, seed))
+                if run != self._run_of(record.reference, seed) and _diverged(baseline_outcome):
                     outcome = "the baseline's run of this seed diverged too"
                     self._left_out += 1
                 elif not math.isfinite(score):
@@ -247,13 +247,13 @@ class Replay:
         return Run("final", arm.candidate, self.record.settings[arm.candidate], arm.budget, seed)
 
     def _worst(self, seed: int) -> float:
-        """What a run without a finite score counts as: the worst that the baseline's run of the seed, or else any of
-        them, has seen in validation, and 0 where a larger score is better and that is worse; NaN for none."""
-        own = self.finished.get(self._run_of(self.record.reference, seed), "")
-        of_seed = [outcome for run, outcome in self.finished.items() if run.phase == "final" and run.seed == seed]
-        for outcomes in ([own], of_seed):
-            evaluations = [each for outcome in outcomes if isinstance(outcome, Result) for each in outcome.evaluations]
-            scores = [self._sign * each["score"] for each in evaluations if math.isfinite(each["score"])]
+        """The score of a diverged run of a seed: the worst validation of the baseline's run, or else of any run of the
+        seed, and at most 0 where larger is better; NaN where smaller is better and none is finite."""
+        baseline_outcome = self.finished.get(self._run_of(self.record.reference, seed), "")
+        seed_outcomes = [outcome for run, outcome in self.finished.items() if run.phase == "final" and run.seed == seed]
+        for outcomes in ([baseline_outcome], seed_outcomes):
+            evaluations = [row for outcome in outcomes if isinstance(outcome, Result) for row in outcome.evaluations]
+            scores = [self._sign * row["score"] for row in evaluations if math.isfinite(row["score"])]
             if scores:
                 return self._sign * min([*scores, 0.0] if self._sign > 0 else scores)
         return 0.0 if self._sign > 0 else math.nan

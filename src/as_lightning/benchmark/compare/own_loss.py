@@ -40,10 +40,10 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def method_config(name: str) -> DictConfig:
-    """The configuration of a method, as ``conf/method`` has it, with what it takes from others."""
-    own: Any = OmegaConf.load(config_dir() / "method" / f"{name}.yaml")
-    bases = [base for base in own.pop("defaults", []) if base != "_self_"]
-    merged = OmegaConf.merge(*[method_config(base) for base in bases], own)
+    """The configuration of a method in ``conf/method``, merged over those that its ``defaults`` name."""
+    config: Any = OmegaConf.load(config_dir() / "method" / f"{name}.yaml")
+    bases = [base for base in config.pop("defaults", []) if base != "_self_"]
+    merged = OmegaConf.merge(*[method_config(base) for base in bases], config)
     assert isinstance(merged, DictConfig)
     return merged
 
@@ -54,25 +54,25 @@ def plain(value: Any) -> Any:
 
 
 def knobs(method: DictConfig, fixed: Collection[str]) -> dict[str, Range | Choice]:
-    """What is tuned of a method: its ``search``, without what is ``fixed``."""
+    """The knobs of a method that are tuned: those of its ``search`` that are not ``fixed``."""
     search = plain(method.get("search")) or {}
-    found = {key: setting_range(value, plain(method[key])) for key, value in search.items() if key not in fixed}
+    ranges = {key: setting_range(value, plain(method[key])) for key, value in search.items() if key not in fixed}
     limits: Any = {name: method[name] for name in ("scale", "max_steps") if name in method}
-    if "delta" in found and accumulation_steps(1, 0, **limits) > 1:  # AS-Speed gathers batches at a margin of 1 too
-        found["delta"] = replace(found["delta"], neutral=None)
-    return found
+    if "delta" in ranges and accumulation_steps(1, 0, **limits) > 1:  # AS-Speed gathers batches at a margin of 1 too
+        ranges["delta"] = replace(ranges["delta"], neutral=None)
+    return ranges
 
 
 def check_arguments(function: Callable[..., Any], names: Iterable[str], prefix: str = "") -> None:
     """Raise ``ValueError`` if a function lacks an argument of one of these names."""
-    known = accepted_arguments(function)
-    for name in (name for name in names if known is not None and name not in known):
+    accepted = accepted_arguments(function)
+    for name in (name for name in names if accepted is not None and name not in accepted):
         kind = getattr(function, "__name__", type(function).__name__)
-        raise ValueError(f"{prefix}{name}: {kind} has no such argument; {nearest(name, known or ())}")
+        raise ValueError(f"{prefix}{name}: {kind} has no such argument; {nearest(name, accepted or ())}")
 
 
 class OwnLosses:
-    """The methods of a comparison of one's own module, softmax first: what each tunes, and the loss that it puts in.
+    """The methods of a comparison of the user's own module, softmax first: the knobs and the loss of each.
 
     ``methods``, ``losses`` and ``baseline`` are as `compare` takes them; ``fixed`` are settings of built-in methods
     that are not tuned, as ``{"delta": 0.2}``.
@@ -88,12 +88,12 @@ class OwnLosses:
         methods = default_settings()["default_methods"][BASELINE] if methods is None else methods
         self.fixed = dict(fixed or {})
         self.counted: Callable[[int], Tensor] = _unknown_counts  # the class counts of the training data of a seed
-        self.losses = {name: made if isinstance(made, tuple) else (made, {}) for name, made in (losses or {}).items()}
+        self.losses = {name: loss if isinstance(loss, tuple) else (loss, {}) for name, loss in (losses or {}).items()}
         added = [baseline] if baseline is not None and baseline not in (*methods, *self.losses) else []
         others = (method for method in (*methods, *added) if method != BASELINE)
         self.names = (BASELINE, *others, *(name for name in self.losses if name not in methods))
-        known = {path.stem for path in (config_dir() / "method").glob("*.yaml")}
-        for name in self.losses.keys() & known & {BASELINE, *methods}:
+        method_names = {path.stem for path in (config_dir() / "method").glob("*.yaml")}
+        for name in self.losses.keys() & method_names & {BASELINE, *methods}:
             raise ValueError(f"{name} is a method of this comparison: give the loss another name, or other methods=")
         self.knobs: dict[str, dict[str, Range | Choice]] = {}
         settings: set[str] = set()
@@ -105,8 +105,8 @@ class OwnLosses:
                 check_arguments(make, ranges)
                 self.knobs[name] = {key: setting_range(value) for key, value in ranges.items()}
                 continue
-            if name not in known:
-                raise ValueError(f"unknown method {name!r}: {nearest(name, known | set(self.losses))}")
+            if name not in method_names:
+                raise ValueError(f"unknown method {name!r}: {nearest(name, method_names | set(self.losses))}")
             config = self.configured(name, {})
             if not config.own_module:
                 raise ValueError(f"{name} needs a head of its own, which it cannot put into your module: leave it out")
@@ -122,7 +122,7 @@ class OwnLosses:
         return config
 
     def facts(self, name: str) -> dict[str, Any]:
-        """What decides a method's runs beside their settings: what the user's loss is made of, and what is fixed."""
+        """What decides a method's runs besides their settings: a digest of the user's loss, or the fixed settings."""
         if name in self.losses:
             return {"loss": Fingerprint(self.losses[name][0], name).digest}
         return {key: value for key, value in self.fixed.items() if key in self.configured(name, {})}
@@ -132,13 +132,13 @@ class OwnLosses:
         return [] if name in self.losses else [instantiate(c) for c in self.configured(name, {}).callbacks.values()]
 
     def put_in(self, module: Any, name: str, replaces: str | None, settings: Mapping[str, Any], seed: int = 0) -> None:
-        """Let a module that has been made train by a method, in a run of the seed.
+        """Make a fresh module train by a method, in a run of the seed.
 
         ``softmax`` leaves a module with its own loss unchanged, and sets the margin of one that calls
         ``self.as_softmax_loss`` to 1. Losses outside training are the module's own, or plain cross-entropy, with every
         method: otherwise a comparison by the loss would be won by what a loss leaves out.
         """
-        delta = loss = None  # of AS-Softmax the margin, of all others but softmax the loss
+        delta = loss = None  # AS-Softmax sets the margin; all others but softmax set the loss
         if name in self.losses:
             loss, ranges = self.losses[name]
             loss = loss(**{key: settings[key] for key in ranges if key in settings}) if ranges else loss
@@ -148,10 +148,10 @@ class OwnLosses:
             loss = instantiate(config.criterion) if delta is None else None
         if loss is not None:
             loss = with_class_counts(loss, lambda: self.counted(seed))
-        of_app, kind, mixed = name not in self.losses, type(module).__name__, isinstance(module, ASSoftmaxMixin)
-        if mixed and replaces is not None:
+        of_app, kind, has_mixin = name not in self.losses, type(module).__name__, isinstance(module, ASSoftmaxMixin)
+        if has_mixin and replaces is not None:
             raise ValueError(f"{kind} uses ASSoftmaxMixin already: leave replaces out")
-        if not mixed and replaces is None:
+        if not has_mixin and replaces is None:
             raise ValueError(
                 f"{kind} does not use ASSoftmaxMixin: name the attribute that training_step calls as "
                 'loss(logits, target), as in replaces="criterion"'
@@ -173,10 +173,10 @@ class OwnLosses:
             if of_app:  # refuse what no method carries on
                 refuse_what_would_be_lost(replaced, hooks=True)
                 settings_of(replaced)
-            plain = nn.BCEWithLogitsLoss() if of_several_labels(replaced) else nn.CrossEntropyLoss()
-            made: Any = CountedLoss(margin, plain) if loss is None else loss  # it gets the settings at each call
-            made = partial(made, own=replaced) if name == FIRST_LOOK else made
-            return TrainingLoss(name, made, replaced, module, of_app)
+            default = nn.BCEWithLogitsLoss() if of_several_labels(replaced) else nn.CrossEntropyLoss()
+            new_loss: Any = CountedLoss(margin, default) if loss is None else loss  # it gets the settings at each call
+            new_loss = partial(new_loss, own=replaced) if name == FIRST_LOOK else new_loss
+            return TrainingLoss(name, new_loss, replaced, module, of_app)
 
         replace_loss(module, replaces, make)
 
@@ -192,23 +192,23 @@ class Margin(ASSoftmaxMixin, pl.LightningModule):
 class TrainingLoss(InPlaceOf):
     """A method's loss in training, and the module's own outside.
 
-    A loss ``of_app`` has the weight, ``ignore_index`` and reduction of the one that it replaces; others are scalars.
+    A loss ``of_app`` has the weight, ``ignore_index`` and reduction of the one that it replaces; others return scalars.
     """
 
     def __init__(self, name: str, loss: Loss, outside: Loss, module: pl.LightningModule, of_app: bool) -> None:
         super().__init__(outside)
         vars(self).update(_name=name, _owner=module, _of_app=of_app)  # as a submodule the module would contain itself
         parts: dict[str, Any] = {"outside": outside, "_loss": loss}
-        for part, made in parts.items():
-            nn.Module.__setattr__(self, part, made)
+        for attribute, value in parts.items():
+            nn.Module.__setattr__(self, attribute, value)
 
     def forward(self, input: Tensor, target: Tensor, **settings: Any) -> Tensor:
         module = self._owner
-        # a trainer knows better than train(): parts in evaluation mode are trained too
+        # the trainer decides where there is one: modules in evaluation mode are trained too
         if not (module.training if module._trainer is None else module._trainer.training):
             return self.outside(input, target, **settings)
         if self._of_app:
-            settings = settings_of(self.outside) | settings  # asked at each call: its weight moves with its module
+            settings = settings_of(self.outside) | settings  # read at each call: its weight moves with its module
         loss = self._loss(input, target, **settings)
         if not self._of_app and (not isinstance(loss, Tensor) or loss.dim() > 0):
             shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
@@ -219,13 +219,13 @@ class TrainingLoss(InPlaceOf):
 class TargetFinder(ValidationCallback):
     """Finds which part of a batch is the target of the training loss, in a training with `loss`.
 
-    ``source.target`` is its key or position, None if it is no part of the batch; ``hidden`` says whether a validation
-    has not shown its logits. ``ignore_index`` is that of the loss that is replaced; ``softmax``: it is cross-entropy.
+    ``source.target`` is its key or position, None if it is no part of the batch; ``hidden``: whether a validation did
+    not show its logits. ``ignore_index`` is that of the replaced loss; ``softmax``: whether that is cross-entropy.
     """
 
     def __init__(self) -> None:
         super().__init__(None, ignore_index=-100, dataloader_idx=0)
-        self.softmax, self.several = True, False  # several: its targets are no class indices
+        self.softmax, self.several = True, False  # several: whether its targets are no class indices
         self.batch: Any = None
         self.places: set[str | int | None] = set()  # where it was found, None where it was not
         self.hidden = False

@@ -1,4 +1,4 @@
-"""What a comparison is asked to do: candidates, budgets, trials, seeds."""
+"""The plan of a comparison: candidates, budgets, trials, seeds."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from as_lightning.functional.argument_checks import check_count, check_number
 
 FIRST_TUNING_SEED = 1000
 MAX_BUDGET = 2.0
-# what would contradict max_epochs, or leave no weights to score
+# at other values these would contradict max_epochs, or leave no weights to score
 UNCHANGED = {"max_steps": -1, "max_time": None, "fast_dev_run": False, "enable_checkpointing": True}
 
 
 @functools.cache
 def default_settings() -> dict[str, Any]:
-    """What holds where a setting is not given: ``conf/compare.yaml`` is the one place that states it."""
+    """The defaults of a comparison's settings: ``conf/compare.yaml`` is the one place that states them."""
     settings = yaml.safe_load((config_dir() / "compare.yaml").read_text(encoding="utf-8"))
     return {name: value for name, value in settings.items() if name not in ("defaults", "trainer")}
 
@@ -36,7 +36,7 @@ class Run:
 
     phase: Literal["tuning", "final"]
     candidate: str
-    settings: Mapping[str, Any] = field(hash=False)  # of what is tuned, e.g. {"lr": 0.001, "delta": 0.1}
+    settings: Mapping[str, Any] = field(hash=False)  # the tuned ones, e.g. {"lr": 0.001, "delta": 0.1}
     budget: float  # the share of the full training
     seed: int
     trial: int = 0
@@ -49,10 +49,10 @@ class Run:
         return run_folder(self.candidate, self.budget, self.seed)
 
     def about(self, full_epochs: int) -> dict[str, Any]:
-        """The fields of the run's result that say what run it is of."""
+        """The fields of the run's result that identify the run."""
         epochs = epochs_of(self.budget, full_epochs)
-        about = {"phase": self.phase, "budget": self.budget, "epochs": epochs, "settings": dict(self.settings)}
-        return {"candidate": self.candidate, **about}
+        fields = {"phase": self.phase, "budget": self.budget, "epochs": epochs, "settings": dict(self.settings)}
+        return {"candidate": self.candidate, **fields}
 
     def __str__(self) -> str:
         chosen = [f"{name}={v:.3g}" if isinstance(v, float) else f"{name}={v}" for name, v in self.settings.items()]
@@ -62,8 +62,8 @@ class Run:
 class ComparisonPlan:
     """What is compared, and how thoroughly: the settings of ``conf/compare.yaml``; None takes the default there.
 
-    ``candidates`` are names, of which ``baseline`` is one or is added. What is tuned of each, and what the comparison's
-    record says of the subject, comes from a look at it: see `of`.
+    ``candidates`` are names; ``baseline`` is added if it is none of them. What is tuned of each candidate, and the
+    subject's fields of the comparison's record, come from a look at the subject: see `of`.
 
     >>> plan = ComparisonPlan(["as_softmax"], "softmax", full_epochs=12, seeds=3)
     >>> plan.candidates, plan.budgets_of("softmax"), plan.budgets_of("as_softmax"), plan.design.looks
@@ -73,25 +73,25 @@ class ComparisonPlan:
     def __init__(self, candidates: Sequence[str], baseline: str, full_epochs: Any, **settings: Any) -> None:
         if isinstance(candidates, str) or not candidates or len(set(candidates)) < len(candidates):
             raise ValueError(f"methods must be a list of at least one name, each given once, got {candidates!r}")
-        asked = default_settings() | {name: value for name, value in settings.items() if value is not None}
+        resolved = default_settings() | {name: value for name, value in settings.items() if value is not None}
         self.baseline = baseline
         self.candidates = tuple(dict.fromkeys([baseline, *candidates]))  # the baseline first
         self.spaces: Mapping[str, Space] = {name: {} for name in self.candidates}
         self.facts: Mapping[str, Any] = {}
         self.examples: Mapping[int, str] = {}
         self.full_epochs = check_count("trainer.max_epochs", full_epochs, least=1)  # of budget 1
-        given = asked["budgets"]  # shares of the full training, ascending
-        self.candidate_budgets = _budgets(1 if given is None else given, full_epochs)
-        self.baseline_budgets = _budgets([0.5, 1], full_epochs) if given is None else self.candidate_budgets
+        budgets = resolved["budgets"]  # shares of the full training
+        self.candidate_budgets = _budgets(1 if budgets is None else budgets, full_epochs)
+        self.baseline_budgets = _budgets([0.5, 1], full_epochs) if budgets is None else self.candidate_budgets
         if len(self.candidates) == len(self.baseline_budgets) == 1:
             raise ValueError(f"nothing is compared with {self.baseline}: name another candidate, or a second budget")
-        self.trials = check_count("trials", asked["trials"], least=1)
-        self.max_hours = asked["max_hours"]
+        self.trials = check_count("trials", resolved["trials"], least=1)
+        self.max_hours = resolved["max_hours"]
         if self.max_hours is not None:
             check_number("max_hours", self.max_hours, lambda hours: hours > 0, "a positive number of hours")
-        most = check_count("max_seeds", asked["max_seeds"], least=1)
-        design = Design(equal_within=asked["equal_within"])
-        if asked["seeds"] == "auto":
+        most = check_count("max_seeds", resolved["max_seeds"], least=1)
+        design = Design(equal_within=resolved["equal_within"])
+        if resolved["seeds"] == "auto":
             if not design.looks[0] <= most <= design.looks[-1]:
                 raise ValueError(
                     f"max_seeds={most} is outside the looks at {design.looks[0]} to {design.looks[-1]} seeds: give a "
@@ -100,10 +100,10 @@ class ComparisonPlan:
             looks = (*(look for look in design.looks if look < most), most)
             self.seeds = tuple(range(looks[-1]))
         else:
-            self.seeds = _seeds("seeds", asked["seeds"], 0)
+            self.seeds = _seeds("seeds", resolved["seeds"], 0)
             looks = (len(self.seeds),)
         self.design = replace(design, looks=looks, seeds=self.seeds, candidates=self.candidates)
-        self.tuning_seeds = _seeds("tuning_seeds", asked["tuning_seeds"], FIRST_TUNING_SEED)
+        self.tuning_seeds = _seeds("tuning_seeds", resolved["tuning_seeds"], FIRST_TUNING_SEED)
         if shared := set(self.seeds) & set(self.tuning_seeds):
             raise ValueError(
                 f"seeds {sorted(shared)} are in seeds and in tuning_seeds: settings must be chosen by other runs than "
@@ -113,7 +113,7 @@ class ComparisonPlan:
     def of(
         self, spaces: Mapping[str, Space], examples: Mapping[int, str] | None = None, **facts: Any
     ) -> ComparisonPlan:
-        """The plan of a subject: what is tuned of each candidate, the test examples by ids, fields of the record."""
+        """This plan with what is tuned of each candidate, the test examples by their ids, and fields of the record."""
         plan = copy.copy(self)
         plan.spaces, plan.examples = {name: spaces[name] for name in self.candidates}, examples or {}
         plan.facts = facts
@@ -136,7 +136,7 @@ class ComparisonPlan:
 
     @property
     def containing(self) -> list[str]:
-        """The candidates that contain the baseline, at a neutral value: its trials are theirs too, and come first."""
+        """The candidates that are the baseline at a neutral value; its trials are theirs too, and come first."""
         if not self.tunes:
             return []
         return [name for name in self.candidates[1:] if any(d.neutral is not None for d in self.spaces[name].values())]
@@ -153,22 +153,22 @@ class ComparisonPlan:
     def runs(self) -> tuple[int, int]:
         """The fewest and the most runs.
 
-        The fewest: those that contain the baseline are tuned to be it by its own trials, and every other candidate is
-        decided at the first look, and is worse, so that none has smaller budgets.
+        The fewest: each candidate that contains the baseline is tuned to be the baseline, by the baseline's trials.
+        Every other candidate is worse at the first look, so that none runs at smaller budgets.
         """
         spaces = self.spaces.values() if self.tunes else ()
         trials = sum(self.trials if space else 1 for space in spaces)
         tuned = sum(map(bool, spaces))
         repeated = FINALISTS * (len(self.tuning_seeds) - 1)  # trainings of a candidate beyond the first tuning seed
-        baseline, others, looks = len(self.baseline_budgets), len(self.candidates) - 1, self.design.looks
-        most, contained = baseline + others * len(self.candidate_budgets), len(self.containing)
-        least = trials + repeated * (tuned - contained) + looks[0] * (baseline + others - contained)
-        return least, trials + repeated * tuned + looks[-1] * most
+        baseline_arms, others, looks = len(self.baseline_budgets), len(self.candidates) - 1, self.design.looks
+        most_arms, contained = baseline_arms + others * len(self.candidate_budgets), len(self.containing)
+        least = trials + repeated * (tuned - contained) + looks[0] * (baseline_arms + others - contained)
+        return least, trials + repeated * tuned + looks[-1] * most_arms
 
 
 @contextmanager
 def of_candidate(name: str, first: str) -> Iterator[None]:
-    """Note on an error which candidate it is of; what the ``first`` one meets is met by all."""
+    """Note the candidate on an error; one of the ``first`` candidate gets no note, since all would meet it."""
     try:
         yield
     except Exception as error:
@@ -178,7 +178,7 @@ def of_candidate(name: str, first: str) -> Iterator[None]:
 
 
 def check_trainer(trainer: Mapping[str, Any]) -> None:
-    """Refuse arguments of the trainer that no run of a comparison can have."""
+    """Refuse arguments of the trainer that a comparison cannot allow."""
     refused = [name for name, needed in UNCHANGED.items() if trainer.get(name, needed) != needed]
     for name in [*refused, *(["limit_val_batches"] if trainer.get("limit_val_batches") == 0 else [])]:
         raise ValueError(
@@ -188,7 +188,7 @@ def check_trainer(trainer: Mapping[str, Any]) -> None:
 
 
 def check_processes(n_jobs: int, processes: int) -> None:
-    """Refuse runs of several processes where several are made at once: they would meet at one port."""
+    """Refuse to make several runs at once if each has several processes: they would share one port."""
     if n_jobs > 1 and processes > 1:
         raise ValueError(f"n_jobs={n_jobs} is for runs of one process, and these have {processes}: choose one")
 
@@ -201,16 +201,16 @@ def epochs_of(budget: float, full_epochs: int) -> int:
 def _budgets(asked: Any, full_epochs: int) -> tuple[float, ...]:
     """The shares in ascending order; of those with the same number of epochs the largest."""
     expected = f"a share of the training, in (0, {MAX_BUDGET:g}], or a list of at least one"
-    given = asked if asked and isinstance(asked, (list, tuple)) else [asked]
-    shares = [check_number("budgets", share, lambda share: 0 < share <= MAX_BUDGET, expected) for share in given]
+    entries = asked if asked and isinstance(asked, (list, tuple)) else [asked]
+    shares = [check_number("budgets", share, lambda share: 0 < share <= MAX_BUDGET, expected) for share in entries]
     return tuple({epochs_of(share, full_epochs): share for share in sorted(shares)}.values())
 
 
 def _seeds(name: str, asked: Any, first: int) -> tuple[int, ...]:
-    """The seeds of a list in ascending order, or so many from ``first`` on."""
+    """The seeds of a list in ascending order, or that many from ``first`` on."""
     seeds = range(first, first + asked) if type(asked) is int else asked
-    whole = isinstance(seeds, (list, tuple, range)) and all(type(seed) is int and seed >= 0 for seed in seeds)
-    if not whole or not seeds or len(set(seeds)) < len(seeds):
+    valid = isinstance(seeds, (list, tuple, range)) and all(type(seed) is int and seed >= 0 for seed in seeds)
+    if not valid or not seeds or len(set(seeds)) < len(seeds):
         raise ValueError(
             f"{name} must be {'auto, ' * (name == 'seeds')}a number of seeds, or a list of different whole numbers of "
             f"at least 0, got {asked!r}"

@@ -21,10 +21,10 @@ LOWEST, CAUTION, DRAWN = -3.0, 1.0, 1024  # of the search by a Gaussian process
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from ``low`` to ``high``; the search goes beyond with ``log``, and half of the way to a finite limit.
+    """Numbers from ``low`` to ``high``; the search goes beyond with ``log``, else half of the way to a finite limit.
 
     ``log`` spreads them evenly in the logarithm. At ``neutral`` the candidate is the baseline. A range of whole numbers
-    from 1 on, as of a width, stays one of whole numbers.
+    from 1 on, such as a width, gives whole numbers alone.
     """
 
     low: float
@@ -52,14 +52,14 @@ class Range:
         >>> Range(0.9, 0.99999, default=0.9, limits=(0, 1)).spread(3)
         [0.9, 0.95, 0.99999]
         """
-        first, number = int(self.neutral == self.low), max(count + (self.neutral in (self.low, self.high)), 2)
-        grid = np.linspace(self.place(self.low), self.place(self.high), number)[first : first + count]
+        start, grid_size = int(self.neutral == self.low), max(count + (self.neutral in (self.low, self.high)), 2)
+        grid = np.linspace(self.place(self.low), self.place(self.high), grid_size)[start : start + count]
         values = [self.value(place) for place in grid]
         nearest = min(values, key=lambda value: abs(self.place(value) - self.place(self.default)))
         return [self.default, *(value for value in values if value != nearest)]
 
     def draw(self, shares: np.ndarray, tried: Sequence[float]) -> np.ndarray:
-        """Places at these shares, in [0, 1], of the range and of what lies beyond its tried ends."""
+        """Places at these shares, in [0, 1], of the range as the search extends it."""
         places = [self.place(value) for value in (self.low, self.high, *tried)]
         low, high = min(places), max(places)
         if self.log:
@@ -72,7 +72,7 @@ class Range:
         return low + shares * (high - low)
 
     def coordinates(self, places: np.ndarray) -> np.ndarray:
-        """Where places lie, in halves of the range."""
+        """The coordinates of places for the Gaussian process, in halves of the range."""
         low, high = self.place(self.low), self.place(self.high)
         return 2 * (places[:, None] - low) / (high - low)
 
@@ -81,23 +81,23 @@ class Range:
         return self.limits[0] < value < self.limits[1] and value != self.neutral
 
     def place(self, value: float) -> float:
-        """The value, or its logarithm; that of 0 is half of the range below it."""
+        """The value, or its logarithm; 0 is placed half of the range below ``low``."""
         if self.log:
             return math.log(value) if value > 0 else 1.5 * math.log(self.low) - 0.5 * math.log(self.high)
         return float(value)
 
     def value(self, place: float) -> float:
-        exact, near = math.exp(place) if self.log else place, 0.005 * (self.place(self.high) - self.place(self.low))
+        exact, margin = math.exp(place) if self.log else place, 0.005 * (self.place(self.high) - self.place(self.low))
         rounded = (float(f"{exact:.{digits}g}") for digits in range(4, 17))
 
-        def stays(number: float) -> bool:  # near, and beyond no end; at one of the range it may be
+        def acceptable(number: float) -> bool:  # near, on the same side of each end, or on one of the range's
             inside = all(np.sign(number - end) in (0, np.sign(exact - end)) for end in (self.low, self.high))
             inside = inside and all(np.sign(number - end) == np.sign(exact - end) for end in self.limits)
-            return inside and abs(self.place(number) - place) <= near
+            return inside and abs(self.place(number) - place) <= margin
 
-        value = next(filter(stays, rounded), exact)
-        whole = self.low >= 1 and all(type(given) is int for given in (self.low, self.high, self.default))
-        return max(1, round(value)) if whole else value
+        value = next(filter(acceptable, rounded), exact)
+        whole_numbers = self.low >= 1 and all(type(bound) is int for bound in (self.low, self.high, self.default))
+        return max(1, round(value)) if whole_numbers else value
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Choice:
     neutral: Any = None
 
     def __post_init__(self) -> None:
-        if self.default not in self.values:  # as what a configuration has beside those that a candidate lists
+        if self.default not in self.values:  # such as a configured value that a candidate does not list
             object.__setattr__(self, "values", [self.default, *self.values])
 
     def spread(self, count: int) -> list[Any]:
@@ -121,7 +121,7 @@ class Choice:
         return np.minimum(shares * len(self.values), len(self.values) - 1).astype(int)
 
     def coordinates(self, places: np.ndarray) -> np.ndarray:
-        """Where places lie: no two are nearer to each other than others."""
+        """The coordinates of places for the Gaussian process: one-hot, and zeros for place -1."""
         return np.eye(len(self.values) + 1)[places][:, :-1]
 
     def allows(self, value: Any) -> bool:
@@ -129,11 +129,11 @@ class Choice:
         return bool(value != self.neutral)
 
     def place(self, value: Any) -> int:
-        """The number of a value; -1 for the neutral one."""
-        return next((number for number, each in enumerate(self.values) if each == value), -1)
+        """The index of a value; -1 for one that is not listed, such as a neutral one."""
+        return next((index for index, listed in enumerate(self.values) if listed == value), -1)
 
     def value(self, place: int) -> Any:
-        """The value with a number."""
+        """The value at an index."""
         return self.values[place]
 
 
@@ -150,12 +150,12 @@ def learning_rates(default: float, factor: float) -> Range:
 
 
 def setting_range(description: Any, default: Any = None) -> Range | Choice:
-    """A range or choice as ``search`` of a method, or a pair of ``losses``, describes it; the default is the first."""
+    """A range or choice, as a method's ``search`` or a pair of ``losses`` describes it; the first is the default."""
     try:
-        given = {"values": description} if isinstance(description, list) else dict(description)
-        json.dumps(given)  # as results are written
-        kind, first = (Choice, given["values"][0]) if "values" in given else (Range, given["low"])
-        return kind(**{"default": first if default is None else default} | given)
+        fields = {"values": description} if isinstance(description, list) else dict(description)
+        json.dumps(fields)  # as results are written
+        kind, first_value = (Choice, fields["values"][0]) if "values" in fields else (Range, fields["low"])
+        return kind(**{"default": first_value if default is None else default} | fields)
     except (TypeError, LookupError, ValueError) as error:
         expected = "{low, high, log, neutral, limits}, {values, neutral} or a list of values"
         raise ValueError(f"expected {expected}, got {description!r}: {error}") from None
@@ -168,7 +168,7 @@ def as_neutral(space: Space, trial: Trial) -> Trial:
 
 
 def best_of(trials: Sequence[Trial], sign: float) -> Trial | None:
-    """The best trial: of those with the most tuning seeds that of the best mean score; of equal ones as `finalists`."""
+    """The best trial: of those with the most tuning seeds the one with the best mean score; ties as in `finalists`."""
     most = max((trial.seeds for trial in trials if math.isfinite(trial.score)), default=0)
     return next(iter(finalists([trial for trial in trials if trial.seeds == most], sign)), None)
 
@@ -177,7 +177,7 @@ def finalists(trials: Sequence[Trial], sign: float) -> list[Trial]:
     """The best trials, which alone get the tuning seeds after the first one.
 
     Of equal scores the lower loss is better, if all runs have recorded one and the same loss (`Trial.loss`); else the
-    trial that stands first: those of the baseline do. A score of NaN is one of a trial that has not finished; ``sign``
+    earlier trial: those of the baseline come first. A trial that has not finished has a score of NaN; ``sign``
     is 1 where a higher score is better, else -1.
     """
     finished = [trial for trial in trials if math.isfinite(trial.score)]
@@ -190,10 +190,10 @@ def next_trials(
 ) -> list[dict[str, Any]]:
     """The settings to try next; none when ``count`` have been tried, or the space has no more.
 
-    The first ones, two or all values of a choice, spread over the knobs at the best learning rate of the baseline; or,
-    without a knob, three over learning rates, of which a list is tried whole at first, unless the baseline has. The
-    others go where a Gaussian process over all trials expects or does not exclude a better score, also beyond what was
-    tried (GP-UCB: Srinivas et al., 2010). ``own`` has the trials of the candidate in the order in which they were
+    The first ones spread over the knobs, two values of a range or all of a choice, at the baseline's best learning
+    rate. Without a knob they are three learning rates. A list of rates is tried whole first, unless the baseline has.
+    The others go where a Gaussian process over all trials expects or does not exclude a better score, also beyond what
+    was tried (GP-UCB: Srinivas et al., 2010). ``own`` has the trials of the candidate in the order in which they were
     proposed, ``shared`` those of the baseline as trials of this candidate.
     """
     defaults = {name: dimension.default for name, dimension in space.items()}
@@ -201,12 +201,12 @@ def next_trials(
         return [] if own else [defaults]
     knobs = [name for name in space if name != RATE]
     if not own:
-        start = best_of(shared, sign)
-        if start is not None and RATE in space:
-            defaults[RATE] = start.settings[RATE]
-        listed = isinstance(space.get(RATE), Choice) and not shared
-        varied = [RATE] if listed or not knobs else knobs
-        spread = {name: space[name].spread(min(count, FIRST + (name == RATE))) for name in varied}
+        best_shared = best_of(shared, sign)
+        if best_shared is not None and RATE in space:
+            defaults[RATE] = best_shared.settings[RATE]
+        rates_listed = isinstance(space.get(RATE), Choice) and not shared
+        varied_names = [RATE] if rates_listed or not knobs else knobs
+        spread = {name: space[name].spread(min(count, FIRST + (name == RATE))) for name in varied_names}
         number = min(count, max(map(len, spread.values())))
         points = [defaults | {name: values[i % len(values)] for name, values in spread.items()} for i in range(number)]
         return [point for i, point in enumerate(points) if point not in points[:i]]
@@ -223,20 +223,20 @@ def _promising(space: Space, own: Sequence[Trial], shared: Sequence[Trial], sign
     tried = [*own, *shared]
     scores = np.array([sign * trial.score if math.isfinite(trial.score) else -math.inf for trial in tried])
     finite = scores[np.isfinite(scores)] if np.isfinite(scores).any() else np.zeros(1)
-    # in units in which the better half of the trials has a height of 1; all of them where that is of one score
+    # the unit is from the median score to the best one, or the whole spread where these are equal
     height = finite.max() - np.median(finite) or np.ptp(finite) or 1.0
     heights = np.maximum((scores - finite.max()) / height, LOWEST)
     shares = qmc.Halton(len(space), scramble=False).random(DRAWN).T
     values = {name: [trial.settings[name] for trial in tried] for name in space}
-    known = {name: np.array([*map(space[name].place, values[name])]) for name in space}
-    drawn = {name: space[name].draw(of_axis, values[name]) for name, of_axis in zip(space, shares, strict=True)}
-    seen, asked = (np.hstack([space[name].coordinates(places) for name, places in of.items()]) for of in (known, drawn))
-    # what lies far from all trials is expected to be as good as the median one
-    model = GaussianProcessRegressor(RBF(), alpha=0.01, optimizer=None).fit(seen, heights + 1.0)
-    mean, deviation = model.predict(asked, return_std=True)
-    bounds = (mean + CAUTION * deviation).round(6)  # equal ones are so on every process and machine
-    for number in np.argsort(-bounds, kind="stable"):
-        proposed = {name: space[name].value(places[number]) for name, places in drawn.items()}
+    tried_at = {name: np.array([*map(space[name].place, values[name])]) for name in space}
+    drawn = {name: space[name].draw(axis_shares, values[name]) for name, axis_shares in zip(space, shares, strict=True)}
+    x, draws = (np.hstack([space[name].coordinates(places) for name, places in of.items()]) for of in (tried_at, drawn))
+    # far from all trials the model expects the median score
+    model = GaussianProcessRegressor(RBF(), alpha=0.01, optimizer=None).fit(x, heights + 1.0)
+    mean, deviation = model.predict(draws, return_std=True)
+    bounds = (mean + CAUTION * deviation).round(6)  # so that ties are the same in every process and machine
+    for index in np.argsort(-bounds, kind="stable"):
+        proposed = {name: space[name].value(places[index]) for name, places in drawn.items()}
         allowed = all(space[name].allows(value) for name, value in proposed.items())
         if allowed and all(trial.settings != proposed for trial in own):
             return [proposed]
