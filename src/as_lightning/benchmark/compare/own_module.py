@@ -1,6 +1,6 @@
-"""Modules of one's own in a comparison: a first look at them and their data, and a run trained and scored.
+"""The user's own modules in a comparison: a first look at them and their data, and their runs.
 
-What would fail every run, or spoil it silently, the first look says at once.
+The first look raises at once for what would fail every run, or spoil it silently.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from as_lightning.functional.variants.class_counts import class_counts_of
 
 RATES = ("lr", "learning_rate")
 SHARED = ("logger", "profiler", "default_root_dir")  # of the trainer: all runs share them, and they change no number
-CHECKED: set[tuple[str, str]] = set()  # candidates that this process makes as the look did
+CHECKED: set[tuple[str, str]] = set()  # candidates and summaries of modules that this process makes as the look did
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
 ONE_PROCESS = {"devices": 1, "num_nodes": 1, "strategy": "auto"}
 LOOK = {
@@ -72,7 +72,7 @@ LOOK = {
 
 
 class OwnCandidate(NamedTuple):
-    """What makes the module of a run, and its data."""
+    """The factory of a candidate's module, and its data."""
 
     factory: Callable[..., pl.LightningModule]
     datamodule: Any  # of which each run gets a copy, or a function that makes one
@@ -106,9 +106,9 @@ class OwnModules:
     processes: int = 1  # of each run
     of_trainer: dict[str, str] = field(default_factory=dict)  # a digest of each argument
     files: dict[str, str] = field(default_factory=dict)  # digests of the user's code, for other processes
-    looked_at: dict[str, str] = field(default_factory=dict)  # each candidate's module in words, unless each is another
-    _about: dict[str, Any] = field(default_factory=dict)  # of the first candidate's module
-    _tuned_modules: dict[str, str] = field(default_factory=dict)  # digests
+    looked_at: dict[str, str] = field(default_factory=dict)  # `_module_summary` of each candidate; empty if it changes
+    _about: dict[str, Any] = field(default_factory=dict)  # class and hyperparameters of the first candidate's module
+    _tuned_modules: dict[str, str] = field(default_factory=dict)  # digests by candidate and arguments
     _written: dict[str, set[str]] = field(default_factory=dict)  # files of each candidate that have changed in a look
 
     def __post_init__(self) -> None:
@@ -135,11 +135,11 @@ class OwnModules:
             )
         callbacks = self.trainer.get("callbacks") or []
         callbacks = [callbacks] if isinstance(callbacks, pl.Callback) else callbacks
-        to_log = () if self.trainer.get("logger") else (LearningRateMonitor, DeviceStatsMonitor)
-        unused = (ProgressBar, MaskingMonitor, TemperatureScaling, *to_log)
-        why = "the runs have what they need of it, and without a logger of the trainer's nothing is logged"
-        self.notes += [f"{type(each).__name__} was left out: {why}." for each in callbacks if isinstance(each, unused)]
-        self.trainer = {**self.trainer, "callbacks": [each for each in callbacks if not isinstance(each, unused)]}
+        logging_callbacks = () if self.trainer.get("logger") else (LearningRateMonitor, DeviceStatsMonitor)
+        unused = (ProgressBar, MaskingMonitor, TemperatureScaling, *logging_callbacks)
+        reason = "the runs have what they need of it, and without a logger of the trainer's nothing is logged"
+        self.notes += [f"{type(c).__name__} was left out: {reason}." for c in callbacks if isinstance(c, unused)]
+        self.trainer = {**self.trainer, "callbacks": [c for c in callbacks if not isinstance(c, unused)]}
 
     @property
     def names(self) -> list[str]:
@@ -147,18 +147,18 @@ class OwnModules:
         return list(self.candidates if self.losses is None else self.losses.names)
 
     def label(self, name: str) -> str:
-        """The candidate of a name: losses are of one module."""
+        """The candidate that a compared name is of: all losses share one module."""
         return name if self.losses is None else next(iter(self.candidates))
 
     def candidate(self, name: str) -> OwnCandidate:
-        """What makes module and data of a name."""
+        """The factory and the data of a compared name."""
         return self.candidates[self.label(name)]
 
     # --- the first look
 
     def subject(self, plan: ComparisonPlan, lr_factor: float | None, directory: Path, n_jobs: int = 1) -> Subject:
         """The subject of a comparison whose runs will lie below ``directory``, after a `look`."""
-        self.processes = pl.Trainer(**{**QUIET, **self._of_trainer()}).world_size
+        self.processes = pl.Trainer(**{**QUIET, **self._trainer_arguments()}).world_size
         check_processes(n_jobs, self.processes)
         data, self.files = self.look(lr_factor), user_files()
         if n_jobs > 1:
@@ -167,33 +167,33 @@ class OwnModules:
         spaces: dict[str, Space] = {}
         for name in self.names:
             rates = self.rates.get(self.label(name))
-            given, rate = self.candidate(name).search, rate_name(self.candidate(name).factory)
-            own = {RATE if key == rate else key: found for key, found in given.items()}  # not beside the rate's range
-            own = own if self.losses is None else self.losses.knobs[name]
+            search, rate_argument = self.candidate(name).search, rate_name(self.candidate(name).factory)
+            own_space = {RATE if key == rate_argument else key: d for key, d in search.items()}  # replaces `rates`
+            own_space = own_space if self.losses is None else self.losses.knobs[name]
             if plan.trials > 1 and (self.losses is None or name in self.losses.losses):
-                plan.check_values(name, own)
-            spaces[name] = {**({} if rates is None else {RATE: rates}), **own}
+                plan.check_values(name, own_space)
+            spaces[name] = {**({} if rates is None else {RATE: rates}), **own_space}
             # neutral is where a method is softmax, or where a loss of the user's is the module's own
-            contains = self.losses is not None and (not self.several or name in self.losses.losses)
-            if plan.baseline != BASELINE or not contains:
+            contains_baseline = self.losses is not None and (not self.several or name in self.losses.losses)
+            if plan.baseline != BASELINE or not contains_baseline:
                 spaces[name] = {key: replace(dimension, neutral=None) for key, dimension in spaces[name].items()}
         facts: dict[str, Any] = {"name": self.name, "score": self.monitor, "mode": self.mode, "notes": self.notes}
         facts |= {"split": "validation" if self.test_metric is None else "test"}
         facts |= {"changes": self.changes} if self.losses is None else {}
         make = self.make if n_jobs == 1 else self.make_in_job
-        made = execution(lambda run: make(run, directory / run.folder), n_jobs)
+        make_all = execution(lambda run: make(run, directory / run.folder), n_jobs)
 
         def execute(runs: Sequence[Run]) -> Iterable[tuple[Run, Outcome]]:
-            for run in runs:  # here: another process may have other files
+            for run in runs:  # in this process: another one may have other files
                 self._tuned(run)
-            return made(runs)
+            return make_all(runs)
 
         return Subject(plan.of(spaces, **facts), execute, RunIdentity.of({}, {"data": data}))
 
     def look(self, lr_factor: float | None) -> str:
-        """Train a batch of each, and raise for all that would fail the comparison, or spoil it silently.
+        """Train each on a batch, and raise for what would fail the comparison, or spoil it silently.
 
-        The first learning rates are a factor to each side of the module's, which without one is not tuned. Returns a
+        The first learning rates are the module's, times and divided by ``lr_factor``; None tunes no rate. Returns a
         digest of the validation and test examples.
         """
         examples, modules, first = {}, {}, next(iter(self.candidates))
@@ -203,21 +203,21 @@ class OwnModules:
                 if examples[name] != examples[first]:
                     raise ValueError(f"other validation or test examples than {first} has: compare on the same ones")
         before = self._states()
-        trainer = {name: Fingerprint(value, name) for name, value in self.trainer.items() if name not in SHARED}
+        arguments = {name: Fingerprint(value, name) for name, value in self.trainer.items() if name not in SHARED}
         self._first_look(first)
-        looked = {}
+        look_results = {}
         for name in self.names:
             with of_candidate(name, self.names[0]):
-                looked[name] = self._look_at(name)
-        self._note_rates(looked, lr_factor)
-        for name, made in modules.items():
-            self._written[name] = made.changing()
-            self.inputs[name]["module"] = self._digest_of(made, name)
-        for argument, made in trainer.items():
-            made.leave_out(made.changing())
-            self.of_trainer[argument] = made.digest
-            if made.unread:
-                self.notes.append(f"What {made.unread[0]} is cannot be told, so runs in the folder are made anew.")
+                look_results[name] = self._look_at(name)
+        self._note_rates(look_results, lr_factor)
+        for name, content in modules.items():
+            self._written[name] = content.changing()
+            self.inputs[name]["module"] = self._digest_of(content, name)
+        for argument, content in arguments.items():
+            content.leave_out(content.changing())
+            self.of_trainer[argument] = content.digest
+            if content.unread:
+                self.notes.append(f"What {content.unread[0]} is cannot be told, so runs in the folder are made anew.")
         for place in (place for name, state in self._states().items() for place in state.differing(before[name])):
             place = re.sub(r"\.(state|_modules|_parameters|_buffers)\b", "", place)
             raise ValueError(
@@ -227,32 +227,32 @@ class OwnModules:
         return examples[first]
 
     def _look_at_parts(self, name: str, lr_factor: float | None) -> tuple[str, Fingerprint]:
-        """Look at what a candidate is made of, without training; returns a digest of its validation and test, and the
-        module's fingerprint."""
-        module, again = self._fresh(name), self._fresh(name)
-        if module is again:
+        """Look at a candidate's module and data, without training; returns a digest of its validation and test
+        examples, and the module's fingerprint."""
+        module, second = self._fresh(name), self._fresh(name)
+        if module is second:
             raise ValueError(
                 "the factory returned the same object twice: it must make a new module at each call, as "
                 "lambda: LitModel(...) does, or the second run would go on from the first one's weights"
             )
-        made, unlike = Fingerprint(module, name), Fingerprint(again, name)
-        self.looked_at[name] = words if (words := _in_words(module)) == _in_words(again) else ""
+        fingerprint, second_fingerprint = Fingerprint(module, name), Fingerprint(second, name)
+        self.looked_at[name] = summary if (summary := _module_summary(module)) == _module_summary(second) else ""
         rates = None if lr_factor is None else self._rates(name, module, lr_factor)
         if rates is not None:
             self.rates[name] = rates
-        read, examples, trained = self._same_splits(name)
-        made.take(read)
-        self.inputs[name] = {"module": "", "data": digest(read.digest, trained)}
-        made.unread += [*made.differing(unlike), *read.unread]
-        if made.unread:
-            said = f"so runs of {name} that are in the folder are made anew"
-            self.notes.append(f"What {made.unread[0]} is cannot be told, {said}.")
-        about = {"module": type(module).__name__, **dict(module.hparams)}
-        self._about = self._about or about
-        keys = dict.fromkeys([*self._about, *about])
-        differing = {key: [self._about.get(key), about.get(key)] for key in keys}
+        data_fingerprint, examples, training_digest = self._same_splits(name)
+        fingerprint.take(data_fingerprint)
+        self.inputs[name] = {"module": "", "data": digest(data_fingerprint.digest, training_digest)}
+        fingerprint.unread += [*fingerprint.differing(second_fingerprint), *data_fingerprint.unread]
+        if fingerprint.unread:
+            consequence = f"so runs of {name} that are in the folder are made anew"
+            self.notes.append(f"What {fingerprint.unread[0]} is cannot be told, {consequence}.")
+        facts = {"module": type(module).__name__, **dict(module.hparams)}
+        self._about = self._about or facts
+        keys = dict.fromkeys([*self._about, *facts])
+        differing = {key: [self._about.get(key), facts.get(key)] for key in keys}
         self.changes[name] = {k: [str(v) for v in pair] for k, pair in differing.items() if pair[0] != pair[1]}
-        return examples, made
+        return examples, fingerprint
 
     def _fresh(self, name: str, **arguments: Any) -> pl.LightningModule:
         pl.seed_everything(0, workers=True, verbose=False)
@@ -260,38 +260,38 @@ class OwnModules:
         return checked(made, pl.LightningModule, "the factory must return a module")
 
     def _tuned(self, run: Run) -> dict[str, str]:
-        """A digest of the module with arguments that are tuned: they may lead to other code than what was looked at."""
+        """A digest of the module with arguments that are tuned: they may lead to code that the look has not seen."""
         name = self.label(run.candidate)
-        own = {key: value for key, value in run.settings.items() if key in self.candidates[name].search}
-        if own and (known := f"{name} {own}") not in self._tuned_modules:
-            self._tuned_modules[known] = self._digest_of(Fingerprint(self._fresh(name, **own), name), name)
-        return {"tuned": self._tuned_modules[known]} if own else {}
+        arguments = {key: value for key, value in run.settings.items() if key in self.candidates[name].search}
+        if arguments and (digest_key := f"{name} {arguments}") not in self._tuned_modules:
+            self._tuned_modules[digest_key] = self._digest_of(Fingerprint(self._fresh(name, **arguments), name), name)
+        return {"tuned": self._tuned_modules[digest_key]} if arguments else {}
 
-    def _digest_of(self, made: Fingerprint, name: str) -> str:
-        """Without files that a training writes."""
-        made.leave_out(self._written[name])
-        return made.digest
+    def _digest_of(self, fingerprint: Fingerprint, name: str) -> str:
+        """The digest of a fingerprint without the files that a training writes."""
+        fingerprint.leave_out(self._written[name])
+        return fingerprint.digest
 
     def _states(self) -> dict[str, Fingerprint]:
-        """What must be the same before each run: losses, what makes data, and modules under one seed.
+        """Fingerprints of what must be the same before each run: losses, makers of data, and modules under one seed.
 
-        Without what differs at each call. Of what makes data random generators and streams alone count: data sets may
-        count or keep what is read.
+        Parts of a module that differ at each call are left out. Of a maker of data only random generators and streams
+        count: data sets may count or keep what is read.
         """
         states = {}
         for name, (_, data, _) in self.candidates.items():
-            first, again = Fingerprint(self._fresh(name), name), Fingerprint(self._fresh(name), name)
+            first, second = Fingerprint(self._fresh(name), name), Fingerprint(self._fresh(name), name)
             states[name] = first
-            first.parts = {p: text for p, text in first.lasting().items() if again.parts.get(p) == text}
-            made_by = data if callable(data) else type(data)  # of a data module each run gets a copy
-            states[f"data of {name}"] = of_data = Fingerprint(made_by, f"the data of {name}")
-            of_data.parts = of_data.lasting(of_data=True)
+            first.parts = {p: text for p, text in first.lasting().items() if second.parts.get(p) == text}
+            data_maker = data if callable(data) else type(data)  # of a data module each run gets a copy
+            states[f"data of {name}"] = data_state = Fingerprint(data_maker, f"the data of {name}")
+            data_state.parts = data_state.lasting(of_data=True)
         for name, (loss, _) in ({} if self.losses is None else self.losses.losses).items():
             states[name] = Fingerprint(loss, f"losses[{name!r}]")
         return states
 
     def _rates(self, name: str, module: pl.LightningModule, factor: float) -> Range | None:
-        """The learning rates around that of a module that the factory has made; None if it cannot be set."""
+        """The range of learning rates around that of a candidate's module; None if its rate cannot be set."""
         factory = self.candidates[name].factory
         argument, attribute = rate_name(factory), rate_name(module)
         rate = inspect.signature(factory).parameters[argument].default if argument else None
@@ -300,24 +300,24 @@ class OwnModules:
         return learning_rates(float(rate), factor) if isinstance(rate, (int, float)) else None
 
     def _same_splits(self, name: str) -> tuple[Fingerprint, str, str]:
-        """What the data are when set up, and digests of validation and test, the same each time, and of training."""
-        made = []
+        """The set-up data's fingerprint, and digests of validation and test, which must not vary, and of training."""
+        split_digests = []
         for seed in (1, 0):
             data = self._set_up(name, seed, "fit", "test")
             if seed == 0:  # before they are read, which may open files
                 trainer, data.trainer = data.trainer, None
-                parts, data.trainer = Fingerprint(data, type(data).__name__), trainer
-            made.append(digest(of_split(data, "val_dataloader"), of_split(data, "test_dataloader")))
-        trained = ""  # where it asks for a process group, as a sampler of the user's may
+                fingerprint, data.trainer = Fingerprint(data, type(data).__name__), trainer
+            split_digests.append(digest(of_split(data, "val_dataloader"), of_split(data, "test_dataloader")))
+        training_digest = ""  # if it needs a process group, as a user's sampler may
         with suppress(Exception):
-            trained = of_split(data, "train_dataloader", alike=True)
-        if made[0] != made[1]:
+            training_digest = of_split(data, "train_dataloader", alike=True)
+        if split_digests[0] != split_digests[1]:
             raise ValueError(
                 f"{type(data).__name__} makes other validation or test splits each time it is set up, so that runs "
                 "would be tested on examples that others were trained on: split by a generator with a seed of its own, "
                 "as in random_split(dataset, lengths, torch.Generator().manual_seed(0))"
             )
-        return parts, made[0], trained
+        return fingerprint, split_digests[0], training_digest
 
     def _first_look(self, name: str) -> None:
         """Find the target in the batch and the test metric, and note what is missing."""
@@ -360,12 +360,12 @@ class OwnModules:
         for loader in loaders:
             sampler = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
             if isinstance(sampler, DistributedSampler):  # by default it asks the process group, which may be there
-                whole = len(sampler.dataset)  # type: ignore[arg-type]
-                vars(sampler).update(num_replicas=1, rank=0, num_samples=whole, total_size=whole)
+                size = len(sampler.dataset)  # type: ignore[arg-type]
+                vars(sampler).update(num_replicas=1, rank=0, num_samples=size, total_size=size)
         limit = data.trainer and data.trainer.limit_train_batches
-        most = limit if isinstance(limit, int) else None  # of a stream, which may have no end
-        batches = (islice(loader, most if sized_len(loader) is None else None) for loader in loaders)
-        targets = (batch[target] for of_loader in batches for batch in of_loader)
+        batch_limit = limit if isinstance(limit, int) else None  # of a stream, which may have no end
+        batches = (islice(loader, batch_limit if sized_len(loader) is None else None) for loader in loaders)
+        targets = (batch[target] for loader_batches in batches for batch in loader_batches)
         return class_counts_of(targets, classes, ignore_index=self.ignore_index)
 
     def _set_up(self, name: str, seed: int, *stages: str) -> pl.LightningDataModule:
@@ -373,31 +373,31 @@ class OwnModules:
         pl.seed_everything(seed, workers=True, verbose=False)
         data = self.data(name)
         # of one process, to which a sampler of the user's own gives the whole data
-        given: dict[str, Any] = {**QUIET, **self._of_trainer(), **ONE_PROCESS, "callbacks": [], "max_epochs": 1}
-        data.trainer = pl.Trainer(**given)
+        kwargs: dict[str, Any] = {**QUIET, **self._trainer_arguments(), **ONE_PROCESS, "callbacks": [], "max_epochs": 1}
+        data.trainer = pl.Trainer(**kwargs)
         data.prepare_data()
         for stage in stages:
             data.setup(stage)
         return data
 
-    def _note_rates(self, looked: Mapping[str, list[Any]], lr_factor: float | None) -> None:
+    def _note_rates(self, look_results: Mapping[str, list[Any]], lr_factor: float | None) -> None:
         """Leave out learning rates that change no training, and say why."""
         for name, candidate in self.candidates.items():
             trained_as, rates = name if self.losses is None else BASELINE, self.rates.get(name)
             kind = type(candidate.factory()).__name__
             if rates is None:
                 reason = f"{kind} has no argument or hyperparameter lr" if lr_factor else "search.lr_factor is null"
-            elif self._look_at(trained_as, lr=2 * rates.default) == looked[trained_as]:
+            elif self._look_at(trained_as, lr=2 * rates.default) == look_results[trained_as]:
                 del self.rates[name]
                 reason = f"{kind} trains the same whatever its lr is"
                 reason += " (configure_optimizers must read the lr that is tuned)"
             else:
                 continue
-            whose = "all candidates" if self.losses is not None else f"all runs of {name}"
-            self.notes.append(f"The learning rate was not tuned: {reason}, so {whose} had its own.")
+            scope = "all candidates" if self.losses is not None else f"all runs of {name}"
+            self.notes.append(f"The learning rate was not tuned: {reason}, so {scope} had its own.")
 
     def _look_at(self, name: str, **settings: float) -> list[Any]:
-        """Train and validate on one batch; return what tells this training from one at another learning rate."""
+        """Train and validate on one batch; return numbers that differ at another learning rate."""
         look = Run("tuning", name, settings, 1.0, 0)
         with TemporaryDirectory() as folder:
             trainer, module, data = self._parts(look, folder, self._look_limits(folder))
@@ -410,7 +410,7 @@ class OwnModules:
         return [*numbers, *(float(part.detach().double().sum()) for part in module.parameters())]
 
     def _look_limits(self, folder: str) -> dict[str, Any]:
-        """Two validations: some metrics are logged in every second one; no batch of a split that the runs leave out."""
+        """The trainer's limits in a look: two validations, as some metrics skip one; a limit of 0 batches stays."""
         left_out = {name: 0 for name in LOOK if self.trainer.get(name) == 0}
         every = min(self.trainer.get("check_val_every_n_epoch", 1) or 1, self.trainer["max_epochs"])
         limits = LOOK | left_out | {"check_val_every_n_epoch": every, "max_epochs": 2 * every}
@@ -419,29 +419,29 @@ class OwnModules:
     # --- runs
 
     def module(self, run: Run) -> pl.LightningModule:
-        """A fresh module of a candidate, or one that trains by a loss."""
+        """A fresh module for a run; it trains by the run's loss where losses are compared."""
         name, settings = run.candidate, run.settings
         factory, rate = self.candidate(name).factory, settings.get(RATE)
         argument = rate_name(factory)
         arguments = {argument: rate} if rate is not None and argument else {}
         if self.losses is None:
             arguments |= {key: value for key, value in settings.items() if key != RATE}
-        made = factory(**arguments)
-        checked(made, pl.LightningModule, "the factory must return a module at each call")
+        module = factory(**arguments)
+        checked(module, pl.LightningModule, "the factory must return a module at each call")
         if rate is not None and not argument:
-            lightning_setattr(made, str(rate_name(made)), rate)
+            lightning_setattr(module, str(rate_name(module)), rate)
         if self.losses is not None:
-            self.losses.put_in(made, name, self.replaces, settings, run.seed)
-        return made
+            self.losses.put_in(module, name, self.replaces, settings, run.seed)
+        return module
 
     def data(self, name: str) -> pl.LightningDataModule:
         """A copy of the data module of a candidate, or a new one where a function makes it."""
         datamodule = self.candidate(name).datamodule
         if callable(datamodule):
-            made = datamodule()
+            data = datamodule()
         else:
             try:
-                made = copy.deepcopy(datamodule)
+                data = copy.deepcopy(datamodule)
             except Exception as error:
                 kind = type(datamodule).__name__
                 raise TypeError(
@@ -449,10 +449,10 @@ class OwnModules:
                     f"lambda: {kind}()"
                 ) from None
         hint = "LightningDataModule.from_datasets(train, validation, test) makes one"
-        return checked(made, pl.LightningDataModule, hint)
+        return checked(data, pl.LightningDataModule, hint)
 
     def pickled(self) -> bytes:
-        """What makes the runs, for other processes; a TypeError if they cannot be given it."""
+        """This object for other processes; a TypeError if it cannot be pickled."""
         try:
             return bytes(cloudpickle.dumps(self))
         except Exception as error:
@@ -476,71 +476,71 @@ class OwnModules:
         return finished_or_made(place, config, inputs, lambda: self._make(run, config, inputs), self.processes)
 
     def make_in_job(self, run: Run, place: Path) -> Result:
-        """The same in another process, which refuses files of the user's that have changed since the look."""
-        now = _files_of_this_process()
-        for path in (path for path in self.files.keys() & now.keys() if self.files[path] != now[path]):
+        """`make` in another process; refuses code files of the user's that have changed since the look."""
+        files_now = _files_of_this_process()
+        for path in (path for path in self.files.keys() & files_now.keys() if self.files[path] != files_now[path]):
             raise ValueError(f"{path} has changed since the comparison has begun: start it again in a new process")
-        here = self.looked_at[name := self.label(run.candidate)]
-        if here and (name, here) not in CHECKED:
-            if (there := _in_words(self._fresh(name))) != here:
+        first = self.looked_at[name := self.label(run.candidate)]
+        if first and (name, first) not in CHECKED:
+            if (fresh := _module_summary(self._fresh(name))) != first:
                 raise ValueError(
-                    f"{name} is another one in another process, {there} in the place of {here}: what a script sets in "
+                    f"{name} is another one in another process, {fresh} in the place of {first}: what a script sets in "
                     "other files (constants, defaults) is not set there; give it to the factory, as in partial(make, "
                     "hidden=64), or leave n_jobs out"
                 )
-            CHECKED.add((name, here))
+            CHECKED.add((name, first))
         return self.make(run, place)
 
     def _make(self, run: Run, config: dict[str, Any], inputs: dict[str, str]) -> Made:
         epochs = epochs_of(run.budget, self.trainer["max_epochs"])
         every = self.trainer.get("check_val_every_n_epoch", 1)
         limits = {"max_epochs": epochs, "check_val_every_n_epoch": every and min(every, epochs)}
-        tested = self.test_metric if run.phase == "final" else None
+        test_metric = self.test_metric if run.phase == "final" else None
         with TemporaryDirectory() as folder:
-            of_run: dict[str, Any] = {"config": config, "inputs": inputs, "test_metric": tested}
-            result, predictions = self._trained(run, *self._parts(run, folder, limits), **of_run)
-        if run.phase == "final" and tested is None:
+            result_fields: dict[str, Any] = {"config": config, "inputs": inputs, "test_metric": test_metric}
+            result, predictions = self._trained(run, *self._parts(run, folder, limits), **result_fields)
+        if run.phase == "final" and test_metric is None:
             result.metrics = {self.monitor: best_validation(result, 1.0 if self.mode == "max" else -1.0)[0]}
         if "calibration_error_unscaled" in result.metrics:
             result.metrics.setdefault("calibration_error", result.metrics["calibration_error_unscaled"])
         return result, predictions
 
-    def _of_trainer(self) -> dict[str, Any]:
-        """The trainer's arguments for one run, of which nothing but logger and profiler goes on to the next one."""
+    def _trainer_arguments(self) -> dict[str, Any]:
+        """A copy of the trainer's arguments for one run; only those named in `SHARED` go on to the next one."""
         shared = [self.trainer.get(name) for name in SHARED]
-        return copy.deepcopy(dict(self.trainer), {id(each): each for each in shared})
+        return copy.deepcopy(dict(self.trainer), {id(value): value for value in shared})
 
     def _parts(
         self, run: Run, folder: str, limits: Mapping[str, Any], *more: pl.Callback
     ) -> tuple[pl.Trainer, pl.LightningModule, pl.LightningDataModule]:
-        """What makes a run, with ``limits`` in the place of the trainer's arguments."""
+        """The trainer, module and data of a run; ``limits`` replace arguments of the trainer."""
         pl.seed_everything(run.seed, workers=True, verbose=False)
         module = self.module(run)
         # the data of a seed and their order are the same, however many random numbers a module has drawn
         pl.seed_everything(run.seed, workers=True, verbose=False)
         data = self.data(run.candidate)
         best = BestWeights(folder, filename="best", monitor=self.monitor, mode=self.mode, save_on_train_epoch_end=False)
-        of_loss = [] if self.losses is None else self.losses.callbacks(run.candidate)
-        given = self._of_trainer()
-        callbacks = [*given["callbacks"], *of_loss, RunRecorder(self.monitor), *more]
+        loss_callbacks = [] if self.losses is None else self.losses.callbacks(run.candidate)
+        kwargs = self._trainer_arguments()
+        callbacks = [*kwargs["callbacks"], *loss_callbacks, RunRecorder(self.monitor), *more]
         kinds = () if self.target is None else (TemperatureScaling, PredictionRecorder)
         for measuring in (kind(ignore_index=self.ignore_index) for kind in kinds):
             measuring.source.target = self.target
             callbacks.append(measuring)
-        # what a logger writes, and what is asked for, stays
-        settings = {**QUIET, "default_root_dir": None if given.get("logger") else folder, **given, **limits}
+        # a logger's files stay; arguments that the user sets replace these defaults
+        settings = {**QUIET, "default_root_dir": None if kwargs.get("logger") else folder, **kwargs, **limits}
         settings["callbacks"] = [*callbacks, best]
         if str(settings.get("strategy", "auto")).startswith(("auto", "ddp")) and not settings.get("plugins"):
-            settings["plugins"] = [WholeFileCheckpointIO()]  # whose time is no training's
+            settings["plugins"] = [WholeFileCheckpointIO()]  # the time that it takes is not the training's
         return pl.Trainer(**settings), module, data
 
     def _trained(
-        self, run: Run, trainer: pl.Trainer, module: pl.LightningModule, data: pl.LightningDataModule, **of_run: Any
+        self, run: Run, trainer: pl.Trainer, module: pl.LightningModule, data: pl.LightningDataModule, **fields: Any
     ) -> Made:
-        about: dict[str, Any] = {"name": self.name, "seed": run.seed, "config": {}, "test_metric": None} | of_run
-        about |= run.about(self.trainer["max_epochs"])
-        made = trained(trainer, module, data, score=self.monitor, **about)
-        if not made[0].evaluations:
+        all_fields: dict[str, Any] = {"name": self.name, "seed": run.seed, "config": {}, "test_metric": None} | fields
+        all_fields |= run.about(self.trainer["max_epochs"])
+        result_and_predictions = trained(trainer, module, data, score=self.monitor, **all_fields)
+        if not result_and_predictions[0].evaluations:
             if not trainer.callback_metrics:
                 raise ValueError(
                     f"no batch was trained and validated: {type(data).__name__} needs training data and, to choose "
@@ -551,20 +551,20 @@ class OwnModules:
                 f"monitor {self.monitor!r} is never logged in a validation: there is {logged}; "
                 "name one of these as monitor=... (on the command line module.monitor=...)"
             )
-        put_in = self.losses is not None and self.replaces is not None and run.candidate != BASELINE
-        if put_in and not any(isinstance(part, TrainingLoss) for part in module.modules()):
+        loss_replaced = self.losses is not None and self.replaces is not None and run.candidate != BASELINE
+        if loss_replaced and not any(isinstance(part, TrainingLoss) for part in module.modules()):
             raise ValueError(
                 f"{self.replaces} has been set to another loss while {type(module).__name__} trained, which has taken "
                 f"the place of {run.candidate}: change the loss that is there, as in self.{self.replaces}.weight = ..."
             )
-        own = {id(parameter) for parameter in module.parameters()}
+        own_ids = {id(parameter) for parameter in module.parameters()}
         for optimizer in trainer.optimizers:
-            if own.isdisjoint(id(parameter) for group in optimizer.param_groups for parameter in group["params"]):
+            if own_ids.isdisjoint(id(parameter) for group in optimizer.param_groups for parameter in group["params"]):
                 raise ValueError(
                     f"the {type(optimizer).__name__} that configure_optimizers returned trains no parameter of this "
                     f"{type(module).__name__}: make it anew at each call, from self.parameters() or a part of them"
                 )
-        return made
+        return result_and_predictions
 
 
 _files_of_this_process = functools.cache(user_files)  # as its first run has read them
@@ -578,7 +578,7 @@ def baseline_first(candidates: Mapping[str, OwnCandidate], baseline: str) -> dic
 
 
 def checked(made: Any, kind: type, hint: str) -> Any:
-    """What a function of the user's has made; a TypeError unless it is of that class of ``lightning``."""
+    """The object that a user's function has made; a TypeError unless it is of that class of ``lightning``."""
     if isinstance(made, kind):
         return made
     if any(base.__module__.startswith("pytorch_lightning") for base in type(made).__mro__):
@@ -586,8 +586,8 @@ def checked(made: Any, kind: type, hint: str) -> Any:
     raise TypeError(f"expected a {kind.__name__}, got {type(made).__name__}: {hint}")
 
 
-def _in_words(module: pl.LightningModule) -> str:
-    """What of a module is the same in every process: how many weights, its learning rate and plain hyperparameters."""
+def _module_summary(module: pl.LightningModule) -> str:
+    """What is the same in every process: a module's number of weights, learning rate and plain hyperparameters."""
     weights = sum(weight.numel() for weight in module.parameters() if not is_lazy(weight))
     plain = {name: value for name, value in module.hparams.items() if isinstance(value, (bool, int, float, str))}
     rate = rate_name(module)
