@@ -515,7 +515,7 @@ def first_rates(config: DictConfig) -> dict[str, Any]:
 
 
 def data_digest(data: BenchmarkDataModule) -> str:
-    """A digest of the examples at one seed, whatever their split."""
+    """A digest of the examples at one seed, whatever their split; of those of the test alone if they have no names."""
     rows = [row for split in data.splits if data.texts or split == "test" for row in examples(data, split)]
     return digest(*sorted(rows))
 
