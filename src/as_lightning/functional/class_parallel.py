@@ -134,11 +134,6 @@ def _class_shard(name: str, x: DTensor, dimension: int) -> ClassShard:
             f"{name} must be sharded along the classes, placement {placement}, got {x.placements[0]!r}: call "
             f"{name}.redistribute(placements=[{placement}]), or full_tensor() for the loss of one process"
         )
-    if classes < mesh.size():
-        raise ValueError(
-            f"{name} has {classes} classes for {mesh.size()} processes: each needs at least one class to hold; use a "
-            "smaller mesh"
-        )
     widest = -(-classes // mesh.size())
     first = min(mesh.get_local_rank() * widest, classes)
     held, expected = x.to_local().size(dimension), min(widest, classes - first)
@@ -176,14 +171,14 @@ def _whole_target(target: Tensor, mesh: DeviceMesh, shard: ClassShard) -> Tensor
     if isinstance(target, DTensor):
         return _whole("target", target, mesh)
     # every process must have the same rows, or the processes would wait in different all-reduces
-    places = torch.arange(1, target.numel() + 1, device=target.device)
-    fingerprint = torch.stack([places.new_tensor(target.numel()), (places * target.reshape(-1)).sum()])
-    bounds = shard.all_reduce(torch.cat([fingerprint, -fingerprint]), "MAX")
-    if not torch.equal(bounds[:2], -bounds[2:]):
-        raise ValueError(
-            "target differs between the processes that share the classes: each needs the same rows in the same order; "
-            "if each process has rows of its own, pass hidden states and target as DTensors, Shard(0)"
-        )
+    indices = target.reshape(-1).long()
+    for values in (indices.new_tensor([indices.numel()]), indices):  # the number first: an all-reduce needs one length
+        largest, negated_smallest = shard.all_reduce(torch.stack([values, -values]), "MAX")
+        if not torch.equal(largest, -negated_smallest):
+            raise ValueError(
+                "target differs between the processes that share the classes: each needs the same rows in the same "
+                "order; if each process has rows of its own, pass hidden states and target as DTensors, Shard(0)"
+            )
     return target
 
 
