@@ -211,6 +211,7 @@ BAD = {
     "parts of the data": (LONG.assign(seed=["train", "test"] * 5), {}, "rows 0, 1, 2, .*: train is no seed: leave"),
     "states": (LONG.assign(status=["ran", "hung"] * 5), {}, "the column status has ran or hung: leave runs out that"),
     "margins": (WIDE.assign(**{"": [*"0123", "All"]}), {}, "row 4: All is no index: leave the row out"),
+    "means by pandas": (pd.concat([WIDE, WIDE[-1:].rename({4: "mean"})]), {}, "row mean: mean is no index: leave"),
     "a missing score": (changed(7, "accuracy", None), {}, "row 7: expected a number in the column accuracy"),
     "a missing method": (changed(2, "method", " "), {}, "row 2: nothing is in the column method"),
     "a seed twice": (changed(6, "seed", 0), {}, r"rows 5, 6 are of one run \(adamw, seed 0\), and differ in accuracy"),
@@ -226,6 +227,7 @@ BAD = {
     "any unit": (LONG.assign(accuracy=LONG.accuracy * 2), {}, "scores of 179.8 to 186.8 may be of any unit"),
     "a loss or percents": (LONG, {"mode": "min"}, "scores of 89.9 to 93.4 may be of any unit"),
     "no pairs": (LONG.drop(columns="seed"), {"splits": "repeated"}, "repeated splits are compared in pairs"),
+    "no such splits": (LONG, {"splits": "Repeated"}, "splits must be one of 'fixed', 'repeated', got 'Repeated'"),
     "no test share": (LONG, {"splits": "repeated", "test_share": 20}, "test_share must be a share above 0 and below 1"),
 }
 

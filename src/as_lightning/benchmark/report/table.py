@@ -184,7 +184,9 @@ def verdicts(
         >>> verdicts(pd.DataFrame(scores), baseline="sgd")[["candidate", "word", "pairs"]].values.tolist()
         [['adamw', 'better', 3]]
     """
-    options: dict[str, Any] = {"equal_within": equal_within, "mode": mode, "unit": unit, "splits": splits}
+    options: dict[str, Any] = {"equal_within": equal_within, "mode": mode}
+    options["unit"] = check_choice("unit", unit, ("auto", *UNITS))
+    options["splits"] = check_choice("splits", splits, ("fixed", "repeated"))
     records, notes = table_records(frame, "", baseline, columns, test_share=test_share, **options)
     for note in notes:
         if note.startswith(LEFT_OUT):
@@ -257,8 +259,10 @@ def table_records(
         if len(designs) > 1:
             raise ValueError(f"the runs of {group or 'the table'} are of comparisons with other looks: a table of each")
         looks = [int(number) for number in designs[0].split() if number.isdecimal()]
-        if designs[0] != " ".join(map(str, sorted({*looks}))) or looks[:1] > [group_runs["seed"].nunique()]:
-            raise ValueError(f"looks are numbers of seeds, from 3 to those of the table, as 5 6 7, got {designs[0]!r}")
+        in_order = designs[0] == " ".join(map(str, sorted({*looks})))
+        if not in_order or (looks and not 1 <= looks[0] <= group_runs["seed"].nunique()):
+            wanted = "ascending numbers of seeds, the first at most those of the table, as 5 6 7"
+            raise ValueError(f"looks are {wanted}, got {designs[0]!r}")
         record = ComparisonRecord.of_runs(_results(group_runs, str(group) or name, score), base, looks=looks, **facts)
         floors = group_runs.dropna(subset="floor").groupby(["method", "budget"])["floor"].first()
         floors = floors[:0] if record.reference in floors.index else floors  # of differences to another baseline
@@ -308,6 +312,7 @@ def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, s
     notes, named = [], [column for column in frame if plain[column] and not plain[column].startswith("unnamed_")]
     for column in (column for column in frame if column not in named):
         _texts(frame.dropna(subset=column), "index", [column], empty=True)
+    _texts(frame.index.to_series().to_frame("index"), "index", ["index"], empty=True)
     if len(tracked) > 3:
         named = [column for column in named if column not in tracked]
     status = next((column for column in tracked if plain[column] in ("state", "status")), None)

@@ -162,7 +162,7 @@ def verdicts(scores: Scores, *, reference: Arm, design: Design, spreads: Spreads
                     same = replace(same, equal_within=design.equal_within)
                     by_arm[arm] = replace(same, reason="the scores of every seed are the same")
                 else:
-                    by_arm[arm] = _verdict(scores, (arm, against), design, max(members, 1), spreads[arm, against])
+                    by_arm[arm] = _verdict(scores, (arm, against), design, members, spreads[arm, against])
             judged += by_arm.values()
     return judged
 
@@ -191,7 +191,6 @@ def goes_on(word: Any, sure: Any, in_reach: Any, sure_in_reach: Any, cheaper: An
 class Estimate(NamedTuple):
     """The differences of arms at a look, arrays of one shape: `Verdict` has the meanings."""
 
-    pairs: np.ndarray
     difference: np.ndarray
     error: np.ndarray
     low: np.ndarray
@@ -226,7 +225,6 @@ def estimate(
     below, above, strictly_below_last = distances(levels[-1], last, error * np.sqrt(pairs / last))
     lucky, unlucky = mean + LUCK * error, mean - LUCK * error
     return Estimate(
-        pairs=pairs,
         difference=mean,
         error=error,
         low=low,
