@@ -352,6 +352,7 @@ def test_the_fewest_and_the_most_runs_are_counted():
     assert asked.of({"softmax": rates, "as_softmax": rates}).runs() == (12 + 4 + 5 * 3, 12 + 4 + 20 * 4)
     containing = rates | {"delta": Range(0.1, 1.0, default=0.1, neutral=1.0)}
     assert asked.of({"softmax": rates, "as_softmax": containing}).runs() == (12 + 2 + 5 * 2, 12 + 4 + 20 * 4)
+    assert asked.of({"softmax": {}, "as_softmax": {"gamma": Choice([1, 2], 1)}}).runs()[0] == 1 + 2 + 2 + 5 * 3
     assert asked.runs()[0] == 5 * 3  # nothing is tuned
 
 
@@ -367,7 +368,6 @@ def test_the_defaults_of_a_comparison_are_stated_once():
     ("settings", "message"),
     [
         ({"candidates": []}, "methods must be a list of at least one name"),
-        ({"candidates": "softmax"}, "methods must be a list of at least one name"),
         ({"candidates": ["entmax", "entmax"]}, "each given once, got"),
         ({"budgets": True}, "got True"),
         ({"candidates": ["softmax"], "budgets": 1}, "nothing is compared with softmax: name another candidate, or a"),

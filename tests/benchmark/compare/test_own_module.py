@@ -708,7 +708,7 @@ class OnPlateau(WithCriterion):
         ({"factory": Foreign}, TypeError, "got Variant: it is of the package pytorch_lightning: import"),
         ({"factory": lambda lr: WithCriterion(lr)}, TypeError, "missing 1 required positional argument: 'lr'"),
         ({"factory": lambda lr=0: WithCriterion(lr)}, ValueError, "a learning rate must be positive"),
-        ({"methods": ["as_softmx"]}, ValueError, "unknown method 'as_softmx': did you mean as_softmax"),
+        ({"methods": "as_softmx"}, ValueError, "unknown method 'as_softmx': did you mean as_softmax"),
         ({"methods": ["am_softmax"]}, ValueError, "am_softmax needs a head of its own"),
         ({"losses": {"as_softmax": Focal()}}, ValueError, "as_softmax is a method of this comparison: give the loss"),
         ({"losses": {"focal": "focal"}}, TypeError, r"losses\['focal'\] must be called as loss\(logits, target\)"),

@@ -155,7 +155,7 @@ def compare(
     design |= {"max_hours": max_hours, "tuning_seeds": tuning_seeds, "equal_within": equal_within}
     plan = ComparisonPlan(modules.names, baseline_name, modules.trainer.get("max_epochs"), **design)
     with TemporaryDirectory() as temporary, quiet_training():
-        directory = Path(folder or temporary)
+        directory = Path(temporary if folder is None else folder)
         subject = modules.subject(plan, default_settings()["search"]["lr_factor"], directory, jobs)
         record = run_comparison(subject, directory, Console(quiet=not progress))
         if folder is not None:
@@ -165,7 +165,10 @@ def compare(
 
 def _candidate(name: str, entry: Any, datamodule: Data | None) -> OwnCandidate:
     """The candidate of an entry of `compare`: a factory, or a tuple of it, its data and its ranges."""
-    factory, data, ranges = (*entry, None, None)[:3] if isinstance(entry, tuple) else (entry, None, None)
+    factory, *more = entry if isinstance(entry, tuple) else (entry,)
+    if len(more) > 2:
+        raise TypeError(f"{name} must be a factory, or (factory, data, ranges), got {len(entry)} parts")
+    data, ranges = (*more, None, None)[:2]
     data = datamodule if data is None else data
     if data is None:
         raise TypeError(f"{name} has no data: give compare(factories, data) or {name!r}: (factory, data)")

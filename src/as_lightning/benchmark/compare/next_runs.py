@@ -160,8 +160,8 @@ class Replay:
         open_arms = [arm for arm in arms if arm.candidate not in self.record.same_as]
         reached = [look for look in looks if any(not self._missing([arm], look) for arm in open_arms)]
         if reached:  # an arm without the runs of the last look was stopped before
-            open_arms = [arm for arm in open_arms if not self._missing([arm], reached[-1])]
-            open_arms = [arm for arm in open_arms if arm in self._open_arms()]
+            unsettled = self._unsettled()
+            open_arms = [arm for arm in open_arms if arm in unsettled and not self._missing([arm], reached[-1])]
         # if the settings of all arms make them the baseline, only the baseline's runs of the first look are needed
         if not arms or (not open_arms if reached else not self._missing(open_arms, looks[0])):
             return
@@ -177,7 +177,7 @@ class Replay:
         else:
             self.runs = runs
 
-    def _open_arms(self) -> list[Arm]:
+    def _unsettled(self) -> list[Arm]:
         """The arms that need more seeds."""
         current_findings = findings(self.record)
         # the one decision that depends on measured times; no verdict does

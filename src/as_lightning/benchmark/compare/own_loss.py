@@ -86,6 +86,7 @@ class OwnLosses:
         baseline: str | None = None,
     ) -> None:
         methods = default_settings()["default_methods"][BASELINE] if methods is None else methods
+        methods = [methods] if isinstance(methods, str) else methods
         self.fixed = dict(fixed or {})
         self.counted: Callable[[int], Tensor] = _unknown_counts  # the class counts of the training data of a seed
         self.losses = {name: loss if isinstance(loss, tuple) else (loss, {}) for name, loss in (losses or {}).items()}

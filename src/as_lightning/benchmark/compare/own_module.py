@@ -384,15 +384,14 @@ class OwnModules:
         """Leave out learning rates that change no training, and say why."""
         for name, candidate in self.candidates.items():
             trained_as, rates = name if self.losses is None else BASELINE, self.rates.get(name)
-            kind = type(candidate.factory()).__name__
             if rates is None:
-                reason = f"{kind} has no argument or hyperparameter lr" if lr_factor else "search.lr_factor is null"
+                reason = "has no argument or hyperparameter lr"
             elif self._look_at(trained_as, lr=2 * rates.default) == look_results[trained_as]:
                 del self.rates[name]
-                reason = f"{kind} trains the same whatever its lr is"
-                reason += " (configure_optimizers must read the lr that is tuned)"
+                reason = "trains the same whatever its lr is (configure_optimizers must read the lr that is tuned)"
             else:
                 continue
+            reason = f"{type(candidate.factory()).__name__} {reason}" if lr_factor else "search.lr_factor is null"
             scope = "all candidates" if self.losses is not None else f"all runs of {name}"
             self.notes.append(f"The learning rate was not tuned: {reason}, so {scope} had its own.")
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import yaml
 
-from as_lightning.benchmark.compare.search import FINALISTS, Choice, Space
+from as_lightning.benchmark.compare.search import FINALISTS, Choice, Space, settings_in
 from as_lightning.benchmark.packages import config_dir
 from as_lightning.benchmark.report.record import run_folder
 from as_lightning.benchmark.report.verdicts import Design
@@ -71,7 +71,7 @@ class ComparisonPlan:
     """
 
     def __init__(self, candidates: Sequence[str], baseline: str, full_epochs: Any, **settings: Any) -> None:
-        if isinstance(candidates, str) or not candidates or len(set(candidates)) < len(candidates):
+        if not candidates or len(set(candidates)) < len(candidates):
             raise ValueError(f"methods must be a list of at least one name, each given once, got {candidates!r}")
         resolved = default_settings() | {name: value for name, value in settings.items() if value is not None}
         self.baseline = baseline
@@ -157,7 +157,7 @@ class ComparisonPlan:
         Every other candidate is worse at the first look, so that none runs at smaller budgets.
         """
         spaces = self.spaces.values() if self.tunes else ()
-        trials = sum(self.trials if space else 1 for space in spaces)
+        trials = sum(int(min(self.trials, settings_in(space))) for space in spaces)
         tuned = sum(map(bool, spaces))
         repeated = FINALISTS * (len(self.tuning_seeds) - 1)  # trainings of a candidate beyond the first tuning seed
         baseline_arms, others, looks = len(self.baseline_budgets), len(self.candidates) - 1, self.design.looks

@@ -140,6 +140,11 @@ class Choice:
 Space = Mapping[str, Range | Choice]
 
 
+def settings_in(space: Space) -> float:
+    """The number of settings in a space, 1 for an empty one; infinite with a range."""
+    return math.prod(len(d.values) if isinstance(d, Choice) else math.inf for d in space.values())
+
+
 def learning_rates(default: float, factor: float) -> Range:
     """Learning rates around the default, at first a factor to each side."""
     if not default > 0:
