@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -35,17 +36,17 @@ class Features(BenchmarkDataModule):
         try:
             with np.load(path, allow_pickle=False) as file:
                 inputs, labels = ({split: file[f"{split}_{kind}"] for split in SPLITS} for kind in ("inputs", "labels"))
-        except (KeyError, ValueError, OSError) as error:
+        except (KeyError, ValueError, OSError, EOFError, TypeError, BadZipFile) as error:  # TypeError: of an .npy
             expected = ", ".join(f"{split}_inputs, {split}_labels" for split in SPLITS)
             raise ValueError(f"{path}: expected an .npz with the arrays {expected}: {error}") from error
         width, classes = inputs["train"].shape[1:2], labels["train"].shape[1:]
         for split, values in inputs.items():
             rows, label_shape = len(labels[split]), "(N, C) of one C" if self.task == "multilabel" else "(N)"
             shapes_match = values.shape == (rows, *width) and labels[split].shape == (rows, *classes)
-            if not shapes_match or len(classes) != (self.task == "multilabel"):
+            if not (shapes_match and width and values.dtype.kind in "biuf") or len(classes) != (label_shape != "(N)"):
                 raise ValueError(
-                    f"{path}: expected {split}_inputs (N, d), with the d of train_inputs, and {split}_labels "
-                    f"{label_shape}, got {values.shape} and {labels[split].shape}"
+                    f"{path}: expected numbers, {split}_inputs (N, d), with the d of train_inputs, and {split}_labels "
+                    f"{label_shape}, got {values.shape} and {labels[split].shape}, {values.dtype}"
                 )
             with np.errstate(over="ignore"):
                 inputs[split] = values.astype(np.float32)

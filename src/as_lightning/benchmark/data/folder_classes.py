@@ -49,7 +49,7 @@ class ClassFolder(DecodedDataModule):
         self.splits_by_seed = "all" in files_by_split
         if tree.hidden:
             say(f"{tree.root}: hidden folders are left out: {shortened(sorted(tree.hidden))}")
-        return {
+        files = {
             split: [
                 tree.labelled(name, label)
                 for label, names in classes.items()
@@ -57,6 +57,9 @@ class ClassFolder(DecodedDataModule):
             ]
             for split, classes in self.split_classes(files_by_split).items()
         }
+        for split_files in files.values():
+            random.Random(self.split_seed).shuffle(split_files)  # else a loader that is cut short misses classes
+        return files
 
     def split_classes(self, found: dict[str, ClassFiles]) -> dict[str, ClassFiles]:
         """The three splits, from what `find_classes` returns."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +50,10 @@ def cache_features(datamodule: BenchmarkDataModule, encoder: torch.nn.Module, da
     encoder_device = next(encoder.parameters()).device
     encoder.to(device)
     for group in [list(datamodule.splits)] if datamodule.splits_by_seed else [[split] for split in datamodule.splits]:
-        sources = [(split, index) for split in group for index in range(len(datamodule.splits[split]))]
         all_samples: ConcatDataset[Any] = ConcatDataset([datamodule.splits[split] for split in group])
         digests: list[str] = []
         first_samples: dict[str, tuple[int, tuple[int, ...]]] = {}
-        for index in range(len(sources)):
+        for index in range(len(all_samples)):
             values = all_samples[index][0]
             digests.append(Fingerprint(values, "input").digest)
             first_samples.setdefault(digests[-1], (index, tuple(values.shape)))
@@ -73,9 +73,9 @@ def cache_features(datamodule: BenchmarkDataModule, encoder: torch.nn.Module, da
             say(f"{names}: the outputs of the frozen layers are computed, {values.nbytes / 2**20:,.0f} MiB")
         outputs: Any = torch.from_numpy(values)
         outputs = outputs if lengths is None else outputs.split(lengths)
+        sample_rows = (rows[digest] for digest in digests)
         for split in group:
-            chosen = [rows[digest] for (source, _), digest in zip(sources, digests, strict=True) if source == split]
-            inputs: Any = Subset(outputs, chosen)
+            inputs: Any = Subset(outputs, [*islice(sample_rows, len(datamodule.splits[split]))])
             datamodule.splits[split] = LabelledDataset(inputs, datamodule.splits[split].targets)
     datamodule.collate = partial(_collated, datamodule.collate)
     encoder.to(encoder_device)

@@ -113,7 +113,7 @@ class Fingerprint:
         included = tuple(f"{p}." for p, text in self.parts.items() if text == RANDOM or (of_data and text == STREAM))
         classes = tuple(f"{p}." for p, text in self.parts.items() if text == CLASS)
         parts = {p: text for p, text in self.parts.items() if not (of_data or p.startswith(classes) or ".all of " in p)}
-        return parts | {p: text for p, text in self.parts.items() if included and p.startswith(included)}
+        return parts | {p: text for p, text in self.parts.items() if p.startswith(included)}
 
     def _read(self, value: Any, place: str) -> None:
         while place in self.parts:  # two keys such as 1 and "1", or two classes of one name

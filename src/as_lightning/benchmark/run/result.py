@@ -82,7 +82,7 @@ class Result:
         """Write `result.json` into `directory`, in one move, so that no reader ever meets half a file."""
         path = Path(directory) / RESULT_FILE
         with whole_file(path) as partial:
-            partial.write_text(json.dumps(asdict(self), indent=None, separators=(",", ":")) + "\n", encoding="utf-8")
+            partial.write_text(json.dumps(asdict(self), separators=(",", ":")) + "\n", encoding="utf-8")
         return path
 
     @classmethod

@@ -93,7 +93,7 @@ def checkpoint_to_resume(folder: Path, identity: RunIdentity) -> Path | None:
             continue
         if changed:
             log.warning("%s is of another configuration (%s): removed, the run starts anew", path, changed[0])
-            path.unlink()
+            path.unlink(missing_ok=True)  # each rank comes here
         else:
             steps[path] = step
     latest = max(steps, key=lambda path: (steps[path], path.name == "last.ckpt"), default=None)

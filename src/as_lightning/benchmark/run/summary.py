@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from pathlib import Path
 
@@ -23,8 +24,8 @@ def summary(result: Result, directory: Path) -> list[tuple[str, str]]:
     lines = [("run", f"{result.name}, {result.candidate}, seed {result.seed}")]
     if result.score in result.metrics:
         lines.append((f"test {result.score}", f"{result.metrics[result.score]:.4f}"))
-    if result.evaluations:
-        best = max(result.evaluations, key=lambda evaluation: evaluation["score"])
+    if evaluations := [each for each in result.evaluations if math.isfinite(each["score"])]:
+        best = max(evaluations, key=lambda evaluation: evaluation["score"])
         value = f"{best['score']:.4f} at its best, in epoch {int(best['epoch']) + 1}"
         lines.append((f"validation {result.score}", value))
     if result.masking:

@@ -79,9 +79,10 @@ def test_a_word_that_the_normaliser_leaves_nothing_of_keeps_its_place(words):
     assert len(ids) == len(targets)
 
 
-def test_a_byte_level_tokenizer_takes_each_word_for_one_of_a_sentence(tmp_path):
+@pytest.mark.parametrize("of_parts", [lambda part: part, lambda part: pre_tokenizers.Sequence([part])])
+def test_a_byte_level_tokenizer_takes_each_word_for_one_of_a_sentence(tmp_path, of_parts):
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = of_parts(pre_tokenizers.ByteLevel(add_prefix_space=False))
     trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=["<pad>"], initial_alphabet=ByteLevel.alphabet())
     tokenizer.train_from_iterator([" the cat sat"] * 9, trainer)
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>").save_pretrained(tmp_path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import random
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from as_lightning.benchmark.data.base import check_least
-from as_lightning.benchmark.data.files import LabelledFile
 from as_lightning.benchmark.data.folder_classes import ClassFolder
 from as_lightning.benchmark.data.image.data_module import ImageDataModule
 
@@ -63,9 +61,3 @@ class ImageFolder(ClassFolder, ImageDataModule):
         super().__init__(path, **images)
         check_least(1, image_size=1 if image_size is None else image_size)
         self.decode = partial(decode_image, image_size=image_size)
-
-    def index(self) -> dict[str, list[LabelledFile]]:
-        files = super().index()
-        for split_files in files.values():
-            random.Random(self.split_seed).shuffle(split_files)  # else a loader that is cut short misses classes
-        return files

@@ -122,8 +122,8 @@ class PythonCode(BenchmarkDataModule):
         root: str | Path | None = None,
         **loader: Any,
     ) -> None:
-        check_least(1, block_length=block_length)
-        if batch_tokens < 1 or batch_tokens % block_length:
+        check_least(1, block_length=block_length, batch_tokens=batch_tokens)
+        if batch_tokens % block_length:
             raise ValueError(f"batch_tokens must be a multiple of block_length={block_length}, got {batch_tokens}")
         super().__init__(batch_size=batch_tokens // block_length, **loader)
         self.block_length = block_length
