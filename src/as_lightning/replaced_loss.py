@@ -176,7 +176,8 @@ def replace_loss(module: Any, name: str, make: Callable[[Any], nn.Module]) -> bo
     Returns whether it is known to be the loss of several labels.
 
     If the attribute is a Hugging Face classifier, the loss that it computes from ``labels`` is replaced. It raises
-    ``AttributeError`` if there is no such attribute or it cannot be set, and ``TypeError`` if it is no loss.
+    ``AttributeError`` if there is no such attribute or it cannot be set, ``TypeError`` if it is no loss, and
+    ``ValueError`` if it is replaced already.
     """
     parent_name, _, attribute = name.rpartition(".")
     try:
@@ -215,7 +216,7 @@ def refuse_another_loss(module: Any, name: str) -> None:
         loss = attrgetter(name)(module)
     except AttributeError:
         loss = None
-    function = loss.func if isinstance(loss, partial) else loss
+    function = _function_of(loss)
     if isinstance(function, nn.Module):
         masked = any(
             isinstance(inner, CountedLoss)

@@ -50,6 +50,7 @@ class MaskingPolicy:
         return accumulation_steps(window.samples, window.masked_samples, previous=window.wanted, **vars(self))
 
 
+@dataclass(frozen=True, eq=False)
 class AccumulationSchedule:
     """Window lengths that change at given optimizer steps, or at given numbers of samples or items of all ranks.
 
@@ -63,19 +64,22 @@ class AccumulationSchedule:
         4
     """
 
-    def __init__(self, schedule: Mapping[int, int], by: Literal["step", "samples", "items"] = "step") -> None:
-        check_choice("by", by, ("step", "samples", "items"))
-        if 0 not in schedule:
-            raise ValueError(f"schedule must say the length from 0 on, as in {{0: 1, 1000: 4}}, got {schedule!r}")
+    schedule: Mapping[int, int]
+    by: Literal["step", "samples", "items"] = "step"
+
+    def __post_init__(self) -> None:
+        check_choice("by", self.by, ("step", "samples", "items"))
+        if 0 not in self.schedule:
+            raise ValueError(f"schedule must say the length from 0 on, as in {{0: 1, 1000: 4}}, got {self.schedule!r}")
         checked = {
             check_count("a key of schedule", start, least=0): check_count("a length in schedule", length, least=1)
-            for start, length in schedule.items()
+            for start, length in self.schedule.items()
         }
-        self.schedule, self.by = dict(sorted(checked.items())), by
+        object.__setattr__(self, "schedule", dict(sorted(checked.items())))
 
     def __call__(self, window: AccumulationWindow) -> int:
         position = {"step": window.step, "samples": window.samples_seen, "items": window.items_seen}[self.by]
-        return next(length for start, length in reversed(self.schedule.items()) if start <= position)
+        return next(length for start, length in reversed([*self.schedule.items()]) if start <= position)
 
 
 @dataclass(frozen=True)

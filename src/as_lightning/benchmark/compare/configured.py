@@ -238,7 +238,8 @@ class ConfiguredComparison:
         sets: ``+module.hidden=64``, ``+data.root=files``; the settings of the app's data are not passed on.
         """
         config = self._compose(*overrides)
-        target, _ = located(config.module._target_), located(config.data._target_)
+        target = located(config.module._target_)
+        located(config.data._target_)  # a mistake in it is answered here, not at the first run
         arguments = {key: value for key, value in plain(config.module).items() if key not in OWN_SETTINGS}
         descriptions = {key.removeprefix("module."): description for key, description in search.items()}
         check_arguments(target, {**arguments, **descriptions}, "module.")

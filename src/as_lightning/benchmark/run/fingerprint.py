@@ -173,10 +173,11 @@ def _outside(text: str) -> dict[str, str]:
 
 def _text(value: Any) -> str | None:
     """The text of a plain value, an array, or a library's class or function; None of a value that has parts."""
-    if isinstance(value, (str, PurePath)):
-        return repr(str(value))
-    if isinstance(value, PLAIN) and not isinstance(value, Enum):
-        return repr(value)
+    if of_library(type(value)) and not isinstance(value, Enum):  # a class of the user's may have more than its value
+        if isinstance(value, (str, PurePath)):
+            return repr(str(value))
+        if isinstance(value, PLAIN):
+            return repr(value)
     if isinstance(value, Tensor):
         trained = " trained" * value.requires_grad
         if value.layout is not torch.strided or _hooks_of(value) or vars(value):

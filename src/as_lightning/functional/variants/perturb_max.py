@@ -10,9 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from as_lightning.functional.argument_checks import check_choice
 from as_lightning.functional.calling_convention import loss_of_rows, over_rows
 from as_lightning.functional.tracing import in_plain_operations, looks
 
+NOISES = ("gumbel", "normal", "logistic")
 NODES, ZOOMS = {torch.float32: 32, torch.float64: 96}, 3
 HELD = 2**18  # numbers, rows x nodes x classes, that are held at once
 
@@ -20,8 +22,6 @@ HELD = 2**18  # numbers, rows x nodes x classes, that are held at once
 def _log_cdf(u: Tensor, noise: str) -> Tensor:
     if noise == "logistic":
         return F.logsigmoid(u)
-    if noise != "normal":
-        raise ValueError(f"noise must be one of 'gumbel', 'normal', 'logistic', got {noise!r}")
     # torch.special.log_ndtr takes three times as long on a CPU: it is used only where erfc underflows
     lowest = -12.0 if u.dtype == torch.float32 else -36.0
     near = torch.log(0.5 * torch.erfc(u.clamp(min=lowest) * -math.sqrt(0.5)))
@@ -91,6 +91,7 @@ def perturb_max(logits: Tensor, *, noise: str = "normal", dim: int = -1) -> Tens
         >>> perturb_max(torch.tensor([0.0, 1.0, 2.0]))
         tensor([0.0472, 0.2241, 0.7288])
     """
+    check_choice("noise", noise, NOISES)
 
     def transform(rows: Tensor) -> Tensor:
         if noise == "gumbel":
@@ -117,6 +118,7 @@ def perturb_max_loss(
         >>> perturb_max_loss(torch.tensor([[0.0, 1.0, 2.0]]), torch.tensor([2]))
         tensor(0.3164)
     """
+    check_choice("noise", noise, NOISES)
 
     def row_loss(rows: Tensor, row_target: Tensor) -> Tensor:
         if noise == "gumbel":
