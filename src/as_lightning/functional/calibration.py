@@ -16,6 +16,7 @@ from as_lightning.functional.argument_checks import check_count
 from as_lightning.functional.calling_convention import equals, in_float64
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-3, 1e3
+BINS = 15  # of a reliability diagram
 ROW = 2**14  # numbers in a row of a digest, whose products fit in a cache
 
 
@@ -207,7 +208,7 @@ class Reliability(NamedTuple):
         return (self.correct - self.confidence).abs().sum() / self.predictions.sum().clamp(min=1)
 
 
-def reliability(logits: Tensor, target: Tensor, *, ignore_index: int = -100, bins: int = 15) -> Reliability:
+def reliability(logits: Tensor, target: Tensor, *, ignore_index: int = -100, bins: int = BINS) -> Reliability:
     """Sort predictions by their confidence, and count how many are right.
 
     The confidence is the largest of ``softmax(logits)``; with several labels it is each label's ``sigmoid(logits)``.
@@ -239,7 +240,7 @@ def reliability(logits: Tensor, target: Tensor, *, ignore_index: int = -100, bin
     return sorted_by_confidence(confidence, correct, bins)
 
 
-def sorted_by_confidence(confidence: Tensor, correct: Tensor, bins: int = 15) -> Reliability:
+def sorted_by_confidence(confidence: Tensor, correct: Tensor, bins: int = BINS) -> Reliability:
     """The `Reliability` of predictions with a ``confidence`` in [0, 1] that are ``correct`` or not, both ``(N,)``."""
     confidence, correct = in_float64(confidence), in_float64(correct)
     index = (confidence * bins).ceil().long().clamp(1, bins) - 1
