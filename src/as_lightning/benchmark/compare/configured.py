@@ -288,39 +288,10 @@ class ConfiguredComparison:
             self.directory.mkdir(parents=True, exist_ok=True)
             (self.directory / MODULES_FILE).write_bytes(self.own.pickled())
             return subject._replace(execute=self._run_by_launcher)
-        try:
-            with collected_messages() as messages:
-                data = read_data(self.sample)
-        except (SettingError, OmegaConfBaseException):
-            raise
-        except Exception as error:  # any error here would end every run
-            cause = error.__cause__ if isinstance(error, InstantiationException) and error.__cause__ else error
-            raise SettingError(f"the data cannot be read, so no run has started: {cause}") from error
-        if self.split_seed is not None and not data.splits_by_seed:
-            raise SettingError(
-                f"data={self.sample.data.name} has an official test split, which a comparison keeps: leave "
-                "data.split_seed out"
-            )
-        if self.split_seed is None and data.splits_by_seed:
-            self.split_seed = PER_SEED
-        for name, config in self.configured.items():
+        data, messages = self._read_data()
+        for name in self.configured:
             with of_candidate(name, self.plan.baseline):
-                for candidate_config in (config, *self._searched(name)):
-                    own_data = data if candidate_config.data == self.sample.data else read_data(candidate_config)
-                    if own_data is not data and scored_examples(own_data) != scored_examples(data):
-                        raise SettingError("other validation or test examples: candidates are judged by the same ones")
-                    made_module(candidate_config, own_data)
-                if RATE in self.space(name):
-                    doubled_rate = self._compose(*self.candidates[name][0], f"{RATE_KEY}={2 * config.optimizer.lr}")
-                    if first_rates(doubled_rate) == first_rates(config):
-                        hint = "leave out its own rate (as max_lr), or set search.lr_factor=null"
-                        raise SettingError(f"lr_scheduler hides the learning rate, which is tuned: {hint}")
-                if not self._in_this_process:  # other machines may have other devices
-                    continue
-                try:
-                    check_processes(self.n_jobs, instantiate(config.trainer, logger=False).world_size)
-                except InstantiationException as error:
-                    raise SettingError(f"the settings of trainer are refused: {error.__cause__ or error}") from error
+                self._check_candidate(name, data)
         execute: Execute = self._run_by_launcher
         if self._in_this_process:
             execute = self._run_locally
@@ -346,6 +317,44 @@ class ConfiguredComparison:
             with collected_messages():
                 whole_data = read_data(self._compose("data.shots=null", "data.imbalance=null"))
         return Subject(self.plan.of(spaces, named_examples(whole_data), **facts), execute, identity)
+
+    def _read_data(self) -> tuple[BenchmarkDataModule, list[str]]:
+        """The data and their messages; sets a split seed that is left to the data."""
+        try:
+            with collected_messages() as messages:
+                data = read_data(self.sample)
+        except (SettingError, OmegaConfBaseException):
+            raise
+        except Exception as error:  # any error here would end every run
+            cause = error.__cause__ if isinstance(error, InstantiationException) and error.__cause__ else error
+            raise SettingError(f"the data cannot be read, so no run has started: {cause}") from error
+        if self.split_seed is not None and not data.splits_by_seed:
+            raise SettingError(
+                f"data={self.sample.data.name} has an official test split, which a comparison keeps: leave "
+                "data.split_seed out"
+            )
+        if self.split_seed is None and data.splits_by_seed:
+            self.split_seed = PER_SEED
+        return data, messages
+
+    def _check_candidate(self, name: str, data: BenchmarkDataModule) -> None:
+        """Refuse a candidate whose runs would fail, be scored on other examples, or not depend on the learning rate."""
+        config = self.configured[name]
+        for candidate_config in (config, *self._searched(name)):
+            own_data = data if candidate_config.data == self.sample.data else read_data(candidate_config)
+            if own_data is not data and scored_examples(own_data) != scored_examples(data):
+                raise SettingError("other validation or test examples: candidates are judged by the same ones")
+            made_module(candidate_config, own_data)
+        if RATE in self.space(name):
+            doubled_rate = self._compose(*self.candidates[name][0], f"{RATE_KEY}={2 * config.optimizer.lr}")
+            if first_rates(doubled_rate) == first_rates(config):
+                hint = "leave out its own rate (as max_lr), or set search.lr_factor=null"
+                raise SettingError(f"lr_scheduler hides the learning rate, which is tuned: {hint}")
+        if self._in_this_process:  # other machines may have other devices
+            try:
+                check_processes(self.n_jobs, instantiate(config.trainer, logger=False).world_size)
+            except InstantiationException as error:
+                raise SettingError(f"the settings of trainer are refused: {error.__cause__ or error}") from error
 
     def space(self, name: str) -> Space:
         """What is tuned of a candidate: the learning rate, the ``search`` of its method, and its own."""
