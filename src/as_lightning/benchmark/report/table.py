@@ -305,24 +305,18 @@ def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, s
     if len(duplicates := frame.columns[frame.columns.duplicated()]):
         raise ValueError(f"two columns are named {duplicates[0]}: rename one of them, or leave it out")
     plain = {column: re.sub(r"\W+", "_", PREFIX.sub("", str(column).lower())) for column in frame}
+    named = [column for column in frame if plain[column] and not plain[column].startswith("unnamed_")]
+    for column in (column for column in frame if column not in named):
+        _texts(frame.dropna(subset=column), "index", [column], empty=True)
+    _texts(frame.index.to_series().to_frame("index"), "index", ["index"], empty=True)
     requested = {part.lower() for names in columns.values() for part in (str(names), *str(names).split(","))}
     not_requested = [column for column in frame if not {str(column).lower(), plain[column]} & requested]
     by_write_runs = set(WRITTEN) <= set(frame)
     tracked = [] if by_write_runs else [column for column in not_requested if TRACKED.fullmatch(plain[column])]
-    notes, named = [], [column for column in frame if plain[column] and not plain[column].startswith("unnamed_")]
-    for column in (column for column in frame if column not in named):
-        _texts(frame.dropna(subset=column), "index", [column], empty=True)
-    _texts(frame.index.to_series().to_frame("index"), "index", ["index"], empty=True)
-    if len(tracked) > 3:
-        named = [column for column in named if column not in tracked]
+    of_tracker = len(tracked) > 3  # an export
+    named = [column for column in named if not (of_tracker and column in tracked)]
     status = next((column for column in tracked if plain[column] in ("state", "status")), None)
-    ended = frame[status].astype(str).str.lower().isin(ENDED) if status else pd.Series(True, frame.index)
-    if status and not ended.any() and frame[status].nunique() > 1:
-        states = " or ".join(map(str, frame[status].unique()[:3]))
-        raise ValueError(f"the column {status} has {states}: leave runs out that have not ended, and the column")
-    if not ended.all() and (len(tracked) > 3 or ended.any()):
-        notes.append(f"{LEFT_OUT} they have not finished: {_rows(frame.index[~ended])}.")
-        frame = frame[ended]
+    frame, notes = (frame, []) if status is None else _ended(frame, status, of_tracker)
     if by_write_runs:
         frame = frame[frame["phase"] == "final"]
         if len(metrics := frame["metric"].unique()) > 1:
@@ -368,6 +362,17 @@ def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, s
     read = [f"{role} from {' and '.join(map(str, of))}" for role, of in roles.items() if not (wide and role in WIDE)]
     wide_source = ["a column for each candidate"] if wide else []
     return runs, str(name), [*notes, f"{runs['score'].count()} runs were read: {', '.join([*wide_source, *read])}."]
+
+
+def _ended(frame: pd.DataFrame, status: Any, of_tracker: bool) -> tuple[pd.DataFrame, list[str]]:
+    """The runs whose status says that they have ended, all if it has no such word; and a note on the others."""
+    ended = frame[status].astype(str).str.lower().isin(ENDED)
+    if not ended.any() and frame[status].nunique() > 1:
+        states = " or ".join(map(str, frame[status].unique()[:3]))
+        raise ValueError(f"the column {status} has {states}: leave runs out that have not ended, and the column")
+    if ended.all() or not (of_tracker or ended.any()):
+        return frame, []
+    return frame[ended], [f"{LEFT_OUT} they have not finished: {_rows(frame.index[~ended])}."]
 
 
 def _roles(frame: pd.DataFrame, plain: Mapping[Any, str], requested: dict[str, str]) -> dict[str, list[Any]]:
