@@ -50,7 +50,7 @@ class MaskingPolicy:
         return accumulation_steps(window.samples, window.masked_samples, previous=window.wanted, **vars(self))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class AccumulationSchedule:
     """Window lengths that change at given optimizer steps, or at given numbers of samples or items of all ranks.
 
@@ -75,7 +75,7 @@ class AccumulationSchedule:
             check_count("a key of schedule", start, least=0): check_count("a length in schedule", length, least=1)
             for start, length in self.schedule.items()
         }
-        object.__setattr__(self, "schedule", dict(sorted(checked.items())))
+        self.schedule = dict(sorted(checked.items()))
 
     def __call__(self, window: AccumulationWindow) -> int:
         position = {"step": window.step, "samples": window.samples_seen, "items": window.items_seen}[self.by]

@@ -384,6 +384,8 @@ class OwnModules:
         """Leave out learning rates that change no training, and say why."""
         for name, candidate in self.candidates.items():
             trained_as, rates = name if self.losses is None else BASELINE, self.rates.get(name)
+            if rates is None and rate_name(candidate.factory) in candidate.search:
+                continue  # it is tuned by a range of the candidate's own
             if rates is None:
                 reason = "has no argument or hyperparameter lr"
             elif self._look_at(trained_as, lr=2 * rates.default) == look_results[trained_as]:

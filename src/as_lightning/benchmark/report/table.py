@@ -57,8 +57,9 @@ TRACKED = re.compile(
 )
 ENDED = ("finished", "completed", "complete", "success", "succeeded", "successful", "done")  # states of an ended run
 SUMMARY = "mean|avg|average|median|std|stdev|sd|sem|min|max|sum|total|overall"  # rows below the runs of a sheet
-NO_RUN = {"group": SUMMARY, "index": f"{SUMMARY}|(?-i:All)"}  # pandas calls its margins All
-NO_RUN["seed"] = rf"({SUMMARY}|all|best|worst|ø)(\W*|\W*\(.*|\W*±.*)|train(ing)?|val(id(ation)?)?|dev|test|eval"
+REMARK = r"(\W*|\W*\(.*|\W*±.*)"  # as in "mean:", "mean (5)" and "mean ± std"
+NO_RUN = {"group": SUMMARY, "index": rf"({SUMMARY}|ø){REMARK}|(?-i:All)"}  # pandas calls its margins All
+NO_RUN["seed"] = rf"({SUMMARY}|all|best|worst|ø){REMARK}|train(ing)?|val(id(ation)?)?|dev|test|eval"
 LEFT_OUT = "Left out, since"  # the start of a sentence on rows that are in no verdict
 GIVEN = "Read from a table, which does not say whether the candidates were tuned alike: no advice."
 
@@ -308,7 +309,10 @@ def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, s
     named = [column for column in frame if plain[column] and not plain[column].startswith("unnamed_")]
     for column in (column for column in frame if column not in named):
         _texts(frame.dropna(subset=column), "index", [column], empty=True)
-    _texts(frame.index.to_series().to_frame("index"), "index", ["index"], empty=True)
+    for number, level in enumerate(frame.index.names):
+        labels = pd.DataFrame({"index": frame.index.get_level_values(number)}, frame.index)
+        # of a named level pandas' margins alone are known to be no run
+        _texts(labels if level is None else labels[labels["index"].eq("All")], "index", ["index"], empty=True)
     requested = {part.lower() for names in columns.values() for part in (str(names), *str(names).split(","))}
     not_requested = [column for column in frame if not {str(column).lower(), plain[column]} & requested]
     by_write_runs = set(WRITTEN) <= set(frame)

@@ -13,8 +13,8 @@ import re
 import secrets
 import sys
 import types
-from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping, Sized
+from collections import ChainMap, OrderedDict
+from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sized
 from contextlib import suppress
 from enum import Enum
 from itertools import chain, islice, pairwise
@@ -42,7 +42,8 @@ KINDS: dict[str, Any] = {CLASS: type, STREAM: IterableDataset}
 KINDS[RANDOM] = (torch.Generator, random.Random, np.random.Generator, np.random.RandomState)
 # types whose objects hold nothing that a training could depend on
 WITHOUT_STATE = (type(Lock()), type(RLock()), local, types.ModuleType, RemovableHandle, WeakKeyDictionary)
-OF_CLASSES = ("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__", "__annotations__")
+OF_CLASSES = {"__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__", "__annotations__"}
+OF_CLASSES.add("_value2member_map_")  # which the unions of a Flag fill
 # environment variables that differ between the processes of a run or between two commands, or set only its speed
 OF_PROCESS = re.compile(
     r"(LOCAL_|GLOBAL_|NODE_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|CUDA_VISIBLE_DEVICES|PL_GLOBAL_SEED"
@@ -65,13 +66,13 @@ class Fingerprint:
     as a stream or an object of a C extension that cannot be pickled: a digest with such a part equals no other.
     """
 
-    def __init__(self, value: Any, name: str, seen: dict[int, tuple[str, Any]] | None = None) -> None:
+    def __init__(self, value: Any, name: str, seen: MutableMapping[int, tuple[str, Any]] | None = None) -> None:
         self.parts: dict[str, str] = {}
         self.outside: dict[str, str] = {}
         self.unread: list[str] = []
         self._texts: set[str] = set()
         # the objects too, as Python reuses the id of one that is gone
-        self._seen = {} if seen is None else seen
+        self._seen: MutableMapping[int, tuple[str, Any]] = {} if seen is None else seen
         self._read(value, name)
 
     @property
@@ -139,7 +140,8 @@ class Fingerprint:
             return
         try:
             if isinstance(value, (set, frozenset)):
-                members = [Fingerprint(part, "member", self._seen) for part in value]
+                # each by itself, since their order is another one in each process
+                members = [Fingerprint(part, "member", ChainMap({}, self._seen)) for part in value]
                 self.unread += [place for member in members if member.unread]
                 for member in members:
                     self.take(member)
@@ -204,8 +206,8 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, Mapping):
         yield "factory", getattr(value, "default_factory", None)
         parts = enumerate(value.items())
-        yield from ((key if isinstance(key, str) else f"key {n}", part) for n, (key, part) in parts)
-        yield from ((f"key the key {n}", key) for n, key in enumerate(value) if not isinstance(key, str))
+        yield from ((key if type(key) is str else f"key {n}", part) for n, (key, part) in parts)
+        yield from ((f"key the key {n}", key) for n, key in enumerate(value) if type(key) is not str)
     elif isinstance(value, (list, tuple)):
         yield from ((str(number), part) for number, part in enumerate(value))
     elif type(value) is np.ndarray:

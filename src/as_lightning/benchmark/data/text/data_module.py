@@ -162,11 +162,6 @@ class TokenizedDataModule(BenchmarkDataModule):
             self.tokenizer, self.padding_id = fit_tokenizer(texts, self.vocab_size, self.lowercase), 0
         else:
             self.tokenizer, self.padding_id = pretrained_tokenizer(self.pretrained)
-        whole = self.tokenizer.pre_tokenizer
-        parts: Any = whole if isinstance(whole, pre_tokenizers.Sequence) else [whole]
-        for part in parts:
-            if self.task == "token" and isinstance(part, pre_tokenizers.ByteLevel):
-                part.add_prefix_space = True  # else a word continues the one before
         self.tokenizer.no_padding()
         self.tokenizer.enable_truncation(self.max_length)
         self.collate = partial(_pad_batch, padding_id=self.padding_id, of_tokens=self.task == "token")

@@ -44,6 +44,8 @@ class TaggingDataModule(TokenizedDataModule):
 
     def _encode(self, words: tuple[str, ...], tags: Tensor) -> tuple[Tensor, Tensor]:
         assert self.tokenizer is not None
+        if "ByteLevel" in str(self.tokenizer.pre_tokenizer):  # to which a word without a space continues the one before
+            words = tuple(f" {word}" for word in words)
         encoding = self.tokenizer.encode(list(words), is_pretokenized=True)
         lost = set(range(len(words))) - set(encoding.word_ids)
         if lost:  # the normaliser removes these words, or they lie past max_length (and do so again)
