@@ -385,9 +385,13 @@ class ConfiguredComparison:
         return space
 
     def changes(self, name: str) -> dict[str, list[str]]:
-        """The settings unlike the baseline's, with both values; for another method its name stands for all."""
+        """The settings unlike the baseline's, with both values.
+
+        The name of another method stands for its settings, and a setting for those that are interpolated from it.
+        """
         own, base = (identity_of(self.configured[candidate]).config for candidate in (name, self.plan.baseline))
         keys = sorted(key for key in own.keys() | base.keys() if own.get(key) != base.get(key))
+        keys = [key for key in keys if not _follows_another(self.configured[name], key)]
         if own["method.name"] != base["method.name"]:
             keys = ["method.name", *(key for key in keys if not key.startswith("method."))]
         return {key: [base.get(key, "null"), own.get(key, "null")] for key in keys}
@@ -428,6 +432,12 @@ class ConfiguredComparison:
                 yield run, Result.read(self.directory / run.folder / RESULT_FILE)
             else:
                 yield run, f"{run}: {type(job._return_value).__name__}: {job._return_value}"
+
+
+def _follows_another(config: DictConfig, key: str) -> bool:
+    group, _, setting = key.rpartition(".")
+    node = OmegaConf.select(config, group)
+    return isinstance(node, DictConfig) and OmegaConf.is_interpolation(node, setting)
 
 
 def identity_of(config: DictConfig) -> RunIdentity:
