@@ -437,7 +437,7 @@ class ConfiguredComparison:
 def _follows_another(config: DictConfig, key: str) -> bool:
     group, _, setting = key.rpartition(".")
     node = OmegaConf.select(config, group)
-    return isinstance(node, DictConfig) and OmegaConf.is_interpolation(node, setting)
+    return isinstance(node, DictConfig) and setting in node and OmegaConf.is_interpolation(node, setting)
 
 
 def identity_of(config: DictConfig) -> RunIdentity:
