@@ -211,11 +211,7 @@ BAD = {
     "parts of the data": (LONG.assign(seed=["train", "test"] * 5), {}, "rows 0, 1, 2, .*: train is no seed: leave"),
     "states": (LONG.assign(status=["ran", "hung"] * 5), {}, "the column status has ran or hung: leave runs out that"),
     "margins": (WIDE.assign(**{"": [*"0123", "All"]}), {}, "row 4: All is no index: leave the row out"),
-    "means by pandas": (
-        pd.concat([WIDE, WIDE[-1:].rename({4: "mean ±"})]),
-        {},
-        "row mean ±: mean ± is no index: leave",
-    ),
+    "means by pandas": (pd.concat([WIDE, WIDE[-1:].rename({4: "mean ±"})]), {}, "row mean ±: mean ± is no index"),
     "margins by pandas": (WIDE.set_index([["x", "x", "x", "x", "All"], "seed"]), {}, "All is no index"),
     "a missing score": (changed(7, "accuracy", None), {}, "row 7: expected a number in the column accuracy"),
     "a missing method": (changed(2, "method", " "), {}, "row 2: nothing is in the column method"),

@@ -435,6 +435,7 @@ class ConfiguredComparison:
 
 
 def _follows_another(config: DictConfig, key: str) -> bool:
+    """Whether a setting is an interpolation, as ``${method.lr_scale}`` of a callback."""
     group, _, setting = key.rpartition(".")
     node = OmegaConf.select(config, group)
     return isinstance(node, DictConfig) and setting in node and OmegaConf.is_interpolation(node, setting)

@@ -79,10 +79,13 @@ def test_a_word_that_the_normaliser_leaves_nothing_of_keeps_its_place(words):
     assert len(ids) == len(targets)
 
 
-@pytest.mark.parametrize("before", [[], [pre_tokenizers.Digits()]])
-def test_a_byte_level_tokenizer_takes_each_word_for_one_of_a_sentence(tmp_path, before):
+PARTS = [pre_tokenizers.Digits(), ByteLevel(add_prefix_space=False)]
+
+
+@pytest.mark.parametrize("pre_tokenizer", [PARTS[1], pre_tokenizers.Sequence(PARTS)])
+def test_a_byte_level_tokenizer_takes_each_word_for_one_of_a_sentence(tmp_path, pre_tokenizer):
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*before, ByteLevel(add_prefix_space=False)])
+    tokenizer.pre_tokenizer = pre_tokenizer
     trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=["<pad>"], initial_alphabet=ByteLevel.alphabet())
     tokenizer.train_from_iterator([" the cat sat1"] * 9, trainer)
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>").save_pretrained(tmp_path)
