@@ -1,7 +1,8 @@
 """Write docs/bug_museum.md from the marks of the tests: python docs/bug_museum.py
 
 A test that holds what a public report says goes wrong elsewhere is marked
-``@pytest.mark.bug_report("owner/repo#123", "what goes wrong there")``; its name says what this project does.
+``@pytest.mark.bug_report("owner/repo#123", "what goes wrong there")``; its name says what this
+project does.
 """
 
 import ast
@@ -25,7 +26,10 @@ def reports() -> Iterator[tuple[str, str, str, str]]:
     for file in sorted((ROOT / "tests").rglob("test_*.py")):
         for node in ast.parse(file.read_text(encoding="utf-8")).body:
             for mark in getattr(node, "decorator_list", ()):
-                if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.bug_report":
+                if (
+                    isinstance(mark, ast.Call)
+                    and ast.unparse(mark.func) == "pytest.mark.bug_report"
+                ):
                     number, fault = (ast.literal_eval(argument) for argument in mark.args)
                     yield fault, number, node.name, file.relative_to(ROOT).as_posix()  # type: ignore[attr-defined]
 

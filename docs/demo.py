@@ -17,7 +17,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from as_lightning import AccumulationSchedule, AdaptiveGradientAccumulation, ASSoftmaxLoss, MaskingMonitor
+from as_lightning import (
+    AccumulationSchedule,
+    AdaptiveGradientAccumulation,
+    ASSoftmaxLoss,
+    MaskingMonitor,
+)
 from as_lightning.functional import as_cross_entropy, as_linear_cross_entropy
 
 ROWS, WIDTH, CLASSES = 1024, 128, 131_072  # of the wide output layer
@@ -46,24 +51,41 @@ class Classifier(pl.LightningModule):
 
 
 def masking_and_accumulation() -> None:
-    print("1. ASSoftmaxLoss in the place of CrossEntropyLoss: samples that are learnt drop out of the loss.")
-    print("   With AdaptiveGradientAccumulation(max_steps=4) the optimizer then steps after more batches.\n")
+    print(
+        "1. ASSoftmaxLoss in the place of CrossEntropyLoss: samples that are learnt drop out of "
+        "the loss."
+    )
+    print(
+        "   With AdaptiveGradientAccumulation(max_steps=4) the optimizer then steps after more "
+        "batches.\n"
+    )
     images, labels = load_digits(return_X_y=True)
     data = TensorDataset(torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels))
     monitor, speed = MaskingMonitor(), AdaptiveGradientAccumulation(max_steps=4)
     trainer = pl.Trainer(max_epochs=10, callbacks=[monitor, speed], **QUIET)
-    trainer.fit(Classifier(64, 10, ASSoftmaxLoss(delta=0.1), lr=0.08), DataLoader(data, batch_size=32, shuffle=True))
+    trainer.fit(
+        Classifier(64, 10, ASSoftmaxLoss(delta=0.1), lr=0.08),
+        DataLoader(data, batch_size=32, shuffle=True),
+    )
     for epoch in monitor.history:
         share = epoch.masked_samples / epoch.samples
         lengths = [window.length for window in speed.history if window.epoch == epoch.epoch]
         bar = "#" * round(40 * share)
         mean = sum(lengths) / len(lengths)
-        print(f"   epoch {epoch.epoch + 1:2}  masked {share:4.0%} |{bar:40}|  {mean:.1f} batches per optimizer step")
+        print(
+            f"   epoch {epoch.epoch + 1:2}  masked {share:4.0%} |{bar:40}|  {mean:.1f} batches per "
+            "optimizer step"
+        )
 
 
 def exact_windows() -> None:
-    print("\n2. Four batches of different sizes, accumulated, against the same samples as one large batch (float64):\n")
-    batches = [(torch.randn(size, 20).double(), torch.randint(5, (size,))) for size in (3, 40, 11, 26)]
+    print(
+        "\n2. Four batches of different sizes, accumulated, against the same samples as one large "
+        "batch (float64):\n"
+    )
+    batches = [
+        (torch.randn(size, 20).double(), torch.randint(5, (size,))) for size in (3, 40, 11, 26)
+    ]
     whole = [tuple(torch.cat(parts) for parts in zip(*batches, strict=True))]
 
     def weights(data: Any, **settings: Any) -> Tensor:
@@ -78,11 +100,16 @@ def exact_windows() -> None:
         ("Trainer(accumulate_grad_batches=4)", {"accumulate_grad_batches": 4}),
         ("AdaptiveGradientAccumulation(..., items=...)", {"callbacks": [by_items]}),
     ):
-        print(f"   largest difference of a weight, {name:53} {(weights(batches, **settings) - large).abs().max():.1e}")
+        print(
+            f"   largest difference of a weight, {name:53} "
+            f"{(weights(batches, **settings) - large).abs().max():.1e}"
+        )
 
 
 def head(kind: str) -> None:
-    """Forward and backward of a wide output layer in a process of its own: prints the loss and the added memory."""
+    """Forward and backward of a wide output layer in a process of its own: prints the loss and the
+    added memory.
+    """
     torch.manual_seed(0)
     hidden = torch.randn(ROWS, WIDTH, requires_grad=True)
     weight = (torch.randn(CLASSES, WIDTH) / WIDTH**0.5).requires_grad_()
@@ -95,24 +122,47 @@ def head(kind: str) -> None:
         loss = as_linear_cross_entropy(hidden, weight, target)
     loss.backward()
     unit = 1 if sys.platform == "darwin" else 1024  # bytes of ru_maxrss
-    print(f"{loss.item():.5f} {(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * unit / 2**20:.0f}")
+    print(
+        f"{loss.item():.5f} "
+        f"{(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * unit / 2**20:.0f}"
+    )
 
 
 def wide_head() -> None:
-    print(f"\n3. An output layer of {CLASSES:,} classes, {ROWS:,} rows: forward and backward, peak of added memory:\n")
-    for kind, name in (("dense", "as_cross_entropy(linear(hidden))"), ("fused", "as_linear_cross_entropy(hidden)")):
-        printed = subprocess.run([sys.executable, __file__, kind], check=True, capture_output=True, text=True).stdout
+    print(
+        f"\n3. An output layer of {CLASSES:,} classes, {ROWS:,} rows: forward and backward, peak "
+        "of added memory:\n"
+    )
+    for kind, name in (
+        ("dense", "as_cross_entropy(linear(hidden))"),
+        ("fused", "as_linear_cross_entropy(hidden)"),
+    ):
+        printed = subprocess.run(
+            [sys.executable, __file__, kind], check=True, capture_output=True, text=True
+        ).stdout
         loss, megabytes = printed.split()
         print(f"   {name:35} loss {loss}   {int(megabytes):6,} MB")
 
 
 def comparison() -> None:
-    print("\n4. A fair comparison: digits with a long tail (the rarest class has two training images), on which logit")
     print(
-        "   adjustment is meant to help. Both losses are tuned with five trials each, then trained with five new seeds."
+        "\n4. A fair comparison: digits with a long tail (the rarest class has two training "
+        "images), on which logit"
     )
-    print("   The score is the balanced accuracy, in which all classes count equally.\n", flush=True)
-    settings = ["data.imbalance=50", "methods=softmax,logit_adjusted", "budgets=1", "seeds=5", "name=demo"]
+    print(
+        "   adjustment is meant to help. Both losses are tuned with five trials each, then trained "
+        "with five new seeds."
+    )
+    print(
+        "   The score is the balanced accuracy, in which all classes count equally.\n", flush=True
+    )
+    settings = [
+        "data.imbalance=50",
+        "methods=softmax,logit_adjusted",
+        "budgets=1",
+        "seeds=5",
+        "name=demo",
+    ]
     command = str(Path(sys.executable).with_name("as-lightning-compare"))
     subprocess.run([command, "experiment=digits", *settings], check=True)
 

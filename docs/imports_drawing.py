@@ -14,8 +14,10 @@ import grimp
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "ARCHITECTURE.md"
-DRAWN = re.compile(r"(?<=<!-- drawn by docs/imports_drawing.py -->\n).*?(?=\n<!-- end of drawing -->)", re.DOTALL)
-OPENED = {"as_lightning", "as_lightning.benchmark"}  # any other package in them is one part
+DRAWN = re.compile(
+    r"(?<=<!-- drawn by docs/imports_drawing.py -->\n).*?(?=\n<!-- end of drawing -->)", re.DOTALL
+)
+OPENED = {"as_lightning", "as_lightning.bench"}  # any other package in them is one part
 
 
 def imports() -> dict[str, list[str]]:
@@ -24,11 +26,16 @@ def imports() -> dict[str, list[str]]:
     parts = sorted(set().union(*map(graph.find_children, OPENED)) - OPENED)
     for part in parts:
         graph.squash_module(part)
-    return {part: sorted(graph.find_modules_directly_imported_by(part) - OPENED - {part}) for part in parts}
+    return {
+        part: sorted(graph.find_modules_directly_imported_by(part) - OPENED - {part})
+        for part in parts
+    }
 
 
 def page_with_drawing(text: str) -> str:
-    """``text`` with the table between the two marks, from the part that knows most to those that import no other."""
+    """``text`` with the table between the two marks, from the part that knows most to those that
+    import no other.
+    """
 
     def name(part: str) -> str:
         kind = "/" if (ROOT / "src" / Path(*part.split("."))).is_dir() else ".py"

@@ -1,4 +1,5 @@
-"""Run notebooks from top to bottom and store their outputs: ``python docs/notebook_outputs.py [NOTEBOOK ...]``.
+"""Run notebooks from top to bottom and store their outputs: ``python docs/notebook_outputs.py
+[NOTEBOOK ...]``.
 
 Without arguments all of ``notebooks/``. Widgets are left out, since a page shows nothing of them.
 """
@@ -23,7 +24,9 @@ def code_cells(document: Any) -> list[Any]:
 def checked_outputs(document: Any) -> list[Any]:
     """What a notebook has put out: figures, and neither warnings nor errors."""
     outputs = [output for cell in code_cells(document) for output in cell.outputs]
-    assert [output for output in outputs if "image/png" in output.get("data", {})], "no figure was drawn"
+    assert [output for output in outputs if "image/png" in output.get("data", {})], (
+        "no figure was drawn"
+    )
     assert not [output for output in outputs if output.get("name") == "stderr"], "a cell warned"
     assert not [output for output in outputs if output.output_type == "error"], "a cell failed"
     return outputs
@@ -34,10 +37,14 @@ if __name__ == "__main__":  # tests import what lies here
         notebook = nbformat.read(path, as_version=4)
         metadata = notebook.metadata.copy()
         with tempfile.TemporaryDirectory() as folder:
-            NotebookClient(notebook, kernel_name="python3", resources={"metadata": {"path": folder}}).execute()
+            NotebookClient(
+                notebook, kernel_name="python3", resources={"metadata": {"path": folder}}
+            ).execute()
         notebook.metadata = metadata  # not the versions of this machine
         for cell in notebook.cells:
             cell.metadata.pop("execution", None)  # the time of day
         for cell in code_cells(notebook):
-            cell.outputs = [output for output in cell.outputs if WIDGET not in output.get("data", {})]
+            cell.outputs = [
+                output for output in cell.outputs if WIDGET not in output.get("data", {})
+            ]
         nbformat.write(notebook, path)

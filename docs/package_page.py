@@ -1,8 +1,10 @@
-"""A metadata hook of Hatchling: what a package index shows, README with absolute links and the project's addresses.
+"""A metadata hook of Hatchling: what a package index shows, README with absolute links and the
+project's addresses.
 
-The links of README are relative, so that they are right in every copy of the repository. On a package index they lead
-nowhere. Where the package is built by GitHub Actions, ``GITHUB_SERVER_URL`` and ``GITHUB_REPOSITORY`` name the
-repository: then the links become absolute, and the repository's pages are among the project's addresses.
+The links of README are relative, so that they are right in every copy of the repository. On a
+package index they lead nowhere. Where the package is built by GitHub Actions, ``GITHUB_SERVER_URL``
+and ``GITHUB_REPOSITORY`` name the repository: then the links become absolute, and the repository's
+pages are among the project's addresses.
 """
 
 import os
@@ -46,4 +48,8 @@ class PackagePage(MetadataHookInterface):
         text = (ROOT / "README.md").read_text(encoding="utf-8")
         text = text if address is None else with_absolute_links(text, address)
         metadata["readme"] = {"content-type": "text/markdown", "text": text}
-        metadata["urls"] = PAPER if address is None else {n: f"{address}{page}" for n, page in PAGES.items()} | PAPER
+        metadata["urls"] = (
+            PAPER
+            if address is None
+            else {n: f"{address}{page}" for n, page in PAGES.items()} | PAPER
+        )

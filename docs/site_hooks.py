@@ -1,8 +1,9 @@
 """Hooks of MkDocs: pages from outside ``docs/``, links to them, and formulas as MathML.
 
-Results, notebooks, the changelog and the pages for contributors stay where a reader of the repository looks for them.
-The site shows them under the same names, so a link such as ``../results/README.md`` of a page in ``docs/`` loses the
-``../`` that leaves the folder. What a reader would see raw ends the build.
+Results, notebooks, the changelog and the pages for contributors stay where a reader of the
+repository looks for them. The site shows them under the same names, so a link such as
+``../results/README.md`` of a page in ``docs/`` loses the ``../`` that leaves the folder. What a
+reader would see raw ends the build.
 """
 
 import html
@@ -27,14 +28,20 @@ PIECES = ("introduction.md", "cause.md")  # of results/learning_rate/README.md
 OUTSIDE = "|".join([*map(re.escape, PAGES), *(f"{folder}/" for folder in FOLDERS)])
 MARKED = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 DOLLARS = re.compile(r"(?P<dollars>\$\$?)(?P<formula>[^\s$<](?:[^$<]*[^\s$<])?)(?P=dollars)")
-AS_IT_IS = re.compile(r"<(?P<tag>pre|code|script|style|svg|math)\b.*?</(?P=tag)>|<[^>]*>", re.DOTALL)
+AS_IT_IS = re.compile(
+    r"<(?P<tag>pre|code|script|style|svg|math)\b.*?</(?P=tag)>|<[^>]*>", re.DOTALL
+)
 IN_NOTEBOOK = re.compile(rf"{AS_IT_IS.pattern}|{DOLLARS.pattern}", re.DOTALL)
 TABLE = re.compile(r"<table\b.*?</table>", re.DOTALL)
 LONG_CODE = re.compile(r"<code>[^<]{17,}</code>")
 JOINT = re.compile(r"(?<=\w)[_./:=]+(?=\w)")  # a place where a long name may be broken
 LEAKS = {
-    "a role or directive of reStructuredText": re.compile(r":(?:class|func|meth|attr|mod|exc|data|math):|\.\. \w+::"),
-    "a doctest as quotes in quotes, outside a section Examples": re.compile(r"(?:<blockquote>\s*){3}|(?:&gt;){3} "),
+    "a role or directive of reStructuredText": re.compile(
+        r":(?:class|func|meth|attr|mod|exc|data|math):|\.\. \w+::"
+    ),
+    "a doctest as quotes in quotes, outside a section Examples": re.compile(
+        r"(?:<blockquote>\s*){3}|(?:&gt;){3} "
+    ),
     "a formula that is not rendered": re.compile(rf"{DOLLARS.pattern}|\\[(\[]"),
 }
 # what users type, and a page that is among the first three
@@ -70,18 +77,29 @@ class ValuesOfConstants(griffe.Extension):
         waiting: list[griffe.Object] = [pkg]
         while waiting:
             parent = waiting.pop()
-            waiting += [child for child in parent.members.values() if isinstance(child, griffe.Object)]
+            waiting += [
+                child for child in parent.members.values() if isinstance(child, griffe.Object)
+            ]
             for parameter in getattr(parent, "parameters", ()):
-                if isinstance(parameter.default, griffe.ExprName) and parameter.default.name.isupper():
-                    parameter.default = loader.modules_collection[parameter.default.canonical_path].value
+                if (
+                    isinstance(parameter.default, griffe.ExprName)
+                    and parameter.default.name.isupper()
+                ):
+                    parameter.default = loader.modules_collection[
+                        parameter.default.canonical_path
+                    ].value
 
 
 @event_priority(100)  # before mkdocs-jupyter, which makes pages of the notebooks that it finds
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages, figures, reports and notebooks outside ``docs/``; the bug museum must be as its marks say."""
+    """Add the pages, figures, reports and notebooks outside ``docs/``; the bug museum must be as
+    its marks say.
+    """
     museum = runpy.run_path(str(ROOT / "docs" / "bug_museum.py"))
     if museum["PAGE"].read_text(encoding="utf-8") != museum["page"]():
-        raise PluginError("docs/bug_museum.md is not as the tests' marks say: run python docs/bug_museum.py")
+        raise PluginError(
+            "docs/bug_museum.md is not as the tests' marks say: run python docs/bug_museum.py"
+        )
     paths = [ROOT / page for page in PAGES]
     for folder, endings in FOLDERS.items():
         paths += [path for path in sorted((ROOT / folder).rglob("*")) if path.suffix in endings]
@@ -109,15 +127,20 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def on_page_content(content: str, page: Any, config: Any, files: Files) -> str:
-    """Render the formulas, let long names in tables break, and make links of a notebook, a folder deeper, right.
+    """Render the formulas, let long names in tables break, and make links of a notebook, a folder
+    deeper, right.
 
-    Formulas are those that ``pymdownx.arithmatex`` has marked, and those between dollar signs in notebooks.
+    Formulas are those that ``pymdownx.arithmatex`` has marked, and those between dollar signs in
+    notebooks.
 
     Raises:
         PluginError: if the page shows markup that no part of the site's generator has read.
     """
     content = MARKED.sub(lambda match: _mathml(match[2], match[1] == "div"), content)
-    content = TABLE.sub(lambda table: LONG_CODE.sub(lambda code: JOINT.sub(r"\g<0><wbr>", code[0]), table[0]), content)
+    content = TABLE.sub(
+        lambda table: LONG_CODE.sub(lambda code: JOINT.sub(r"\g<0><wbr>", code[0]), table[0]),
+        content,
+    )
     if page.file.src_uri.endswith(".ipynb"):
         content = IN_NOTEBOOK.sub(
             lambda m: _mathml(m["formula"], m["dollars"] == "$$") if m["formula"] else m[0], content
@@ -133,7 +156,8 @@ def on_page_content(content: str, page: Any, config: Any, files: Files) -> str:
 
 @event_priority(-100)  # when the search plugin has written its index
 def on_post_build(config: Any) -> None:
-    """Let the search find W&B, which the index has as HTML; where node is installed, ask the search what users ask.
+    """Let the search find W&B, which the index has as HTML; where node is installed, ask the search
+    what users ask.
 
     Raises:
         PluginError: if a page is not among the first three.

@@ -1,6 +1,7 @@
 """Put the figures of a run into docs/trust.md, which names the tests of each promise.
 
-python docs/trust_page.py RUN.xml         # the JUnit file of a run of those tests; make trust does both
+python docs/trust_page.py RUN.xml         # the JUnit file of a run of those tests; make trust does
+both
 """
 
 import platform
@@ -17,7 +18,8 @@ FIGURES = re.compile(r"(?<=<!-- written by make trust -->\n).*?(?=<!-- end -->)"
 
 
 def page(text: str, run: Path) -> str:
-    """The page with the number of cases of each test, and of what they have counted, in a run's JUnit file.
+    """The page with the number of cases of each test, and of what they have counted, in a run's
+    JUnit file.
 
     Raises:
         ValueError: if a test has failed or was not run.
@@ -28,15 +30,27 @@ def page(text: str, run: Path) -> str:
         if case.find("failure") is not None or case.find("error") is not None:
             raise ValueError(f"{test} has failed: the page has no figures of a failed run")
         passed[test] += case.find("skipped") is None
-        counted.update({counter.attrib["name"]: int(counter.attrib["value"]) for counter in case.iter("property")})
+        counted.update(
+            {
+                counter.attrib["name"]: int(counter.attrib["value"])
+                for counter in case.iter("property")
+            }
+        )
     tests = ROW.findall(text)
     if missing := [test for test in tests if not passed[test]]:
         raise ValueError(f"the run has no passed case of {', '.join(missing)}")
     versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "lightning"))
-    cases, made_by = sum(passed[test] for test in tests), f"python {platform.python_version()}, {versions}"
+    cases, made_by = (
+        sum(passed[test] for test in tests),
+        f"python {platform.python_version()}, {versions}",
+    )
     figures = "".join(f"* **{count:,}** {name}.\n" for name, count in sorted(counted.items()))
-    figures += f"* **{cases:,}** cases of the {len(tests)} tests below passed, none failed ({made_by}).\n"
-    return ROW.sub(lambda row: f"| `{row[1]}` | {passed[row[1]]:,} |", FIGURES.sub(lambda _: figures, text))
+    figures += (
+        f"* **{cases:,}** cases of the {len(tests)} tests below passed, none failed ({made_by}).\n"
+    )
+    return ROW.sub(
+        lambda row: f"| `{row[1]}` | {passed[row[1]]:,} |", FIGURES.sub(lambda _: figures, text)
+    )
 
 
 if __name__ == "__main__":

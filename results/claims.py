@@ -15,9 +15,9 @@ from pathlib import Path
 import pandas as pd
 from scipy import stats
 
-from as_lightning.benchmark.report.findings import Row, TimeRatio, findings
-from as_lightning.benchmark.report.record import ComparisonRecord
-from as_lightning.benchmark.run.result import find_results
+from as_lightning.bench.run.result import find_results
+from as_lightning.report.findings import Row, TimeRatio, findings
+from as_lightning.report.record import ComparisonRecord
 
 RESULTS = Path(__file__).resolve().parent
 sys.path.insert(0, str(RESULTS / "learning_rate"))
@@ -35,15 +35,21 @@ ROBERTA = "`{} model.name=roberta-base`; needs a GPU and at least five seeds"
 DATA = "needs its data set"
 Test = tuple[str, str, str]  # our nearest test, our number, the verdict
 HEAD = (
-    "| claim | the paper's numbers | its condition | our nearest test | our number | verdict |\n|" + " --- |" * 6 + "\n"
+    "| claim | the paper's numbers | its condition | our nearest test | our number | verdict |\n|"
+    + " --- |" * 6
+    + "\n"
 )
 
 
 @functools.cache
 def full_budget(folder: str, score: str | None = None) -> dict[str, Row]:
-    """What a comparison has found of each method at its full budget, by a test metric; without ``multilabel_``."""
+    """What a comparison has found of each method at its full budget, by a test metric; without
+    ``multilabel_``.
+    """
     record = ComparisonRecord.read(RESULTS / folder)
-    record = replace(record, results=[replace(run, score=score or run.score) for run in record.results])
+    record = replace(
+        record, results=[replace(run, score=score or run.score) for run in record.results]
+    )
     rows = [row for row in findings(record).rows if row.arm.budget == record.full_budget]
     return {row.arm.candidate.removeprefix("multilabel_"): row for row in rows}
 
@@ -69,7 +75,9 @@ def data_sets(folder: str) -> list[str]:
 
 
 def compared(folder: str, what: str, scores: Sequence[str | None] = (None,)) -> Test:
-    """A comparison in which each method is tuned: its intervals and words, and *reproduced* where all are better."""
+    """A comparison in which each method is tuned: its intervals and words, and *reproduced* where
+    all are better.
+    """
     cells: list[str] = []
     names = {"as_softmax": "AS-Softmax", "as_speed": "AS-Speed"}
     words = {names[method]: REPRODUCED for method in full_budget(folder) if method in names}
@@ -83,7 +91,9 @@ def compared(folder: str, what: str, scores: Sequence[str | None] = (None,)) -> 
             cells.append(f"{name}{'' if score is None else f', {score}'}: {found}")
             if verdict.word != "better":
                 words[name] = NOT
-    each = [word if len(set(words.values())) == 1 else f"{name} {word}" for name, word in words.items()]
+    each = [
+        word if len(set(words.values())) == 1 else f"{name} {word}" for name, word in words.items()
+    ]
     how = "MiniLM, its last two layers" if "/fine_tuned" in folder else "from scratch"
     how = "MiniLM, all layers, on a GPU" if folder.endswith("_whole") else how
     test = f"[{what}](../results/{folder}/report/report.md), {how}, each method tuned"
@@ -110,18 +120,25 @@ def correlations(folder: str, phase: str, what: str) -> Test:
     runs = [run for run in find_results([RESULTS / folder]) if run.phase == phase]
     found = pd.Series([run.loss_accuracy_correlation for run in runs], dtype=float)
     ranges = found.groupby([run.candidate for run in runs]).agg(["mean", "min", "max"])
-    cells = [f"{row.Index}: {row.mean:+.2f} (from {row.min:+.2f} to {row.max:+.2f})" for row in ranges.itertuples()]
+    cells = [
+        f"{row.Index}: {row.mean:+.2f} (from {row.min:+.2f} to {row.max:+.2f})"
+        for row in ranges.itertuples()
+    ]
     by_method = dict(list(found.groupby([run.candidate for run in runs])))
     own, base = by_method["as_softmax"], by_method["softmax"]
     low, high = stats.ttest_ind(own, base, equal_var=False).confidence_interval()
-    cells.append(f"as_softmax minus softmax: {own.mean() - base.mean():+.2f} [{low:+.2f}, {high:+.2f}]")
+    cells.append(
+        f"as_softmax minus softmax: {own.mean() - base.mean():+.2f} [{low:+.2f}, {high:+.2f}]"
+    )
     (evaluations,) = {len(run.evaluations) for run in runs}
     test = f"{len(runs)} runs on {what}, {evaluations} evaluations each"
     return test, "; ".join(cells), REPRODUCED if high < 0 else NOT
 
 
 def times() -> Test:
-    """Training time of AS-Speed relative to softmax in all comparisons in which it was not tuned to be softmax."""
+    """Training time of AS-Speed relative to softmax in all comparisons in which it was not tuned to
+    be softmax.
+    """
     found: dict[str, TimeRatio] = {}
     for folder, how in (
         ("comparison", ""),
@@ -130,39 +147,56 @@ def times() -> Test:
     ):
         rows = {name: full_budget(f"{name}/{folder}")["as_speed"] for name in data_sets(folder)}
         found |= {f"{name}{how}": row.time for name, row in rows.items() if not is_softmax(row)}
-    cells = "; ".join(f"{name} {time.ratio:.2f} [{time.low:.2f}, {time.high:.2f}]" for name, time in found.items())
+    cells = "; ".join(
+        f"{name} {time.ratio:.2f} [{time.low:.2f}, {time.high:.2f}]" for name, time in found.items()
+    )
     reproduced = all(time.ratio < 1 / 1.1 for time in found.values())
     test = f"{len(found)} comparisons, one process each; in the others tuning chose softmax"
     return test, f"time relative to softmax: {cells}", REPRODUCED if reproduced else NOT
 
 
 def on_two_processes(name: str, network: str) -> Test:
-    """Time and score of AS-Speed, and of windows of 4 batches, where each step reduces the gradients."""
+    """Time and score of AS-Speed, and of windows of 4 batches, where each step reduces the
+    gradients.
+    """
     rows = full_budget(f"accumulation/{name}")
     cells = "; ".join(
         f"{name} {row.time.ratio:.2f} [{row.time.low:.2f}, {row.time.high:.2f}] of softmax's time, "
-        f"{row.verdict.difference:+.2f} [{row.verdict.low:+.2f}, {row.verdict.high:+.2f}] points, {row.verdict.word}"
+        f"{row.verdict.difference:+.2f} [{row.verdict.low:+.2f}, {row.verdict.high:+.2f}] points, "
+        f"{row.verdict.word}"
         if row.verdict and not is_softmax(row)
         else f"{name}: tuning chose softmax"
         for name, row in rows.items()
         if name != "softmax"
     )
-    test = f"[two processes](../results/accumulation/{name}/report/report.md), {network}, each tuned"
+    test = (
+        f"[two processes](../results/accumulation/{name}/report/report.md), {network}, each tuned"
+    )
     return test, cells, REPRODUCED if rows["as_speed"].time.ratio < 1 / 1.1 else NOT
 
 
 def variants() -> Test:
-    """In how many comparisons with other losses AS-Softmax has the best mean difference to softmax."""
-    best, kinds = {}, (("comparison", "other_losses", ""), ("fine_tuned", "fine_tuned_other", " (fine-tuned)"))
+    """In how many comparisons with other losses AS-Softmax has the best mean difference
+    to softmax.
+    """
+    best, kinds = (
+        {},
+        (("comparison", "other_losses", ""), ("fine_tuned", "fine_tuned_other", " (fine-tuned)")),
+    )
     compared_with: set[str] = set()
     for name, of, others, how in ((name, *kind) for kind in kinds for name in data_sets(kind[1])):
         beside, own = full_budget(f"{name}/{others}"), full_budget(f"{name}/{of}")
-        leads = {method: row.verdict.difference if row.verdict else 0.0 for method, row in (beside | own).items()}
+        leads = {
+            method: row.verdict.difference if row.verdict else 0.0
+            for method, row in (beside | own).items()
+        }
         best[name + how] = max(leads, key=lambda method: (leads[method], method == "softmax"))
         compared_with |= {row.arm.candidate for row in beside.values() if row.verdict}
     count = sum(method.endswith(("as_softmax", "as_speed")) for method in best.values())
     cells = "; ".join(f"{name}: {method}" for name, method in best.items())
-    number = f"the best mean difference has {cells}; AS-Softmax or AS-Speed on {count} of {len(best)}"
+    number = (
+        f"the best mean difference has {cells}; AS-Softmax or AS-Speed on {count} of {len(best)}"
+    )
     test = f"{len(best)} comparisons with {', '.join(sorted(compared_with))}, each method tuned"
     return test, number, REPRODUCED if count == len(best) else NOT
 
@@ -182,7 +216,10 @@ def ledger() -> list[tuple[str, str, str, Sequence[Test]]]:
     nearest = f"{DATA}; the nearest is the row above"
     macro_and_micro = ("f1_macro", "f1_micro")
     labels = [
-        *(tuned_rates("goemotions", epochs, "GoEmotions, first 10,000 examples") for epochs in (6, 2)),
+        *(
+            tuned_rates("goemotions", epochs, "GoEmotions, first 10,000 examples")
+            for epochs in (6, 2)
+        ),
         compared("goemotions_10k/fine_tuned", "GoEmotions, first 10,000 examples", macro_and_micro),
         compared("goemotions/comparison", "GoEmotions", macro_and_micro),
     ]
@@ -194,10 +231,18 @@ def ledger() -> list[tuple[str, str, str, Sequence[Test]]]:
             FINE_TUNED,
             [
                 paper_data,
-                *(compared(f"sst5/{kind}", "SST-5") for kind in ("fine_tuned_whole", "fine_tuned", "comparison")),
+                *(
+                    compared(f"sst5/{kind}", "SST-5")
+                    for kind in ("fine_tuned_whole", "fine_tuned", "comparison")
+                ),
             ],
         ),
-        ("SST-5, RoBERTa", "55.57 → 57.29 / 57.87", FINE_TUNED, [untested(ROBERTA.format("paper=sst5"))]),
+        (
+            "SST-5, RoBERTa",
+            "55.57 → 57.29 / 57.87",
+            FINE_TUNED,
+            [untested(ROBERTA.format("paper=sst5"))],
+        ),
         (
             "CLINC150, BERT",
             "88.60 → 89.07 / 88.78",
@@ -210,20 +255,43 @@ def ledger() -> list[tuple[str, str, str, Sequence[Test]]]:
                 compared("clinc150/comparison", "CLINC150"),
             ],
         ),
-        ("CLINC150, RoBERTa", "90.76 → 90.96 / 91.25", FINE_TUNED, [untested(ROBERTA.format(clinc))]),
+        (
+            "CLINC150, RoBERTa",
+            "90.76 → 90.96 / 91.25",
+            FINE_TUNED,
+            [untested(ROBERTA.format(clinc))],
+        ),
         ("CoNLL 2003, BERT", "90.56 → 91.03 / 90.58", "fine-tuned; tokens", tokens),
-        ("SIGHAN, BERT", "70.80 → 72.81 / 71.40", "fine-tuned; tokens, Chinese spelling", [untested(DATA)]),
+        (
+            "SIGHAN, BERT",
+            "70.80 → 72.81 / 71.40",
+            "fine-tuned; tokens, Chinese spelling",
+            [untested(DATA)],
+        ),
         ("Eurlex, BERT", macro_micro, "fine-tuned; several labels", labels),
         ("WOS, BERT", hierarchy, "fine-tuned; several labels in a hierarchy", [untested(nearest)]),
-        ("WikiArt", better, "images, fine-tuned", [compared("cifar10_jpeg/comparison", "CIFAR-10")]),
+        (
+            "WikiArt",
+            better,
+            "images, fine-tuned",
+            [compared("cifar10_jpeg/comparison", "CIFAR-10")],
+        ),
         ("Chest_falsetto", better, "audio", [compared("fsdd/comparison", "spoken digits")]),
         (
             "Loss and accuracy go together",
             "0.038 → -0.952",
             "SST-5, correlation over a run",
             [
-                correlations("sst5/comparison", "tuning", "SST-5 from scratch, rates and margins as tuning tried them"),
-                correlations("wnut17/fine_tuned_longer", "final", "WNUT-17, MiniLM, its last two layers, tuned"),
+                correlations(
+                    "sst5/comparison",
+                    "tuning",
+                    "SST-5 from scratch, rates and margins as tuning tried them",
+                ),
+                correlations(
+                    "wnut17/fine_tuned_longer",
+                    "final",
+                    "WNUT-17, MiniLM, its last two layers, tuned",
+                ),
             ],
         ),
         (
@@ -233,7 +301,9 @@ def ledger() -> list[tuple[str, str, str, Sequence[Test]]]:
             [
                 times(),
                 on_two_processes("processes", "a small CNN on the digits"),
-                on_two_processes("processes_minilm", "CLINC150, 20 examples a class, MiniLM's last two layers"),
+                on_two_processes(
+                    "processes_minilm", "CLINC150, 20 examples a class, MiniLM's last two layers"
+                ),
             ],
         ),
         ("Better than all variants", own_table, "SST-5 and others", [variants()]),
@@ -259,25 +329,41 @@ def questions() -> list[tuple[str, str, str]]:
     """What the paper leaves open: our test, and our number."""
     here = "../results/where_it_pays/README.md"
     cost = json.loads((RESULTS / "performance/few_logits.json").read_text(encoding="utf-8"))["rows"]
-    cost += json.loads((RESULTS / "performance/cross_entropy.json").read_text(encoding="utf-8"))["rows"]
-    ratios = {row["shape"]: row["times"]["with counts"]["ratio"] for row in cost if row["masked_share"] == 0.0}
+    cost += json.loads((RESULTS / "performance/cross_entropy.json").read_text(encoding="utf-8"))[
+        "rows"
+    ]
+    ratios = {
+        row["shape"]: row["times"]["with counts"]["ratio"]
+        for row in cost
+        if row["masked_share"] == 0.0
+    }
     times = ", ".join(f"{shape} {ratio:.2f}" for shape, ratio in ratios.items())
     threshold = "no run is published yet"
     if (RESULTS / "where_it_pays/margin.csv").exists():
         best = means().sort_values("difference").groupby("cell").last()
         threshold = "; ".join(
-            f"{row.Index}: best at {row.delta:g} ({row.difference:+.2f})" for row in best.itertuples()
+            f"{row.Index}: best at {row.delta:g} ({row.difference:+.2f})"
+            for row in best.itertuples()
         )
     return [
         ("Does it help with a long tail?", f"[the map]({here})", of_map("tail")),
         ("Does it help with wrong labels?", f"[the map]({here})", of_map("uniform", "pairs")),
-        ("How does the score depend on the threshold?", f"[margins from 0.02 to 1]({here})", threshold),
+        (
+            "How does the score depend on the threshold?",
+            f"[margins from 0.02 to 1]({here})",
+            threshold,
+        ),
         (
             "What does the mask cost?",
-            "[time of the loss](../results/performance/cross_entropy.md) relative to `F.cross_entropy`, nothing masked",
+            "[time of the loss](../results/performance/cross_entropy.md) relative to "
+            "`F.cross_entropy`, nothing masked",
             f"rows x classes: {times}",
         ),
-        ("More than 100,000 real classes?", "[110,039 characters](../results/glyphs/README.md)", of_glyphs()),
+        (
+            "More than 100,000 real classes?",
+            "[110,039 characters](../results/glyphs/README.md)",
+            of_glyphs(),
+        ),
     ]
 
 

@@ -11,12 +11,14 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from as_lightning.benchmark.run.result import RESULT_FILE, RUNS_FILE, read_runs
-from as_lightning.benchmark.run.runner import LOCK_FILE
+from as_lightning.bench.run.result import RESULT_FILE, RUNS_FILE, read_runs
+from as_lightning.bench.run.runner import LOCK_FILE
 
 
 def gather(folder: Path) -> None:
-    """Move the runs below a folder into its ``runs.jsonl``; one that is there already is replaced."""
+    """Move the runs below a folder into its ``runs.jsonl``; one that is there already
+    is replaced.
+    """
     files = [file for name in (RESULT_FILE, LOCK_FILE) for file in folder.rglob(name)]
     records = [asdict(run) | {"path": path} for path, run in read_runs(folder).items()]
     lines = [json.dumps(record, sort_keys=True, separators=(",", ":")) for record in records]

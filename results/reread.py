@@ -27,15 +27,15 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.utils import create_config_search_path
 from hydra.types import RunMode
 
-from as_lightning.benchmark.commands.compare import as_hydra_reads
-from as_lightning.benchmark.compare.configured import ConfiguredComparison, job_config, run_job
-from as_lightning.benchmark.compare.engine import execution
-from as_lightning.benchmark.compare.next_runs import Outcome, Replay
-from as_lightning.benchmark.compare.plan import ComparisonPlan, Run
-from as_lightning.benchmark.packages import config_dir
-from as_lightning.benchmark.report.page import write_report
-from as_lightning.benchmark.report.record import ComparisonRecord, Trial
-from as_lightning.benchmark.run.result import Result, new_session, read_runs
+from as_lightning.bench.commands.compare import as_hydra_reads
+from as_lightning.bench.packages import config_dir
+from as_lightning.bench.run.result import Result, new_session, read_runs
+from as_lightning.compare.configured import ConfiguredComparison, job_config, run_job
+from as_lightning.compare.engine import execution
+from as_lightning.compare.next_runs import Outcome, Replay
+from as_lightning.compare.plan import ComparisonPlan, Run
+from as_lightning.report.page import write_report
+from as_lightning.report.record import ComparisonRecord, Trial
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -43,15 +43,26 @@ ROOT = Path(__file__).resolve().parents[1]
 class Reread(Replay):
     """A comparison by the trials that its record holds."""
 
-    def __init__(self, plan: ComparisonPlan, finished: Mapping[Run, Outcome], record: ComparisonRecord) -> None:
+    def __init__(
+        self, plan: ComparisonPlan, finished: Mapping[Run, Outcome], record: ComparisonRecord
+    ) -> None:
         # the loss of the record is each method's own, by which no tie is decided
-        self.made = {name: [trial._replace(loss=math.nan) for trial in tried] for name, tried in record.tuning.items()}
+        self.made = {
+            name: [trial._replace(loss=math.nan) for trial in tried]
+            for name, tried in record.tuning.items()
+        }
         super().__init__(plan, finished, {})
 
-    def _search(self, names: Sequence[str], own: dict[str, list[Trial]], shared: Mapping[str, list[Trial]]) -> None:
-        own |= {name: [trial for trial in self.made.get(name, []) if not trial.shared] for name in names}
+    def _search(
+        self, names: Sequence[str], own: dict[str, list[Trial]], shared: Mapping[str, list[Trial]]
+    ) -> None:
+        own |= {
+            name: [trial for trial in self.made.get(name, []) if not trial.shared] for name in names
+        }
 
-    def _raced(self, name: str, trials: Sequence[Trial], own: Mapping[str, list[Trial]]) -> list[Trial]:
+    def _raced(
+        self, name: str, trials: Sequence[Trial], own: Mapping[str, list[Trial]]
+    ) -> list[Trial]:
         return list(trials)
 
 
@@ -72,7 +83,9 @@ def planned(record: ComparisonRecord) -> tuple[ConfiguredComparison, ComparisonP
             "commands": record.commands,
         }
         job.split_seed = "per_seed" if record.splits == "per_seed" else job.split_seed
-        return job, job.plan.of(spaces, **facts, changes={name: job.changes(name) for name in job.configured})
+        return job, job.plan.of(
+            spaces, **facts, changes={name: job.changes(name) for name in job.configured}
+        )
 
 
 def finished_runs(folder: Path) -> dict[Run, Outcome]:
@@ -81,14 +94,23 @@ def finished_runs(folder: Path) -> dict[Run, Outcome]:
     for path, result in read_runs(folder).items():
         phase, name, last = path.split("/")
         trial = int(last.partition(",")[0].removeprefix("trial=")) if phase == "tuning" else 0
-        run = Run("tuning" if phase == "tuning" else "final", name, result.settings, result.budget, result.seed, trial)
+        run = Run(
+            "tuning" if phase == "tuning" else "final",
+            name,
+            result.settings,
+            result.budget,
+            result.seed,
+            trial,
+        )
         finished[run] = result
     return finished
 
 
 def main() -> None:
     """Read the comparisons that are named."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--hours", type=float, default=0.0)
     parser.add_argument("folders", nargs="+", type=Path)
     asked = parser.parse_args()
@@ -101,7 +123,9 @@ def main() -> None:
             continue
         finished = finished_runs(folder)
         job, plan = planned(record)
-        spent = sum(run.train_seconds for run in finished.values() if isinstance(run, Result)) / 3600
+        spent = (
+            sum(run.train_seconds for run in finished.values() if isinstance(run, Result)) / 3600
+        )
         plan.max_hours = spent + max(asked.hours, 1e-9)
 
         def make(run: Run, job: ConfiguredComparison = job, folder: Path = folder) -> Result:
@@ -117,8 +141,12 @@ def main() -> None:
             print(f"{folder}: lacks {len(replay.runs)} runs, as {replay.runs[0]}")
             continue
         ended = replay.ended
-        ended.stopped = re.sub(r"max_hours=\S+ was reached with", "The runs that are stored end with", ended.stopped)
-        if len(finished) == before:  # test examples are not stored with the runs: what they said stays
+        ended.stopped = re.sub(
+            r"max_hours=\S+ was reached with", "The runs that are stored end with", ended.stopped
+        )
+        if (
+            len(finished) == before
+        ):  # test examples are not stored with the runs: what they said stays
             ended.disagreed, ended.examples = record.disagreed, record.examples
         words = {(v.arm.candidate, v.arm.budget): v.word for v in record.verdicts()}
         changed = [
@@ -126,8 +154,15 @@ def main() -> None:
             for v in ended.verdicts()
             if words.get((v.arm.candidate, v.arm.budget)) != v.word
         ]
-        made = f"{before} runs, {len(finished) - before} made" if len(finished) > before else f"{before} runs"
-        print(f"{folder}: {made}; {', '.join(changed) or 'the same words'}; {ended.stopped}", flush=True)
+        made = (
+            f"{before} runs, {len(finished) - before} made"
+            if len(finished) > before
+            else f"{before} runs"
+        )
+        print(
+            f"{folder}: {made}; {', '.join(changed) or 'the same words'}; {ended.stopped}",
+            flush=True,
+        )
         ended.write(folder)
         write_report([ended], folder / "report")
 

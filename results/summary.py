@@ -15,11 +15,11 @@ import numpy as np
 from scipy import stats
 from written import written
 
-from as_lightning.benchmark.report.advice import advice
-from as_lightning.benchmark.report.findings import Findings, findings
-from as_lightning.benchmark.report.page import deciding, table
-from as_lightning.benchmark.report.record import ComparisonRecord
-from as_lightning.benchmark.report.verdicts import Verdict
+from as_lightning.report.advice import advice
+from as_lightning.report.findings import Findings, findings
+from as_lightning.report.page import deciding, table
+from as_lightning.report.record import ComparisonRecord
+from as_lightning.statistics.verdicts import Verdict
 
 RESULTS = Path(__file__).resolve().parent
 README = RESULTS.parent / "README.md"
@@ -42,7 +42,12 @@ NAMES = {  # of data sets whose folders do not say it
 OF_THE_PAPER = ("fine_tuned", "fine_tuned_longer", "fine_tuned_whole", "comparison")
 COSTS = 1.0  # points that half the epochs may cost a training that is at its end
 SWEEPS = {"delta/report": "margins", "label_noise/report": "wrong labels"}
-UNTUNED = ["## At one learning rate", "", "Nothing in these sweeps is tuned: they show what a setting does.", ""]
+UNTUNED = [
+    "## At one learning rate",
+    "",
+    "Nothing in these sweeps is tuned: they show what a setting does.",
+    "",
+]
 
 
 def reports(folder: str) -> dict[str, str]:
@@ -52,7 +57,9 @@ def reports(folder: str) -> dict[str, str]:
 
 
 def comparisons(folder: str) -> dict[str, Findings]:
-    """What the comparisons in folders of that name have found, by the addresses of their reports."""
+    """What the comparisons in folders of that name have found, by the addresses of
+    their reports.
+    """
     return {
         page: findings(ComparisonRecord.read((RESULTS / page).parents[1]))
         for page in reports(f"{folder}/report").values()
@@ -60,19 +67,32 @@ def comparisons(folder: str) -> dict[str, Findings]:
 
 
 def trained_to_the_end(address: str) -> bool:
-    """Whether half the epochs cost softmax at most a point: else a comparison is of trainings that are cut short.
+    """Whether half the epochs cost softmax at most a point: else a comparison is of trainings that
+    are cut short.
 
     Comparisons without a half budget go by the one of the same data and model that has it.
     """
     data, folder, *_ = address.split("/")
-    main = "fine_tuned" if folder == "fine_tuned_other" else "comparison" if folder not in OF_THE_PAPER else folder
+    main = (
+        "fine_tuned"
+        if folder == "fine_tuned_other"
+        else "comparison"
+        if folder not in OF_THE_PAPER
+        else folder
+    )
     found = findings(ComparisonRecord.read(RESULTS / data / main))
-    halves = [row.verdict for row in found.rows if row.verdict and row.arm.candidate == found.record.baseline]
+    halves = [
+        row.verdict
+        for row in found.rows
+        if row.verdict and row.arm.candidate == found.record.baseline
+    ]
     return folder == "fine_tuned_longer" or all(verdict.difference > -COSTS for verdict in halves)
 
 
 def answer() -> str:
-    """How often AS-Softmax is better than softmax, and what a true gain would look like, in sentences."""
+    """How often AS-Softmax is better than softmax, and what a true gain would look like, in
+    sentences.
+    """
     told = {True: "", False: ""}
     for ended in told:
         chosen, better, total = 0, [], 0
@@ -86,41 +106,55 @@ def answer() -> str:
                 verdict = None if name in found.record.same_as else found.full(name).verdict
                 if verdict is not None and verdict.word == "better":
                     data = address.partition("/")[0]
-                    better.append(f"[{NAMES.get(data, data)}{COMPARISONS[folder]}](results/{address})")
+                    better.append(
+                        f"[{NAMES.get(data, data)}{COMPARISONS[folder]}](results/{address})"
+                    )
         where = f" ({', '.join(better)})" if better else ""
-        told[ended] = f"in {len(better)} of {total} comparisons{where}, and tuning chose plain softmax in {chosen}"
+        told[ended] = (
+            f"in {len(better)} of {total} comparisons{where}, and tuning chose plain softmax in "
+            f"{chosen}"
+        )
     seen = re.search(r"better at \+0.5.*?\| ([\d.]+)%", SIMULATION.read_text(encoding="utf-8"))
     share = f"{float(seen[1]):.0f}" if seen else "?"
     text = (
-        f"We trained networks from scratch or fine-tuned them, with both losses tuned alike. Where training is long "
-        f"enough (half the epochs cost at most a point), AS-Softmax is *better* than softmax {told[True]}. Where it is "
-        f"cut short, AS-Softmax is *better* {told[False]}. If runs scatter by 0.6 points, a comparison finds a true "
+        "We trained networks from scratch or fine-tuned them, with both losses tuned alike. Where "
+        "training is long "
+        "enough (half the epochs cost at most a point), AS-Softmax is *better* than softmax "
+        f"{told[True]}. Where it is "
+        f"cut short, AS-Softmax is *better* {told[False]}. If runs scatter by 0.6 points, a "
+        "comparison finds a true "
         f"gain of half a point in {share}% of cases; each report says what it could have found."
     )
     return textwrap.fill(text, 120, break_on_hyphens=False, break_long_words=False)
 
 
 def mean_over_data_sets(differences: Sequence[float]) -> tuple[float, float, float]:
-    """The mean over data sets, and its 95% interval by Student's t: where the mean over all data sets of the kind lies.
+    """The mean over data sets, and its 95% interval by Student's t: where the mean over all data
+    sets of the kind lies.
 
     ``differences`` are the mean of each data set's seeds. Their own error is in their spread.
     """
-    low, high = stats.t.interval(0.95, len(differences) - 1, np.mean(differences), stats.sem(differences))
+    low, high = stats.t.interval(
+        0.95, len(differences) - 1, np.mean(differences), stats.sem(differences)
+    )
     return float(np.mean(differences)), float(low), float(high)
 
 
 def over_data_sets(method: str, folder: str = "comparison") -> str:
-    """The mean difference of a method at the full budget over comparisons of a kind; how often each verdict fell.
+    """The mean difference of a method at the full budget over comparisons of a kind; how often each
+    verdict fell.
 
-    Those where validation chose the baseline's own setting are counted, and are not in the mean. Those that are not
-    trained to the end are in neither.
+    Those where validation chose the baseline's own setting are counted, and are not in the mean.
+    Those that are not trained to the end are in neither.
     """
     verdicts: list[Verdict] = []
     chosen = 0
     for address, found in comparisons(folder).items():
         if not trained_to_the_end(address):
             continue
-        name = next((each for each in found.candidates if each.removeprefix("multilabel_") == method), None)
+        name = next(
+            (each for each in found.candidates if each.removeprefix("multilabel_") == method), None
+        )
         if name is None:
             continue
         if name in found.record.same_as:
@@ -129,7 +163,9 @@ def over_data_sets(method: str, folder: str = "comparison") -> str:
             verdicts += filter(None, [found.full(name).verdict])
     words = Counter(verdict.word for verdict in verdicts)
     same = [f"softmax on {chosen}"] if chosen else []
-    count = ", ".join([*same, *(f"{word} on {number}" for word, number in words.most_common() if number)])
+    count = ", ".join(
+        [*same, *(f"{word} on {number}" for word, number in words.most_common() if number)]
+    )
     if len(verdicts) < 2:
         return count
     mean, low, high = mean_over_data_sets([verdict.difference for verdict in verdicts])
@@ -140,17 +176,24 @@ def all_words() -> str:
     """How often each verdict fell in all comparisons."""
     found = [each for of in COMPARISONS for each in comparisons(of).values()]
     judged = [(verdict, each.record) for each in found for verdict in each.verdicts]
-    own = [(verdict, record) for verdict, record in judged if verdict.arm.candidate not in record.same_as]
+    own = [
+        (verdict, record)
+        for verdict, record in judged
+        if verdict.arm.candidate not in record.same_as
+    ]
     said = []
     for budget, full in (("the full", True), ("a smaller", False)):
-        of = [verdict for verdict, record in own if (verdict.arm.budget == record.full_budget) == full]
-        count = ", ".join(f"{number} {word}" for word, number in Counter(verdict.word for verdict in of).most_common())
+        of = [
+            verdict for verdict, record in own if (verdict.arm.budget == record.full_budget) == full
+        ]
+        count = ", ".join(
+            f"{number} {word}"
+            for word, number in Counter(verdict.word for verdict in of).most_common()
+        )
         said.append(f"at {budget} budget {count}")
     none = "" if any(verdict.word == "undecided" for verdict, _ in own) else "None is undecided."
     same = f"in {len(judged) - len(own)} tuning chose the baseline's own setting, which makes them equal"
-    return (
-        f"{len(judged)} verdicts in {len(found)} comparisons: {same}; of the others {'; '.join(said)}. {none}".rstrip()
-    )
+    return f"{len(judged)} verdicts in {len(found)} comparisons: {same}; of the others {'; '.join(said)}. {none}".rstrip()
 
 
 def main() -> None:
@@ -163,18 +206,34 @@ def main() -> None:
             cut = "" if trained_to_the_end(address) else " (not trained to the end)"
             lines += [f"## {NAMES.get(data, data)}{title}{cut}", ""]
             lines += [f"{advice(each)[0]} ([report]({address}))", "", rows, ""]
-    lines += ["## Means over data sets", "", "| trained | AS-Softmax | AS-Speed | label smoothing |"]
+    lines += [
+        "## Means over data sets",
+        "",
+        "| trained | AS-Softmax | AS-Speed | label smoothing |",
+    ]
     lines.append("| --- | --- | --- | --- |")
     for title, folder, others in (
         ("fine-tuned", "fine_tuned", "fine_tuned_other"),
         ("from scratch", "comparison", "other_losses"),
     ):
         means = [over_data_sets(method, folder) for method in ("as_softmax", "as_speed")]
-        lines.append(f"| {title} | {' | '.join([*means, over_data_sets('label_smoothing', others)])} |")
-    scaled = (f"{method} {over_data_sets(method, 'lr_scale')}" for method in ("as_speed", "as_speed_linear"))
-    lines += ["", f"Mean difference to `as_speed_none` of the runs of `lr_scale`: {'; '.join(scaled)}.", "", *UNTUNED]
+        lines.append(
+            f"| {title} | {' | '.join([*means, over_data_sets('label_smoothing', others)])} |"
+        )
+    scaled = (
+        f"{method} {over_data_sets(method, 'lr_scale')}"
+        for method in ("as_speed", "as_speed_linear")
+    )
+    lines += [
+        "",
+        f"Mean difference to `as_speed_none` of the runs of `lr_scale`: {'; '.join(scaled)}.",
+        "",
+        *UNTUNED,
+    ]
     for folder, title in SWEEPS.items():
-        lines.append(f"* {title}: {', '.join(f'[{name}]({address})' for name, address in reports(folder).items())}")
+        lines.append(
+            f"* {title}: {', '.join(f'[{name}]({address})' for name, address in reports(folder).items())}"
+        )
     found = f"\n{answer()}\n"
     of_results = found.replace("](results/", "]("), "\n".join(["", *lines, ""])
     for page, parts in ((RESULTS / "README.md", of_results), (README, (found,))):

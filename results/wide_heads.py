@@ -12,7 +12,7 @@ import pandas as pd
 from scipy import stats
 from written import written
 
-from as_lightning.benchmark.run.result import RUNS_FILE, Result, read_runs
+from as_lightning.bench.run.result import RUNS_FILE, Result, read_runs
 
 FOLDER = Path(__file__).resolve().parent / "python_code"
 DENSE = "dense head, softmax"
@@ -21,14 +21,19 @@ MORE = "difference, points [95% CI] | perplexity | masked in the last epoch, % |
 
 
 def numbers(run: Result, memory: float) -> dict[str, object]:
-    """What the table needs of a run; AS-Softmax does not maximise the likelihood, so it has no perplexity.
+    """What the table needs of a run; AS-Softmax does not maximise the likelihood, so it has no
+    perplexity.
 
     ``memory`` is the peak of its training steps in bytes, which version 0.3 has measured.
     """
     margin, last = run.config["method"].get("delta"), run.masking[-1] if run.masking else {}
     perplexity = run.metrics["perplexity"] if margin is None else float("nan")
     masked = 100 * last["masked_samples"] / last["samples"] if last else float("nan")
-    about = {"tokens": int(run.config["data"]["batch_tokens"]), "seed": run.seed, "perplexity": perplexity}
+    about = {
+        "tokens": int(run.config["data"]["batch_tokens"]),
+        "seed": run.seed,
+        "perplexity": perplexity,
+    }
     method = f"{'dense' if run.candidate == 'softmax' else 'fused'} head, {run.candidate.removeprefix('fused_')}"
     method += "" if margin is None else f" (delta={margin})"
     own = {
@@ -40,7 +45,9 @@ def numbers(run: Result, memory: float) -> dict[str, object]:
 
 
 def page(folder: Path) -> str:
-    """The page, with the table of these runs: each method beside the dense head, paired by batch and seed."""
+    """The page, with the table of these runs: each method beside the dense head, paired by batch
+    and seed.
+    """
     lines = map(json.loads, (folder / RUNS_FILE).read_text(encoding="utf-8").splitlines())
     peaks, made = {line["path"]: line["peak_memory"] for line in lines}, read_runs(folder)
     runs = pd.DataFrame([numbers(run, peaks[path]) for path, run in made.items()])
@@ -53,7 +60,9 @@ def page(folder: Path) -> str:
         table += f"| {tokens:,} | {method} | {len(of)} | {mean['minutes']:.1f} | "
         table += f"{(of['minutes'] / of['minutes_dense']).median():.2f} | {mean['memory']:.0f} | "
         table += f"{mean['memory'] / mean['memory_dense']:.2f} | {mean['score']:.2f} ± {of['score'].std():.2f} | "
-        table += f"{paired} | {mean['perplexity']:.1f} | {mean['masked']:.0f} |\n".replace("nan", "–")
+        table += f"{paired} | {mean['perplexity']:.1f} | {mean['masked']:.0f} |\n".replace(
+            "nan", "–"
+        )
     return written(FOLDER / "README.md", "results/wide_heads.py", table.rstrip("\n"))
 
 

@@ -1,4 +1,6 @@
-"""The parts of a page that a script writes: from ``<!-- written by SCRIPT -->`` to ``<!-- end -->``."""
+"""The parts of a page that a script writes: from ``<!-- written by SCRIPT -->`` to ``<!-- end
+-->``.
+"""
 
 import re
 from pathlib import Path
@@ -10,5 +12,7 @@ def written(page: Path, script: str, *parts: str) -> str:
     mark = re.compile(rf"(<!-- written by {re.escape(script)} -->\n).*?(\n<!-- end -->)", re.DOTALL)
     text = page.read_text(encoding="utf-8")
     if (places := len(mark.findall(text))) != len(parts):
-        raise ValueError(f"{page} has {places} places that {script} writes, and {len(parts)} are written.")
+        raise ValueError(
+            f"{page} has {places} places that {script} writes, and {len(parts)} are written."
+        )
     return mark.sub(lambda found: found[1] + waiting.pop(0) + found[2], text)

@@ -36,8 +36,13 @@ from interleaved import command, write_report
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from as_lightning import AccumulationSchedule, AdaptiveGradientAccumulation, ASSoftmaxMixin, MaskingMonitor
-from as_lightning.benchmark.machine import machine_description
+from as_lightning import (
+    AccumulationSchedule,
+    AdaptiveGradientAccumulation,
+    ASSoftmaxMixin,
+    MaskingMonitor,
+)
+from as_lightning.bench.machine import machine_description
 from as_lightning.callbacks.item_weights import multiply_gradients
 from as_lightning.functional import MaskingCounts
 
@@ -90,14 +95,19 @@ def trainer_of(**arguments: Any) -> pl.Trainer:
 
 
 class SwitchesCallbacks(Perceptron):
-    """Trains one window of each pair with the callbacks, in random order, and takes the time of each step."""
+    """Trains one window of each pair with the callbacks, in random order, and takes the time of
+    each step.
+    """
 
-    def start_switching(self, trainer: pl.Trainer, callbacks: list[pl.Callback], steps: int, length: int) -> None:
+    def start_switching(
+        self, trainer: pl.Trainer, callbacks: list[pl.Callback], steps: int, length: int
+    ) -> None:
         self.without: list[pl.Callback] = []
         self.with_callbacks = callbacks
         draw = random.Random(0)
         pairs = [on for _ in range(steps // length // 2) for on in draw.sample([True, False], 2)]
-        # the first window is with them: they set the trainer's accumulation, which stays when they are away
+        # the first window is with them: they set the trainer's accumulation, which stays when they
+        # are away
         self.order = [on for on in [True, False, *pairs] for _ in range(length)]
         self.step = 0
         self.seconds: list[float] = []
@@ -134,24 +144,40 @@ class Idle(pl.Callback):
 
 
 class Multiplies(pl.Callback):
-    """One pass over all gradients before each step, as a window needs whose items nobody knew before its last batch."""
+    """One pass over all gradients before each step, as a window needs whose items nobody knew
+    before its last batch.
+    """
 
-    def on_before_optimizer_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Any) -> None:
+    def on_before_optimizer_step(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Any
+    ) -> None:
         multiply_gradients(optimizer, 0.999)
 
 
 def paired_steps(
-    callbacks: list[pl.Callback], width: int, layers: int, size: int, steps: int, logger: Any, length: int = 1
+    callbacks: list[pl.Callback],
+    width: int,
+    layers: int,
+    size: int,
+    steps: int,
+    logger: Any,
+    length: int = 1,
 ) -> tuple[list[float], list[float]]:
     """Seconds a batch of the windows with and without the callbacks, pair by pair."""
     module = SwitchesCallbacks(width, layers)
     trainer = trainer_of(callbacks=[StartsSwitching(callbacks, steps, length)], logger=logger)
     trainer.fit(module, DataLoader(OneBatch(steps, size, width), batch_size=None))
     starts = range(0, len(module.seconds) // length * length, length)
-    windows = [(module.order[start], sum(module.seconds[start : start + length]) / length) for start in starts]
+    windows = [
+        (module.order[start], sum(module.seconds[start : start + length]) / length)
+        for start in starts
+    ]
     timed = windows[len(windows) // 10 // 2 * 2 :]  # the first ones warm up
     pairs = len(timed) // 2 * 2
-    on, off = ([seconds for with_them, seconds in timed[:pairs] if with_them is side] for side in (True, False))
+    on, off = (
+        [seconds for with_them, seconds in timed[:pairs] if with_them is side]
+        for side in (True, False)
+    )
     return on, off
 
 
@@ -171,7 +197,10 @@ WAYS: dict[str, tuple[int, Callable[[], list[pl.Callback]]]] = {
         1,
         lambda: [AdaptiveGradientAccumulation(max_steps=1, lr_scale="none"), MaskingMonitor()],
     ),
-    "the same, without the monitor": (1, lambda: [AdaptiveGradientAccumulation(max_steps=1, lr_scale="none")]),
+    "the same, without the monitor": (
+        1,
+        lambda: [AdaptiveGradientAccumulation(max_steps=1, lr_scale="none")],
+    ),
     "two callbacks that do nothing": (1, lambda: [Idle(), Idle()]),
     "windows of 4 batches": (4, lambda: by_step(4)),
     "windows of 4, the rate scaled": (4, lambda: by_step(4, lr_scale="sqrt")),
@@ -202,9 +231,13 @@ def measure_overhead(milliseconds: float, steps: int, rounds: int) -> dict[str, 
     results: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(rounds):
-            layers = layers_for(milliseconds, width, size)  # every round: the machine may have others to serve
+            layers = layers_for(
+                milliseconds, width, size
+            )  # every round: the machine may have others to serve
             for way, (length, make) in WAYS.items():
-                on, off = paired_steps(make(), width, layers, size, steps, TensorBoardLogger(folder), length)
+                on, off = paired_steps(
+                    make(), width, layers, size, steps, TensorBoardLogger(folder), length
+                )
                 added = statistics.median(a - b for a, b in zip(on, off, strict=False))
                 results[way].append(
                     {
@@ -221,14 +254,17 @@ def measure_overhead(milliseconds: float, steps: int, rounds: int) -> dict[str, 
         "steps": steps,
         "rounds": results,
         "median": {
-            way: {key: statistics.median(row[key] for row in rows) for key in rows[0]} for way, rows in results.items()
+            way: {key: statistics.median(row[key] for row in rows) for key in rows[0]}
+            for way, rows in results.items()
         },
         "bar": 1.01,
     }
 
 
 class AlwaysMasked(Perceptron):
-    """Reports every sample as masked, so that the callback goes to ``max_steps`` as fast as it may."""
+    """Reports every sample as masked, so that the callback goes to ``max_steps`` as
+    fast as it may.
+    """
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         inputs, target = batch
@@ -256,17 +292,28 @@ class Clock(pl.Callback):
 
 def train_on_two_processes(steps: int, batches: int, width: int, layers: int) -> dict[str, float]:
     clock, speed = Clock(skip=12), AdaptiveGradientAccumulation(max_steps=steps, lr_scale="none")
-    trainer = trainer_of(devices=2, strategy="ddp", callbacks=[clock, speed], use_distributed_sampler=False)
+    trainer = trainer_of(
+        devices=2, strategy="ddp", callbacks=[clock, speed], use_distributed_sampler=False
+    )
     torch.manual_seed(0)
-    trainer.fit(AlwaysMasked(width, layers), DataLoader(OneBatch(12 + batches, 8, width), batch_size=None))
+    trainer.fit(
+        AlwaysMasked(width, layers), DataLoader(OneBatch(12 + batches, 8, width), batch_size=None)
+    )
     timed = [window for window in speed.history if window.batch >= 12]
     assert {window.length for window in timed} == {steps}
     return {"seconds": clock.seconds, "optimizer_steps": len(timed)}
 
 
-def one_process(rank: int, port: int, output: str, rounds: int, shape: tuple[int, int, int]) -> None:
+def one_process(
+    rank: int, port: int, output: str, rounds: int, shape: tuple[int, int, int]
+) -> None:
     """What each of the two processes runs; the first writes what it has measured."""
-    ranks = {"LOCAL_RANK": str(rank), "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    ranks = {
+        "LOCAL_RANK": str(rank),
+        "NODE_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
     os.environ.update(ranks)
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
@@ -286,7 +333,9 @@ def measure_processes(rounds: int, batches: int, width: int, layers: int) -> dic
         port = probe.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "seconds.json"
-        torch.multiprocessing.spawn(one_process, (port, str(output), rounds, (batches, width, layers)), nprocs=2)
+        torch.multiprocessing.spawn(
+            one_process, (port, str(output), rounds, (batches, width, layers)), nprocs=2
+        )
         results = json.loads(output.read_text(encoding="utf-8"))
     parameters = sum(parameter.numel() for parameter in Perceptron(width, layers).parameters())
     rows = {}
@@ -296,10 +345,20 @@ def measure_processes(rounds: int, batches: int, width: int, layers: int) -> dic
             "ratio": statistics.median(ratios),
             "ratio_min": min(ratios),
             "ratio_max": max(ratios),
-            "milliseconds_a_batch": statistics.median(result[steps]["seconds"] for result in results) / batches * 1e3,
+            "milliseconds_a_batch": statistics.median(
+                result[steps]["seconds"] for result in results
+            )
+            / batches
+            * 1e3,
             "optimizer_steps": results[0][steps]["optimizer_steps"],
         }
-    return {"parameters": parameters, "batches": batches, "batch_size": 8, "rounds": len(results), "steps": rows}
+    return {
+        "parameters": parameters,
+        "batches": batches,
+        "batch_size": 8,
+        "rounds": len(results),
+        "steps": rows,
+    }
 
 
 def overhead_table(report: dict[str, Any]) -> list[str]:
@@ -307,26 +366,37 @@ def overhead_table(report: dict[str, Any]) -> list[str]:
     return [
         "# Cost of the callbacks",
         "",
-        f"What the callbacks add to a training step of a perceptron (layers of {result['width']}, batches of "
+        f"What the callbacks add to a training step of a perceptron (layers of {result['width']}, "
+        "batches of "
         f"{result['batch_size']}), TensorBoard",
-        "writing every 50 steps. Windows with and without the callbacks alternate in pairs of random order and take",
-        "as many batches; the difference is the median over a round's pairs, for each batch. Processor time of the",
-        f"process. Medians of {len(next(iter(result['rounds'].values())))} rounds, with the smallest and the largest "
+        "writing every 50 steps. Windows with and without the callbacks alternate in pairs of "
+        "random order and take",
+        "as many batches; the difference is the median over a round's pairs, for each batch. "
+        "Processor time of the",
+        f"process. Medians of {len(next(iter(result['rounds'].values())))} rounds, with the "
+        "smallest and the largest "
         "ratio. Two callbacks that do nothing stand beside them:",
         "Lightning calls every hook of every callback, which is part of what a callback costs.",
         "",
         "| | a step, ms | added, µs | ratio |",
         "| --- | --- | --- | --- |",
         *(
-            f"| {way} | {median['without_ms']:.2f} | {median['added_us']:.0f} | **{median['ratio']:.4f}** "
+            f"| {way} | {median['without_ms']:.2f} | {median['added_us']:.0f} | "
+            f"**{median['ratio']:.4f}** "
             f"({min(row['ratio'] for row in rows):.4f}–{max(row['ratio'] for row in rows):.4f}) |"
-            for (way, median), rows in zip(result["median"].items(), result["rounds"].values(), strict=True)
+            for (way, median), rows in zip(
+                result["median"].items(), result["rounds"].values(), strict=True
+            )
         ),
         "",
-        f"The aim is {result['bar']:.2f} for a step of 10 ms, {(result['bar'] - 1) * 1e4:.0f} µs. The number of layers",
-        "is chosen anew for each round, for a step of about that length. By items, a window whose batches have",
-        "different numbers must multiply all gradients before it steps, as the last row does without items: a pass",
-        "over as much memory as the weights. A decision after every batch reads that batch's counts on the host;",
+        f"The aim is {result['bar']:.2f} for a step of 10 ms, {(result['bar'] - 1) * 1e4:.0f} µs. "
+        "The number of layers",
+        "is chosen anew for each round, for a step of about that length. By items, a window whose "
+        "batches have",
+        "different numbers must multiply all gradients before it steps, as the last row does "
+        "without items: a pass",
+        "over as much memory as the weights. A decision after every batch reads that batch's "
+        "counts on the host;",
         "windows of several batches share one read.",
     ]
 
@@ -336,17 +406,21 @@ def processes_table(report: dict[str, Any]) -> list[str]:
     return [
         "# Accumulation on two processes",
         "",
-        f"DDP on two processes of one machine (gloo), a perceptron of {result['parameters'] / 1e6:.1f} million "
+        "DDP on two processes of one machine (gloo), a perceptron of "
+        f"{result['parameters'] / 1e6:.1f} million "
         f"parameters, batches of {result['batch_size']} a",
-        f"process. Time of {result['batches']} batches relative to k = 1: median of {result['rounds']} interleaved "
+        f"process. Time of {result['batches']} batches relative to k = 1: median of "
+        f"{result['rounds']} interleaved "
         "rounds, with the smallest and the largest.",
-        "Gradients are reduced once per window; no sample is skipped, so this is what fewer reductions and optimizer",
+        "Gradients are reduced once per window; no sample is skipped, so this is what fewer "
+        "reductions and optimizer",
         "steps save.",
         "",
         "| k | optimizer steps | ms per batch | time / k = 1 |",
         "| --- | --- | --- | --- |",
         *(
-            f"| {steps} | {row['optimizer_steps']} | {row['milliseconds_a_batch']:.1f} | **{row['ratio']:.2f}** "
+            f"| {steps} | {row['optimizer_steps']} | {row['milliseconds_a_batch']:.1f} | "
+            f"**{row['ratio']:.2f}** "
             f"({row['ratio_min']:.2f}–{row['ratio_max']:.2f}) |"
             for steps, row in result["steps"].items()
         ),
@@ -356,7 +430,8 @@ def processes_table(report: dict[str, Any]) -> list[str]:
 def table(report: dict[str, Any]) -> str:
     """The page of either measurement."""
     made = (
-        f"`{report['command']}` on {report['machine']}, {report['cores']} cores, 1 thread per process, "
+        f"`{report['command']}` on {report['machine']}, {report['cores']} cores, 1 thread per "
+        "process, "
         f"PyTorch {report['torch']}, Lightning {report['lightning']}, Python {report['python']}."
     )
     lines = processes_table if "parameters" in report["result"] else overhead_table
@@ -368,7 +443,9 @@ def main() -> None:
     parser.add_argument("what", choices=["overhead", "processes"])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--steps", type=int, default=400, help="overhead: steps of a round")
-    parser.add_argument("--milliseconds", type=float, default=10.0, help="overhead: a step's length")
+    parser.add_argument(
+        "--milliseconds", type=float, default=10.0, help="overhead: a step's length"
+    )
     parser.add_argument("--batches", type=int, default=24, help="processes: batches that are timed")
     parser.add_argument("--width", type=int, default=1024, help="processes: width of the layers")
     parser.add_argument("--layers", type=int, default=16, help="processes: how many of them")
@@ -379,7 +456,9 @@ def main() -> None:
     if arguments.what == "overhead":
         result = measure_overhead(arguments.milliseconds, arguments.steps, arguments.rounds)
     else:
-        result = measure_processes(arguments.rounds, arguments.batches, arguments.width, arguments.layers)
+        result = measure_processes(
+            arguments.rounds, arguments.batches, arguments.width, arguments.layers
+        )
     report = {
         "command": command(),
         "machine": machine_description()["processor"],

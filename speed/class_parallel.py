@@ -28,7 +28,15 @@ import torch
 import torch.distributed
 import torch.multiprocessing
 from head_sides import batch
-from interleaved import command, environment, machine_line, megabytes, peak_memory, resident_memory, write_report
+from interleaved import (
+    command,
+    environment,
+    machine_line,
+    megabytes,
+    peak_memory,
+    resident_memory,
+    write_report,
+)
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Shard, distribute_tensor
@@ -46,20 +54,30 @@ class Side:
 
     def __init__(self, shape: str, share: float, mesh: DeviceMesh | None) -> None:
         count, classes, features = map(int, shape.split("x"))
-        self.hidden, self.weight, self.target = batch(count, classes, features, share, torch.device("cpu"))
+        self.hidden, self.weight, self.target = batch(
+            count, classes, features, share, torch.device("cpu")
+        )
         if mesh is not None:
-            self.weight = distribute_tensor(self.weight.detach(), mesh, [Shard(0)], src_data_rank=None)
-            self.weight = self.weight.detach().clone().requires_grad_()  # only this part of it stays
+            self.weight = distribute_tensor(
+                self.weight.detach(), mesh, [Shard(0)], src_data_rank=None
+            )
+            self.weight = (
+                self.weight.detach().clone().requires_grad_()
+            )  # only this part of it stays
 
     def loss(self) -> tuple[Tensor, MaskingCounts]:
-        return as_linear_cross_entropy(self.hidden, self.weight, self.target, DELTA, return_counts=True)
+        return as_linear_cross_entropy(
+            self.hidden, self.weight, self.target, DELTA, return_counts=True
+        )
 
     def forward_backward(self) -> None:
         self.hidden.grad = self.weight.grad = None
         self.loss()[0].backward()
 
 
-def measure(rank: int, port: int, shapes: list[str], shares: list[float], rounds: int, path: Path) -> None:
+def measure(
+    rank: int, port: int, shapes: list[str], shares: list[float], rounds: int, path: Path
+) -> None:
     """The work of one of three processes: two of the one side, and the other side alone."""
     torch.set_num_threads(1)
     torch.distributed.init_process_group(
@@ -81,7 +99,9 @@ def measure(rank: int, port: int, shapes: list[str], shares: list[float], rounds
     torch.distributed.destroy_process_group()
 
 
-def measure_case(rank: int, mesh: DeviceMesh, shape: str, share: float, rounds: int) -> dict[str, Any]:
+def measure_case(
+    rank: int, mesh: DeviceMesh, shape: str, share: float, rounds: int
+) -> dict[str, Any]:
     side = TWO if rank < SHARDS else ONE
     before = resident_memory()
     operands = Side(shape, share, mesh if side == TWO else None)
@@ -93,7 +113,9 @@ def measure_case(rank: int, mesh: DeviceMesh, shape: str, share: float, rounds: 
             if whose != side:
                 continue
             if turn == 0:  # warms up, too
-                found["peak_bytes"] = held + (peak_memory(operands.forward_backward, torch.device("cpu")) or 0)
+                found["peak_bytes"] = held + (
+                    peak_memory(operands.forward_backward, torch.device("cpu")) or 0
+                )
                 continue
             start, cpu_start = time.perf_counter(), time.process_time()
             operands.forward_backward()
@@ -114,7 +136,9 @@ def free_port() -> int:
 def summary(shape: str, ranks: list[dict[str, Any]]) -> dict[str, Any]:
     """Both sides of a case, and their ratios: of the times round by round."""
     sides = {side: [rank for rank in ranks if rank["side"] == side] for side in (ONE, TWO)}
-    assert len({tuple(rank["counts"]) for rank in ranks}) == 1, "both sides must have computed the same"
+    assert len({tuple(rank["counts"]) for rank in ranks}) == 1, (
+        "both sides must have computed the same"
+    )
     times = {
         clock: {
             side: [max(turn) for turn in zip(*(rank[clock] for rank in found), strict=True)]
@@ -135,7 +159,10 @@ def summary(shape: str, ranks: list[dict[str, Any]]) -> dict[str, Any]:
         "features": features,
         "masked_share": masked / samples,
         "losses": [rank["loss"] for rank in ranks],
-        "times": {clock: {side: statistics.median(own[side]) for side in own} for clock, own in times.items()},
+        "times": {
+            clock: {side: statistics.median(own[side]) for side in own}
+            for clock, own in times.items()
+        },
         "peak_bytes": peaks,
         "ratios": {**ratios, "memory": peaks[TWO] / peaks[ONE]},
     }
@@ -145,9 +172,12 @@ def table(report: dict[str, Any]) -> str:
     lines = [
         "# The class-parallel head",
         "",
-        f"`as_linear_cross_entropy`, forward and backward with both gradients, float32, `delta = {DELTA}`: {TWO} that",
-        f"hold half of the classes each (gloo) against {ONE} that holds all, one thread per process, in turns (median",
-        f"of {report['rounds']} rounds; ratios round by round). CPU seconds are those of the busiest process of a",
+        "`as_linear_cross_entropy`, forward and backward with both gradients, float32, `delta = "
+        f"{DELTA}`: {TWO} that",
+        f"hold half of the classes each (gloo) against {ONE} that holds all, one thread per "
+        "process, in turns (median",
+        f"of {report['rounds']} rounds; ratios round by round). CPU seconds are those of the "
+        "busiest process of a",
         "side. Memory is that of a process at its peak: weight, gradients and workspace.",
         "",
         machine_line(report),
@@ -156,17 +186,28 @@ def table(report: dict[str, Any]) -> str:
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in report["cases"]:
-        head = f"| {row['classes']:,} | {row['rows']} | {row['features']} | {row['masked_share']:.0%} "
-        for clock, name, bar in (("seconds", "seconds", f"{BARS['time']}"), ("cpu_seconds", "CPU seconds", "")):
+        head = (
+            f"| {row['classes']:,} | {row['rows']} | {row['features']} | {row['masked_share']:.0%} "
+        )
+        for clock, name, bar in (
+            ("seconds", "seconds", f"{BARS['time']}"),
+            ("cpu_seconds", "CPU seconds", ""),
+        ):
             one, two = (row["times"][clock][side] for side in (ONE, TWO))
-            lines.append(f"{head}| {name} | {one:.2f} | {two:.2f} | {row['ratios'][clock]:.2f} | {bar} |")
+            lines.append(
+                f"{head}| {name} | {one:.2f} | {two:.2f} | {row['ratios'][clock]:.2f} | {bar} |"
+            )
         one, two = (megabytes(row["peak_bytes"][side]) for side in (ONE, TWO))
-        lines.append(f"{head}| memory | {one} | {two} | {row['ratios']['memory']:.2f} | {BARS['memory']} |")
+        lines.append(
+            f"{head}| memory | {one} | {two} | {row['ratios']['memory']:.2f} | {BARS['memory']} |"
+        )
     load = ", ".join(f"{value:.1f}" for value in report["load"])
     lines += [
         "",
-        f"Load of the machine (average of one minute) before and after the measurement: {load}. Two processes need two",
-        "free cores: where other work holds one of them, seconds say more about that work, and CPU seconds are the",
+        f"Load of the machine (average of one minute) before and after the measurement: {load}. "
+        "Two processes need two",
+        "free cores: where other work holds one of them, seconds say more about that work, and CPU "
+        "seconds are the",
         "ratio to read.",
         "",
     ]
@@ -175,7 +216,9 @@ def table(report: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
-    parser.add_argument("--shapes", nargs="+", default=["256x1048576x128"], help="rows x classes x features")
+    parser.add_argument(
+        "--shapes", nargs="+", default=["256x1048576x128"], help="rows x classes x features"
+    )
     parser.add_argument("--shares", nargs="+", type=float, default=[0.0, 0.9])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--output", type=Path, help="where to write: <output>.json and <output>.md")
@@ -197,7 +240,9 @@ def main() -> None:
         "delta": DELTA,
         "rounds": arguments.rounds,
         "load": load,
-        "cases": [summary(shape, [rank[i] for rank in ranks]) for i, (shape, _) in enumerate(cases)],
+        "cases": [
+            summary(shape, [rank[i] for rank in ranks]) for i, (shape, _) in enumerate(cases)
+        ],
     }
     write_report(report, table(report), arguments.output)
 

@@ -37,18 +37,26 @@ class WideClassifier(nn.Module):
         self.head = nn.Linear(FEATURES, classes, bias=False)
 
 
-def softmax_loss(model: WideClassifier, x: Tensor, target: Tensor) -> tuple[Tensor, MaskingCounts | None]:
+def softmax_loss(
+    model: WideClassifier, x: Tensor, target: Tensor
+) -> tuple[Tensor, MaskingCounts | None]:
     return F.cross_entropy(model.head(model.body(x)), target), None
 
 
-def as_softmax_loss(model: WideClassifier, x: Tensor, target: Tensor) -> tuple[Tensor, MaskingCounts | None]:
-    return as_linear_cross_entropy(model.body(x), model.head.weight, target, DELTA, return_counts=True)
+def as_softmax_loss(
+    model: WideClassifier, x: Tensor, target: Tensor
+) -> tuple[Tensor, MaskingCounts | None]:
+    return as_linear_cross_entropy(
+        model.body(x), model.head.weight, target, DELTA, return_counts=True
+    )
 
 
 class Training:
     """One model, its loss and its optimizer."""
 
-    def __init__(self, loss: Callable[..., Any], classes: int, learning_rate: float, device: torch.device) -> None:
+    def __init__(
+        self, loss: Callable[..., Any], classes: int, learning_rate: float, device: torch.device
+    ) -> None:
         torch.manual_seed(0)
         self.model = WideClassifier(classes).to(device)
         self.loss = loss
@@ -77,7 +85,10 @@ class Training:
                 counted.append(counts)
             self.optimizer.step()
         synchronize()
-        found: dict[str, Any] = {"seconds": time.perf_counter() - start, "forward_backward_seconds": loss_seconds}
+        found: dict[str, Any] = {
+            "seconds": time.perf_counter() - start,
+            "forward_backward_seconds": loss_seconds,
+        }
         if counted:
             masked = sum(int(counts.masked_samples) for counts in counted)
             found["masked_share"] = masked / sum(int(counts.samples) for counts in counted)
@@ -92,8 +103,12 @@ class Training:
         return int(torch.stack(hits).sum()) / target.numel()
 
 
-def made_data(classes: int, sizes: tuple[int, int], device: torch.device) -> list[tuple[Tensor, Tensor]]:
-    """Inputs and targets of two splits: the vector of a class and noise; class c has the weight 1 / (c + 1)."""
+def made_data(
+    classes: int, sizes: tuple[int, int], device: torch.device
+) -> list[tuple[Tensor, Tensor]]:
+    """Inputs and targets of two splits: the vector of a class and noise; class c has the weight 1 /
+    (c + 1).
+    """
     generator = torch.Generator().manual_seed(0)
     vectors = torch.randn(classes, INPUT_SIZE, generator=generator)
     prior = 1 / torch.arange(1, classes + 1, dtype=torch.float64)
@@ -110,43 +125,58 @@ def table(report: dict[str, Any]) -> str:
     lines = [
         f"# Training with {setting['classes']:,} classes",
         "",
-        "Softmax with a dense head (`F.linear`, `F.cross_entropy`) against `as_linear_cross_entropy` at",
+        "Softmax with a dense head (`F.linear`, `F.cross_entropy`) against "
+        "`as_linear_cross_entropy` at",
         f"`delta = {DELTA}`, epoch by epoch: {setting['samples']:,} samples of synthetic vectors,",
-        f"batches of {setting['batch_size']}, head of width {FEATURES}, AdamW. Seconds of a whole epoch, and of the",
-        "forward and backward passes alone; the optimizer's step over the head is the same on both sides.",
+        f"batches of {setting['batch_size']}, head of width {FEATURES}, AdamW. Seconds of a whole "
+        "epoch, and of the",
+        "forward and backward passes alone; the optimizer's step over the head is the same on both "
+        "sides.",
         "",
         machine_line(report),
         "",
-        f"| epoch | masked samples | {DENSE}: epoch | {FUSED}: epoch | ratio | forward and backward | ratio |",
+        f"| epoch | masked samples | {DENSE}: epoch | {FUSED}: epoch | ratio | forward and "
+        "backward | ratio |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for number, epoch in enumerate(report["epochs"], 1):
         base, own = epoch[DENSE], epoch[FUSED]
         passes = base["forward_backward_seconds"], own["forward_backward_seconds"]
         lines.append(
-            f"| {number} | {own['masked_share']:.0%} | {base['seconds']:.2f} | {own['seconds']:.2f} | "
-            f"{own['seconds'] / base['seconds']:.2f} | {passes[0]:.2f}, {passes[1]:.2f} | {passes[1] / passes[0]:.2f} |"
+            f"| {number} | {own['masked_share']:.0%} | {base['seconds']:.2f} | "
+            f"{own['seconds']:.2f} | "
+            f"{own['seconds'] / base['seconds']:.2f} | {passes[0]:.2f}, {passes[1]:.2f} | "
+            f"{passes[1] / passes[0]:.2f} |"
         )
-    total = {side: sum(epoch[side]["seconds"] for epoch in report["epochs"]) for side in (DENSE, FUSED)}
+    total = {
+        side: sum(epoch[side]["seconds"] for epoch in report["epochs"]) for side in (DENSE, FUSED)
+    }
     lines += [
         "",
-        f"All epochs: {total[DENSE]:.1f} s against {total[FUSED]:.1f} s, a ratio of {total[FUSED] / total[DENSE]:.2f}.",
+        f"All epochs: {total[DENSE]:.1f} s against {total[FUSED]:.1f} s, a ratio of "
+        f"{total[FUSED] / total[DENSE]:.2f}.",
         "",
         f"| | {DENSE} | {FUSED} |",
         "| --- | --- | --- |",
     ]
     for when, peaks in report["peak_bytes"].items():
         lines.append(
-            f"| peak memory of a step's passes, {when} | {megabytes(peaks[DENSE])} | {megabytes(peaks[FUSED])} |"
+            f"| peak memory of a step's passes, {when} | {megabytes(peaks[DENSE])} | "
+            f"{megabytes(peaks[FUSED])} |"
         )
     accuracy = report["test_accuracy"]
     lines.append(f"| test accuracy, one seed | {accuracy[DENSE]:.1%} | {accuracy[FUSED]:.1%} |")
     lines += [
         "",
-        f"The head's gradient, {megabytes(report['head_bytes'])}, is part of the fused head's peak. The accuracy is",
+        f"The head's gradient, {megabytes(report['head_bytes'])}, is part of the fused head's "
+        "peak. The accuracy is",
         "one run on made-up data: it shows that both trainings learn, not which learns better.",
     ]
-    others = "" if report["environment"]["device"] == "cuda" else "\nOn a GPU: [one](extreme_training_gpu.md).\n"
+    others = (
+        ""
+        if report["environment"]["device"] == "cuda"
+        else "\nOn a GPU: [one](extreme_training_gpu.md).\n"
+    )
     return "\n".join([*lines, others])
 
 
@@ -162,7 +192,9 @@ def main() -> None:
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     generator = torch.Generator().manual_seed(0)
-    (x, target), (test_x, test_target) = made_data(arguments.classes, (arguments.samples, 2048), device)
+    (x, target), (test_x, test_target) = made_data(
+        arguments.classes, (arguments.samples, 2048), device
+    )
     trainings = {
         name: Training(loss, arguments.classes, arguments.learning_rate, device)
         for name, loss in ((DENSE, softmax_loss), (FUSED, as_softmax_loss))
@@ -181,12 +213,19 @@ def main() -> None:
     peak_bytes = {"before training": peaks()}
     epochs = []
     for epoch in range(arguments.epochs):
-        order = torch.randperm(arguments.samples, generator=generator).to(device).split(arguments.batch_size)
+        order = (
+            torch.randperm(arguments.samples, generator=generator)
+            .to(device)
+            .split(arguments.batch_size)
+        )
         batches = [(x[index], target[index]) for index in order]
-        epochs.append({name: training.epoch(batches, device) for name, training in trainings.items()})
+        epochs.append(
+            {name: training.epoch(batches, device) for name, training in trainings.items()}
+        )
         own, base = epochs[-1][FUSED], epochs[-1][DENSE]
         print(
-            f"epoch {epoch + 1}: {own['masked_share']:.0%} masked, {base['seconds']:.2f} s and {own['seconds']:.2f} s",
+            f"epoch {epoch + 1}: {own['masked_share']:.0%} masked, {base['seconds']:.2f} s and "
+            f"{own['seconds']:.2f} s",
             flush=True,
         )
     peak_bytes["after the last epoch"] = peaks()
@@ -204,7 +243,9 @@ def main() -> None:
         "epochs": epochs,
         "peak_bytes": peak_bytes,
         "head_bytes": arguments.classes * FEATURES * 4,
-        "test_accuracy": {name: training.accuracy(test_x, test_target) for name, training in trainings.items()},
+        "test_accuracy": {
+            name: training.accuracy(test_x, test_target) for name, training in trainings.items()
+        },
     }
     write_report(report, table(report), arguments.output)
 

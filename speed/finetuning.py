@@ -20,15 +20,17 @@ from interleaved import command, environment, interleaved_times, machine_line, w
 from torch import nn
 from transformers import BertConfig, BertModel
 
-from as_lightning.benchmark.encoders.auto_model import AutoModelEncoder
-from as_lightning.benchmark.encoders.frozen import FrozenOutput
+from as_lightning.bench.encoders.auto_model import AutoModelEncoder
+from as_lightning.bench.encoders.frozen import FrozenOutput
 
 VOCAB, CLASSES = 30522, 150
 WHOLE = "the whole encoder"
 START, END = "<!-- from results/performance/finetuning.md -->", "<!-- end -->"
 
 
-def step(encoder: AutoModelEncoder, head: nn.Module, optimizer: Any, inputs: Any, target: torch.Tensor) -> None:
+def step(
+    encoder: AutoModelEncoder, head: nn.Module, optimizer: Any, inputs: Any, target: torch.Tensor
+) -> None:
     """Forward, backward and the optimizer's step on one batch."""
     optimizer.zero_grad()
     F.cross_entropy(head(encoder(inputs)), target).backward()
@@ -47,7 +49,9 @@ def sides(folder: Path, rows: int, tokens: int, layers: int) -> dict[str, Callab
         (f"the last {layers} layers, outputs of the others kept", layers, True),
         ("a head on fixed features, kept", 0, True),
     ):
-        encoder = AutoModelEncoder(str(folder), VOCAB, tokens, 0, "mean", trainable_layers=trainable)
+        encoder = AutoModelEncoder(
+            str(folder), VOCAB, tokens, 0, "mean", trainable_layers=trainable
+        )
         inputs: torch.Tensor | FrozenOutput = encoder.frozen_output(ids) if kept else ids
         head = nn.Linear(encoder.out_features, CLASSES)
         optimizer = torch.optim.AdamW([*encoder.parameters(), *head.parameters()], lr=1e-4)
@@ -62,25 +66,32 @@ def table(report: Mapping[str, Any]) -> str:
         f"# A training step on {batch}, {report['layers']} layers of {report['width']}",
         "",
         machine_line(report),
-        "Times of one step are divided by those of training the whole encoder, round by round: median, and the range.",
+        "Times of one step are divided by those of training the whole encoder, round by round: "
+        "median, and the range.",
         "",
         "| trained | time | milliseconds |",
         "| --- | ---: | ---: |",
     ]
     for name, found in report["times"].items():
         spread = f"{found['ratio_min']:.3f}–{found['ratio_max']:.3f}"
-        lines.append(f"| {name} | **{found['ratio']:.3f}** ({spread}) | {found['milliseconds']:.1f} |")
+        lines.append(
+            f"| {name} | **{found['ratio']:.3f}** ({spread}) | {found['milliseconds']:.1f} |"
+        )
     return "\n".join([*lines, ""])
 
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--width", type=int, default=384)
     parser.add_argument("--trainable", type=int, default=2)
     parser.add_argument("--rows", type=int, default=32)
-    parser.add_argument("--tokens", type=int, default=11, help="of a text; CLINC150's have 11 on average")
+    parser.add_argument(
+        "--tokens", type=int, default=11, help="of a text; CLINC150's have 11 on average"
+    )
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--output", type=Path)
     parser.add_argument("--page", type=Path, help="the page whose table is written anew")
@@ -107,7 +118,9 @@ def main() -> None:
     if arguments.page is not None:
         before, rest = arguments.page.read_text(encoding="utf-8").split(START)
         inner = table(report).split("\n", 2)[2]
-        arguments.page.write_text(f"{before}{START}\n{inner}{END}{rest.split(END, 1)[1]}", encoding="utf-8")
+        arguments.page.write_text(
+            f"{before}{START}\n{inner}{END}{rest.split(END, 1)[1]}", encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

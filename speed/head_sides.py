@@ -1,4 +1,6 @@
-"""A wide head and its loss: ours, the dense one and the functions of others, on made-up hidden states."""
+"""A wide head and its loss: ours, the dense one and the functions of others, on made-up hidden
+states.
+"""
 
 from __future__ import annotations
 

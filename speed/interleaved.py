@@ -1,4 +1,6 @@
-"""How the loss benchmarks measure: interleaved rounds for time, the process's high-water mark for memory."""
+"""How the loss benchmarks measure: interleaved rounds for time, the process's high-water mark for
+memory.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from typing import Any
 
 import torch
 
-from as_lightning.benchmark.machine import machine_description, package_versions
+from as_lightning.bench.machine import machine_description, package_versions
 
 Side = Callable[[], Any]
 
@@ -40,11 +42,13 @@ def interleaved_times(
     warmup: int = 1,
     settle: bool = False,
 ) -> dict[str, dict[str, float]]:
-    """Each round times every side once; a side's ratio is the median over the rounds of its time over the baseline's.
+    """Each round times every side once; a side's ratio is the median over the rounds of its time
+    over the baseline's.
 
-    A machine that slows down for a while slows down all sides of the round. With ``settle`` a side is called once more,
-    untimed, just before: so that it finds the allocator as it leaves it itself, as in a training, and not as another
-    side has left it (fresh pages can cost more than the loss).
+    A machine that slows down for a while slows down all sides of the round. With ``settle`` a side
+    is called once more, untimed, just before: so that it finds the allocator as it leaves it
+    itself, as in a training, and not as another side has left it (fresh pages can cost more than
+    the loss).
     """
     for _ in range(warmup):
         for side in sides.values():
@@ -69,9 +73,11 @@ def interleaved_times(
 
 
 def peak_memory(side: Side, device: torch.device) -> int | None:
-    """Bytes by which one call raises the memory in use at its peak; None where the system cannot tell.
+    """Bytes by which one call raises the memory in use at its peak; None where the system cannot
+    tell.
 
-    On Linux the resident size of the process, whose high-water mark is reset first; on CUDA the allocator's.
+    On Linux the resident size of the process, whose high-water mark is reset first; on CUDA the
+    allocator's.
     """
     gc.collect()
     if device.type == "cuda":
@@ -102,9 +108,14 @@ def command() -> str:
 def machine_line(report: Mapping[str, Any]) -> str:
     """The command, the machine and the versions, for the head of a table."""
     machine, versions = report["environment"]["machine"], report["environment"]["versions"]
-    where = machine["accelerator"] if report["environment"]["device"] == "cuda" else machine["processor"]
+    where = (
+        machine["accelerator"]
+        if report["environment"]["device"] == "cuda"
+        else machine["processor"]
+    )
     return (
-        f"`{report['command']}` on {where}, {machine['cores']} cores, {machine['threads']} threads; PyTorch "
+        f"`{report['command']}` on {where}, {machine['cores']} cores, {machine['threads']} "
+        "threads; PyTorch "
         f"{versions['torch']}, Python {versions['python']}."
     )
 
@@ -117,11 +128,14 @@ def megabytes(size: int | None) -> str:
 def write_report(report: Mapping[str, Any], text: str, output: Path | None) -> None:
     """Write the table beside its JSON as ``<output>.md`` and ``<output>.json``, and print it.
 
-    It is written first: what took an hour to measure is not lost where nobody reads the output to its end.
+    It is written first: what took an hour to measure is not lost where nobody reads the output to
+        its end.
     """
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
-        output.with_suffix(".json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        output.with_suffix(".json").write_text(
+            json.dumps(report, indent=2) + "\n", encoding="utf-8"
+        )
         output.with_suffix(".md").write_text(text, encoding="utf-8")
     print(text)
 

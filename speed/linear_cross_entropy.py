@@ -18,7 +18,15 @@ from unittest import mock
 
 import torch
 from head_sides import DELTA, DENSE, batch, dense, forward_backward
-from interleaved import command, environment, interleaved_times, machine_line, megabytes, peak_memory, write_report
+from interleaved import (
+    command,
+    environment,
+    interleaved_times,
+    machine_line,
+    megabytes,
+    peak_memory,
+    write_report,
+)
 from torch import Tensor
 
 from as_lightning.functional import as_linear_cross_entropy
@@ -32,7 +40,9 @@ def ours(hidden: Tensor, weight: Tensor, target: Tensor) -> Tensor:
 
 
 def chunk_times(shape: str, chunks: list[int], device: torch.device, rounds: int) -> dict[str, Any]:
-    """Our time with nothing masked for several numbers of rows per chunk, beside the dense head's."""
+    """Our time with nothing masked for several numbers of rows per chunk, beside the
+    dense head's.
+    """
     count, classes, features = map(int, shape.split("x"))
     hidden, weight, target = batch(count, classes, features, 0.0, device)
 
@@ -40,7 +50,9 @@ def chunk_times(shape: str, chunks: list[int], device: torch.device, rounds: int
         with mock.patch.object(head_loss, "workspace_rows", return_value=size):
             forward_backward(ours, hidden, weight, target)
 
-    sides: dict[str, Callable[[], None]] = {DENSE: partial(forward_backward, dense, hidden, weight, target)}
+    sides: dict[str, Callable[[], None]] = {
+        DENSE: partial(forward_backward, dense, hidden, weight, target)
+    }
     sides |= {str(size): partial(chunked, size) for size in chunks if size <= count}
     return {
         "shape": shape,
@@ -50,7 +62,9 @@ def chunk_times(shape: str, chunks: list[int], device: torch.device, rounds: int
 
 
 def held_times(shapes: list[str], device: torch.device, rounds: int) -> list[dict[str, Any]]:
-    """Our time with the logits held and with them chunk by chunk, beside the dense head's, nothing masked."""
+    """Our time with the logits held and with them chunk by chunk, beside the dense head's, nothing
+    masked.
+    """
     found = []
     for shape in shapes:
         count, classes, features = map(int, shape.split("x"))
@@ -75,8 +89,10 @@ def table(report: dict[str, Any]) -> str:
     lines = [
         "# Cost of `as_linear_cross_entropy`",
         "",
-        "Forward and backward with the gradients of hidden states (N x d) and weight (C x d), float32: seconds, and in",
-        f"brackets the ratio to {DENSE} (median of {report['rounds']} interleaved rounds). `delta = {DELTA}`.",
+        "Forward and backward with the gradients of hidden states (N x d) and weight (C x d), "
+        "float32: seconds, and in",
+        f"brackets the ratio to {DENSE} (median of {report['rounds']} interleaved rounds). `delta "
+        f"= {DELTA}`.",
         "",
         machine_line(report),
         "",
@@ -94,8 +110,10 @@ def table(report: dict[str, Any]) -> str:
         lines.append(head + " | ".join(cells) + " |")
     lines += [
         "",
-        "Peak memory beyond hidden states, weight and targets. That of the fused head includes the gradient of the",
-        "weight; that of the dense head is reached before it is there. The last column leaves it out of both, and so",
+        "Peak memory beyond hidden states, weight and targets. That of the fused head includes the "
+        "gradient of the",
+        "weight; that of the dense head is reached before it is there. The last column leaves it "
+        "out of both, and so",
         "says too little.",
         "",
         f"| C | masked samples | weight's gradient | {DENSE} | {OURS} | ratio | ratio without it |",
@@ -106,7 +124,12 @@ def table(report: dict[str, Any]) -> str:
         ratios = ["not measured"] * 2
         if base and own:
             ratios = [f"1/{base / own:.1f}", f"1/{(base - gradient) / max(own - gradient, 1):.1f}"]
-        cells = [f"{row['classes']:,}", f"{row['masked_share']:.0%}", *map(megabytes, (gradient, base, own)), *ratios]
+        cells = [
+            f"{row['classes']:,}",
+            f"{row['masked_share']:.0%}",
+            *map(megabytes, (gradient, base, own)),
+            *ratios,
+        ]
         lines.append("| " + " | ".join(cells) + " |")
     sizes = [str(size) for size in report["chunk_sizes"]]
     lines += [
@@ -117,11 +140,14 @@ def table(report: dict[str, Any]) -> str:
         "| --- | --- |" + " --- |" * len(sizes),
     ]
     for row in report["chunks"]:
-        cells = [f"{row['times'][size]['ratio']:.2f}" if size in row["times"] else "–" for size in sizes]
+        cells = [
+            f"{row['times'][size]['ratio']:.2f}" if size in row["times"] else "–" for size in sizes
+        ]
         lines.append(f"| {row['shape']} | {row['rows']} | " + " | ".join(cells) + " |")
     lines += [
         "",
-        f"Held or not: {OURS} with the logits held and with them chunk by chunk, relative to {DENSE}, nothing",
+        f"Held or not: {OURS} with the logits held and with them chunk by chunk, relative to "
+        f"{DENSE}, nothing",
         f"masked. On the CPU the function holds up to {report['few_logits']:,} logits of float32.",
         "",
         "| N x C x d | logits | held | chunk by chunk |",
@@ -152,14 +178,27 @@ def figure(report: dict[str, Any], path: Path) -> None:
     for count in classes:
         line = [row for row in rows if row["classes"] == count]
         shares = [row["masked_share"] for row in line]
-        left.plot(shares, [row["times"][OURS]["ratio"] for row in line], marker="o", label=f"C = {count:,}")
+        left.plot(
+            shares,
+            [row["times"][OURS]["ratio"] for row in line],
+            marker="o",
+            label=f"C = {count:,}",
+        )
     left.axhline(1.0, color="grey", linestyle="--", label=DENSE)
-    left.set(xlabel="share of masked samples", ylabel="time relative to the dense head", ylim=(0, None))
+    left.set(
+        xlabel="share of masked samples", ylabel="time relative to the dense head", ylim=(0, None)
+    )
     left.legend()
     for side in (DENSE, OURS):
-        most = [max(row["peak_bytes"][side] or 0 for row in rows if row["classes"] == count) for count in classes]
+        most = [
+            max(row["peak_bytes"][side] or 0 for row in rows if row["classes"] == count)
+            for count in classes
+        ]
         right.plot(classes, [size / 1e6 for size in most], marker="o", label=side)
-    weight = [next(row["weight_bytes"] for row in rows if row["classes"] == count) / 1e6 for count in classes]
+    weight = [
+        next(row["weight_bytes"] for row in rows if row["classes"] == count) / 1e6
+        for count in classes
+    ]
     right.plot(classes, weight, color="grey", linestyle="--", label="weight's gradient alone")
     right.set(xscale="log", yscale="log", xlabel="classes C", ylabel="peak extra memory, MB")
     right.legend()
@@ -176,7 +215,9 @@ def main() -> None:
         help="rows x classes x features",
     )
     parser.add_argument("--shares", nargs="+", type=float, default=[0.0, 0.5, 0.9, 1.0])
-    parser.add_argument("--chunk-shapes", nargs="+", default=["16384x1024x64", "4096x8192x64", "1024x131072x256"])
+    parser.add_argument(
+        "--chunk-shapes", nargs="+", default=["16384x1024x64", "4096x8192x64", "1024x131072x256"]
+    )
     parser.add_argument("--chunks", nargs="+", type=int, default=[64, 128, 256, 512, 1024, 2048])
     parser.add_argument(
         "--held-shapes",
@@ -194,7 +235,9 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--output", type=Path, help="where to write: <output>.json, <output>.md and <output>.svg")
+    parser.add_argument(
+        "--output", type=Path, help="where to write: <output>.json, <output>.md and <output>.svg"
+    )
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     losses = {DENSE: dense, OURS: ours}
@@ -203,14 +246,19 @@ def main() -> None:
         count, classes, features = map(int, shape.split("x"))
         for share in arguments.shares:
             hidden, weight, target = batch(count, classes, features, share, device)
-            sides = {name: partial(forward_backward, loss, hidden, weight, target) for name, loss in losses.items()}
+            sides = {
+                name: partial(forward_backward, loss, hidden, weight, target)
+                for name, loss in losses.items()
+            }
             peaks = {}
             for name, side in sides.items():  # before the clock runs: these calls also warm up
                 hidden.grad = weight.grad = None
                 peaks[name] = peak_memory(side, device)
             times = interleaved_times(sides, DENSE, device, rounds=arguments.rounds, warmup=0)
             with torch.no_grad():
-                _, counts = as_linear_cross_entropy(hidden, weight, target, DELTA, return_counts=True)
+                _, counts = as_linear_cross_entropy(
+                    hidden, weight, target, DELTA, return_counts=True
+                )
             rows.append(
                 {
                     "rows": count,
@@ -235,7 +283,10 @@ def main() -> None:
         "few_logits": head_loss.FEW_LOGITS,
         "held": held_times(arguments.held_shapes, device, 5 * arguments.rounds),
         "chunk_sizes": arguments.chunks,
-        "chunks": [chunk_times(shape, arguments.chunks, device, arguments.rounds) for shape in arguments.chunk_shapes],
+        "chunks": [
+            chunk_times(shape, arguments.chunks, device, arguments.rounds)
+            for shape in arguments.chunk_shapes
+        ],
     }
     write_report(report, table(report), arguments.output)
     if arguments.output is not None:

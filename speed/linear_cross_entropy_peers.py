@@ -34,7 +34,18 @@ from typing import Any
 from unittest import mock
 
 import torch
-from head_sides import CHUNKED, COMPILED, DENSE, DTYPES, MARGIN, ON_GPU, OURS, batch, forward_backward, loss_of
+from head_sides import (
+    CHUNKED,
+    COMPILED,
+    DENSE,
+    DTYPES,
+    MARGIN,
+    ON_GPU,
+    OURS,
+    batch,
+    forward_backward,
+    loss_of,
+)
 from interleaved import (
     Side,
     environment,
@@ -50,13 +61,23 @@ from as_lightning.functional.kernels import head_loss
 
 Case = dict[str, Any]  # rows, classes, features, threads, dtype, device
 SHARES = (0.0, 0.5, 0.9, 1.0)
-CLASSES, ROWS, FEATURES = (1024, 8192, 32_000, 131_072, 1_048_576), (64, 256, 1024, 4096, 16_384), (64, 256, 1024)
+CLASSES, ROWS, FEATURES = (
+    (1024, 8192, 32_000, 131_072, 1_048_576),
+    (64, 256, 1024, 4096, 16_384),
+    (64, 256, 1024),
+)
 GPU_SHAPES = ("8192x32000x4096", "8192x128256x4096", "8192x256000x4096")
 # our head with its logits held and without: what the rule of the function chooses between
 HELD, NEVER_HELD = "ours, logits held", "ours, logits not held"
 MOST_HELD = 1 << 24  # logits: beyond, nobody would hold them for speed
-LOGITS_AT_ONCE = 4  # tensors of the logits' size that the dense head has at its peak, and one to spare
-MEAN_SIDE, LEAST_ROUNDS, MOST_ROUNDS = 1.0, 3, 30  # seconds of rounds per side in the mean, bounds on their number
+LOGITS_AT_ONCE = (
+    4  # tensors of the logits' size that the dense head has at its peak, and one to spare
+)
+MEAN_SIDE, LEAST_ROUNDS, MOST_ROUNDS = (
+    1.0,
+    3,
+    30,
+)  # seconds of rounds per side in the mean, bounds on their number
 
 
 def margin_side(share: float) -> str:
@@ -83,8 +104,12 @@ def measure(case: Case, sides: list[str], quick: bool) -> dict[str, Any]:
         share = next((share for share in SHARES if side == margin_side(share)), 0.0)
         own_hidden = batch(*sizes, share, device, dtype)[0] if share else hidden
         try:
-            loss = loss_of(MARGIN if side.startswith(MARGIN) else OURS if side in (HELD, NEVER_HELD) else side)
-            calls[side] = _with_limit(partial(forward_backward, loss, own_hidden, weight, target), side)
+            loss = loss_of(
+                MARGIN if side.startswith(MARGIN) else OURS if side in (HELD, NEVER_HELD) else side
+            )
+            calls[side] = _with_limit(
+                partial(forward_backward, loss, own_hidden, weight, target), side
+            )
             calls[side]()  # compiles, and shows what does not run
         except Exception as error:
             calls.pop(side, None)
@@ -114,25 +139,42 @@ def _with_limit(call: Side, side: str) -> Side:
     return overruled
 
 
-def in_a_process_of_its_own(python: str, case: Case, sides: list[str], quick: bool) -> dict[str, Any]:
+def in_a_process_of_its_own(
+    python: str, case: Case, sides: list[str], quick: bool
+) -> dict[str, Any]:
     source = Path(as_lightning.__file__).parents[1]
-    settings = {"PYTHONPATH": f"{source}{os.pathsep}{Path(__file__).parent}", "OMP_NUM_THREADS": str(case["threads"])}
+    settings = {
+        "PYTHONPATH": f"{source}{os.pathsep}{Path(__file__).parent}",
+        "OMP_NUM_THREADS": str(case["threads"]),
+    }
     command = [python, __file__, "--measure", json.dumps([case, sides, quick])]
-    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=os.environ | settings, capture_output=True, text=True, check=False
+    )
     if done.returncode:
-        reason = f"the process ended with {done.returncode}: {done.stderr.strip().splitlines()[-1:]}"
-        return {"not_measured": dict.fromkeys(sides, reason), "times": {}, "peak_bytes": {}, "versions": {}}
+        reason = (
+            f"the process ended with {done.returncode}: {done.stderr.strip().splitlines()[-1:]}"
+        )
+        return {
+            "not_measured": dict.fromkeys(sides, reason),
+            "times": {},
+            "peak_bytes": {},
+            "versions": {},
+        }
     answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return answer
 
 
 def refuse_an_interpreter_that_ends_badly(python: str, case: Case) -> None:
-    """Exit before hours of measuring in which every case would lack what this interpreter was given for."""
+    """Exit before hours of measuring in which every case would lack what this interpreter was given
+    for.
+    """
     small = case | {"rows": 8, "classes": 64, "features": 4}
     found = in_a_process_of_its_own(python, small, [DENSE, CHUNKED], quick=True)
     if not found["versions"]:
         sys.exit(
-            f"--peer-python must name an interpreter with torch 2.13, lightning and torchmetrics, got {python}: "
+            "--peer-python must name an interpreter with torch 2.13, lightning and torchmetrics, "
+            f"got {python}: "
             f"{found['not_measured'][CHUNKED]}"
         )
 
@@ -143,10 +185,21 @@ def cases_of(arguments: argparse.Namespace) -> tuple[list[Case], list[tuple[Case
     if shapes:
         sizes = [tuple(map(int, shape.split("x"))) for shape in shapes]
     else:
-        sizes = [(rows, classes, features) for classes, rows, features in itertools.product(CLASSES, ROWS, FEATURES)]
+        sizes = [
+            (rows, classes, features)
+            for classes, rows, features in itertools.product(CLASSES, ROWS, FEATURES)
+        ]
     cases, left_out = [], []
-    for dtype, threads, (rows, classes, features) in itertools.product(arguments.dtypes, arguments.threads, sizes):
-        case = {"rows": rows, "classes": classes, "features": features, "threads": threads, "dtype": dtype}
+    for dtype, threads, (rows, classes, features) in itertools.product(
+        arguments.dtypes, arguments.threads, sizes
+    ):
+        case = {
+            "rows": rows,
+            "classes": classes,
+            "features": features,
+            "threads": threads,
+            "dtype": dtype,
+        }
         case["device"] = arguments.device
         size = getattr(torch, dtype).itemsize
         needed = size * (LOGITS_AT_ONCE * rows * classes + 3 * classes * features) / 1e9
@@ -172,12 +225,18 @@ def place_in_table(case: Case) -> tuple[int, ...]:
 
 
 def in_short(cases: list[dict[str, Any]], others: list[str]) -> list[str]:
-    """How often each side is the fastest of those that compute plain cross-entropy, by dtype, threads and rule."""
+    """How often each side is the fastest of those that compute plain cross-entropy, by dtype,
+    threads and rule.
+    """
     lines = []
     all_threads = sorted({line["case"]["threads"] for line in cases})
     for dtype, threads, rule in itertools.product(DTYPES, all_threads, ("held", "not held")):
         group = (dtype, threads, rule)
-        chosen = [line for line in cases if (line["case"]["dtype"], line["case"]["threads"], line["rule"]) == group]
+        chosen = [
+            line
+            for line in cases
+            if (line["case"]["dtype"], line["case"]["threads"], line["rule"]) == group
+        ]
         times = [line["times"] for line in chosen if OURS in line["times"]]
         if not times:
             continue
@@ -185,13 +244,21 @@ def in_short(cases: list[dict[str, Any]], others: list[str]) -> list[str]:
         counts = ", ".join(f"{side} {count}" for side, count in fastest.most_common())
         ours = [of_case[OURS]["ratio"] for of_case in times]
         lines.append(
-            f"* {dtype}, {count_threads(threads)}, logits {rule} by our head ({len(times)} cases). It takes "
+            f"* {dtype}, {count_threads(threads)}, logits {rule} by our head ({len(times)} cases). "
+            "It takes "
             f"{spread(ours)} of the dense head's time. The fastest: {counts}."
         )
-        both = [of_case[OURS]["ratio"] / of_case[CHUNKED]["ratio"] for of_case in times if CHUNKED in of_case]
+        both = [
+            of_case[OURS]["ratio"] / of_case[CHUNKED]["ratio"]
+            for of_case in times
+            if CHUNKED in of_case
+        ]
         if both:
             faster = sum(ratio < 1 for ratio in both)
-            lines[-1] += f" It takes {spread(both)} of the time of {CHUNKED}, less in {faster} of {len(both)} cases."
+            lines[-1] += (
+                f" It takes {spread(both)} of the time of {CHUNKED}, less in {faster} of "
+                f"{len(both)} cases."
+            )
     return lines
 
 
@@ -205,7 +272,9 @@ def spread(ratios: list[float]) -> str:
 
 def fastest_plain(times: dict[str, Any], others: list[str]) -> str:
     """The fastest of the sides that compute plain cross-entropy."""
-    plain = {side: times[side]["ratio"] for side in (DENSE, COMPILED, OURS, *others) if side in times}
+    plain = {
+        side: times[side]["ratio"] for side in (DENSE, COMPILED, OURS, *others) if side in times
+    }
     return min(plain, key=plain.__getitem__)
 
 
@@ -219,8 +288,10 @@ def table(report: dict[str, Any]) -> str:
         "# The fused head and its peers",
         "",
         "Forward and backward with the gradients of hidden states (N x d) and weight (C x d).",
-        f"{DENSE}: in milliseconds. The other sides: relative to it in the same process, medians of",
-        "interleaved rounds. After the comma: the peak memory beyond the operands. The last column names the fastest",
+        f"{DENSE}: in milliseconds. The other sides: relative to it in the same process, medians "
+        "of",
+        "interleaved rounds. After the comma: the peak memory beyond the operands. The last column "
+        "names the fastest",
         "of the sides that compute plain cross-entropy.",
         "",
         machine_line(report),
@@ -238,7 +309,9 @@ def table(report: dict[str, Any]) -> str:
         if DENSE not in line["times"]:
             lines.append(f"{head}not measured |" + " |" * (len(sides) + 1))
             continue
-        cells = [f"{line['times'][DENSE]['milliseconds']:.1f}, {megabytes(line['peak_bytes'][DENSE])}"]
+        cells = [
+            f"{line['times'][DENSE]['milliseconds']:.1f}, {megabytes(line['peak_bytes'][DENSE])}"
+        ]
         for side in sides:
             measured = line["times"].get(side)
             size = megabytes(line["peak_bytes"].get(side))
@@ -258,50 +331,78 @@ def table(report: dict[str, Any]) -> str:
     for line in sorted(cases, key=lambda line: line["case"]["rows"] * line["case"]["classes"]):
         if HELD not in line["times"] or NEVER_HELD not in line["times"]:
             continue
-        case, held, chunked = line["case"], line["times"][HELD]["ratio"], line["times"][NEVER_HELD]["ratio"]
-        shape, logits = f"{case['rows']}x{case['classes']}x{case['features']}", case["rows"] * case["classes"]
+        case, held, chunked = (
+            line["case"],
+            line["times"][HELD]["ratio"],
+            line["times"][NEVER_HELD]["ratio"],
+        )
+        shape, logits = (
+            f"{case['rows']}x{case['classes']}x{case['features']}",
+            case["rows"] * case["classes"],
+        )
         faster = "held" if held < chunked else "not held"
         lines.append(
-            f"| {case['dtype']} | {case['threads']} | {shape} | {logits:,} | {held:.2f} | {chunked:.2f} | {faster} "
+            f"| {case['dtype']} | {case['threads']} | {shape} | {logits:,} | {held:.2f} | "
+            f"{chunked:.2f} | {faster} "
             f"| {line['rule']} |"
         )
     if left_out:
         lines += ["", "Left out:", ""]
         lines += [
-            f"* {case['rows']}x{case['classes']}x{case['features']}, {case['dtype']}, threads {case['threads']}: {why}"
+            f"* {case['rows']}x{case['classes']}x{case['features']}, {case['dtype']}, threads "
+            f"{case['threads']}: {why}"
             for case, why in left_out
         ]
-    reasons = sorted({f"{side}: {why}" for line in cases for side, why in line["not_measured"].items()})
+    reasons = sorted(
+        {f"{side}: {why}" for line in cases for side, why in line["not_measured"].items()}
+    )
     if reasons:
         lines += ["", "Not measured:", "", *(f"* {reason}" for reason in reasons)]
     if all(line["case"]["device"] != "cuda" for line in cases):
         lines += [
             "",
-            f"Against {' and '.join(ON_GPU)}, which need a GPU: [the table of one](linear_cross_entropy_peers_gpu.md).",
+            f"Against {' and '.join(ON_GPU)}, which need a GPU: [the table of "
+            "one](linear_cross_entropy_peers_gpu.md).",
         ]
     return "\n".join([*lines, ""])
 
 
 def rule_of(case: Case) -> str:
     """What the function chooses in this case."""
-    weight = torch.empty(case["classes"], 1, device=case["device"], dtype=getattr(torch, case["dtype"]))
+    weight = torch.empty(
+        case["classes"], 1, device=case["device"], dtype=getattr(torch, case["dtype"])
+    )
     return "held" if head_loss.dense_is_faster(case["rows"], weight) else "not held"
 
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
-    parser.add_argument("--shapes", nargs="+", help="rows x classes x features, in place of the grid")
+    parser.add_argument(
+        "--shapes", nargs="+", help="rows x classes x features, in place of the grid"
+    )
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--peer-python", help="the interpreter of an environment with PyTorch 2.13 or later")
-    parser.add_argument("--gigabytes", type=float, default=12.0, help="cases that need more memory are left out")
-    parser.add_argument("--operations", type=float, default=1e11, help="and those of more operations per step")
+    parser.add_argument(
+        "--peer-python", help="the interpreter of an environment with PyTorch 2.13 or later"
+    )
+    parser.add_argument(
+        "--gigabytes", type=float, default=12.0, help="cases that need more memory are left out"
+    )
+    parser.add_argument(
+        "--operations", type=float, default=1e11, help="and those of more operations per step"
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--quick", action="store_true", help="one round per side: to see that everything runs")
+    parser.add_argument(
+        "--quick", action="store_true", help="one round per side: to see that everything runs"
+    )
     parser.add_argument("--list", action="store_true", help="name the cases and measure nothing")
-    parser.add_argument("--only-write", action="store_true", help="measure nothing, write what has been measured")
+    parser.add_argument(
+        "--only-write", action="store_true", help="measure nothing, write what has been measured"
+    )
     parser.add_argument("--output", type=Path, help="where to write: <output>.json and <output>.md")
-    parser.add_argument("--measure", type=json.loads, help="measure one case in this process: [case, sides, quick]")
+    parser.add_argument(
+        "--measure", type=json.loads, help="measure one case in this process: [case, sides, quick]"
+    )
     arguments = parser.parse_args()
     if not (arguments.output or arguments.list or arguments.measure):
         parser.error("--output is needed: the cases are written there as they are measured")
@@ -326,7 +427,11 @@ def main() -> None:
     path, finished = arguments.output.with_suffix(".jsonl"), arguments.output.with_suffix(".json")
     path.parent.mkdir(parents=True, exist_ok=True)
     read = json.loads(finished.read_text(encoding="utf-8"))["cases"] if finished.exists() else []
-    read += [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    read += (
+        [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        if path.exists()
+        else []
+    )
     measured = {json.dumps(line["case"]): line for line in read}  # the last one of a case
     for number, case in enumerate(cases, 1):
         before = measured.get(json.dumps(case))
@@ -337,26 +442,52 @@ def main() -> None:
                 left_out.append((case, "not measured yet"))
             continue
         found = in_a_process_of_its_own(sys.executable, case, own_sides(case), arguments.quick)
-        peer: dict[str, Any] = {"times": {}, "peak_bytes": {}, "not_measured": {CHUNKED: "no --peer-python was given"}}
+        peer: dict[str, Any] = {
+            "times": {},
+            "peak_bytes": {},
+            "not_measured": {CHUNKED: "no --peer-python was given"},
+        }
         if arguments.peer_python:
-            peer = in_a_process_of_its_own(arguments.peer_python, case, [DENSE, CHUNKED], arguments.quick)
-        line = {"case": case, "rule": rule_of(case), "peer_torch": peer.get("versions", {}).get("torch")}
+            peer = in_a_process_of_its_own(
+                arguments.peer_python, case, [DENSE, CHUNKED], arguments.quick
+            )
+        line = {
+            "case": case,
+            "rule": rule_of(case),
+            "peer_torch": peer.get("versions", {}).get("torch"),
+        }
         line["environment"] = environment(torch.device(arguments.device))
-        # the dense head is that of this environment; PyTorch's own function is relative to the one beside it
+        # the dense head is that of this environment; PyTorch's own function is relative to the one
+        # beside it
         for key in ("times", "peak_bytes", "not_measured"):
-            line[key] = {**{side: value for side, value in peer[key].items() if side != DENSE}, **found[key]}
+            line[key] = {
+                **{side: value for side, value in peer[key].items() if side != DENSE},
+                **found[key],
+            }
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         measured[json.dumps(case)] = line
-        ratios = ", ".join(f"{side} {time['ratio']:.2f}" for side, time in line["times"].items() if side != DENSE)
+        ratios = ", ".join(
+            f"{side} {time['ratio']:.2f}" for side, time in line["times"].items() if side != DENSE
+        )
         print(f"{number} of {len(cases)}: {json.dumps(case)}: {ratios}", flush=True)
-    given = [arguments.peer_python and "<torch-2.13>/bin/python" if x == arguments.peer_python else x for x in sys.argv]
+    given = [
+        arguments.peer_python and "<torch-2.13>/bin/python" if x == arguments.peer_python else x
+        for x in sys.argv
+    ]
     if not measured:
         sys.exit(f"nothing has been measured yet: there is neither {finished} nor {path}")
     lines = sorted(measured.values(), key=lambda line: place_in_table(line["case"]))
     where = copy.deepcopy(lines[0]["environment"])
-    where["machine"] |= {"threads": " and ".join(sorted({str(line["case"]["threads"]) for line in lines}))}
-    report = {"command": shlex.join(["python", *given]), "environment": where, "cases": lines, "left_out": left_out}
+    where["machine"] |= {
+        "threads": " and ".join(sorted({str(line["case"]["threads"]) for line in lines}))
+    }
+    report = {
+        "command": shlex.join(["python", *given]),
+        "environment": where,
+        "cases": lines,
+        "left_out": left_out,
+    }
     write_report(report, table(report), arguments.output)
     path.unlink(missing_ok=True)
 

@@ -90,7 +90,10 @@ class PeakOfSteps(pl.Callback):
 
     def on_train_batch_start(self, *args: Any) -> None:
         if not reset_peak():
-            raise OSError("this system does not tell the peak of a process's memory: /proc/self/clear_refs is missing")
+            raise OSError(
+                "this system does not tell the peak of a process's memory: /proc/self/clear_refs "
+                "is missing"
+            )
 
     def on_train_batch_end(self, *args: Any) -> None:
         self.peaks.append(peak_resident_memory())
@@ -103,7 +106,9 @@ def measure(classes: int, rows: int, side: str) -> dict[str, Any]:
     torch.manual_seed(0)
     before = resident_memory()
     module, callback = MODULES[side](classes), PeakOfSteps()
-    batches = [(torch.randn(rows, INPUT_SIZE), torch.randint(classes, (rows,))) for _ in range(STEPS)]
+    batches = [
+        (torch.randn(rows, INPUT_SIZE), torch.randint(classes, (rows,))) for _ in range(STEPS)
+    ]
     trainer = pl.Trainer(
         accelerator="cpu",
         max_epochs=1,
@@ -114,7 +119,9 @@ def measure(classes: int, rows: int, side: str) -> dict[str, Any]:
         enable_model_summary=False,
     )
     trainer.fit(module, DataLoader(batches, batch_size=None))  # type: ignore[arg-type]  # a list is a data set
-    parameters = sum(parameter.numel() * parameter.element_size() for parameter in module.parameters())
+    parameters = sum(
+        parameter.numel() * parameter.element_size() for parameter in module.parameters()
+    )
     return {
         "peak_bytes": max(callback.peaks[MEASURED_FROM:]) - before,
         "state_bytes": COPIES * parameters,
@@ -130,14 +137,19 @@ def table(report: dict[str, Any]) -> str:
     lines = [
         "# Peak memory of a training step",
         "",
-        f"Whole steps of `Trainer.fit` with AdamW, batches of {report['rows']}, a head of width {FEATURES}, float32,",
-        f"`delta = {DELTA}`: what the process holds at its peak beyond what it held before the model was made.",
-        "The state is what no loss can save: weights, gradients and the two moments of AdamW. The last column",
+        f"Whole steps of `Trainer.fit` with AdamW, batches of {report['rows']}, a head of width "
+        f"{FEATURES}, float32,",
+        f"`delta = {DELTA}`: what the process holds at its peak beyond what it held before the "
+        "model was made.",
+        "The state is what no loss can save: weights, gradients and the two moments of AdamW. The "
+        "last column",
         "compares what lies beyond it.",
         "",
         machine_line(report),
         "",
-        "| C | state | " + " | ".join(SIDES) + " | fused / dense softmax | the same beyond the state |",
+        "| C | state | "
+        + " | ".join(SIDES)
+        + " | fused / dense softmax | the same beyond the state |",
         "| --- | --- |" + " --- |" * (len(SIDES) + 2),
     ]
     for row in report["cases"]:
@@ -145,7 +157,9 @@ def table(report: dict[str, Any]) -> str:
         beyond = f"1/{(peaks[DENSE] - state) / max(peaks[FUSED] - state, 1):.1f}"
         cells = [megabytes(state), *(megabytes(peaks[side]) for side in SIDES)]
         lines.append(
-            f"| {row['classes']:,} | " + " | ".join(cells) + f" | {peaks[FUSED] / peaks[DENSE]:.2f} | {beyond} |"
+            f"| {row['classes']:,} | "
+            + " | ".join(cells)
+            + f" | {peaks[FUSED] / peaks[DENSE]:.2f} | {beyond} |"
         )
     lines += ["", "![Peak memory of a training step by the number of classes](step_memory.svg)", ""]
     return "\n".join([*lines, "On a GPU: not measured.", ""])
@@ -162,9 +176,16 @@ def figure(report: dict[str, Any], path: Path) -> None:
     classes = [row["classes"] for row in report["cases"]]
     drawing, axes = pyplot.subplots(figsize=(6, 4), layout="constrained")
     for side in SIDES:
-        axes.plot(classes, [row["peak_bytes"][side] / 1e6 for row in report["cases"]], marker="o", label=side)
+        axes.plot(
+            classes,
+            [row["peak_bytes"][side] / 1e6 for row in report["cases"]],
+            marker="o",
+            label=side,
+        )
     state = [row["state_bytes"] / 1e6 for row in report["cases"]]
-    axes.plot(classes, state, color="grey", linestyle="--", label="weights, gradients and AdamW's moments")
+    axes.plot(
+        classes, state, color="grey", linestyle="--", label="weights, gradients and AdamW's moments"
+    )
     axes.set(xscale="log", yscale="log", xlabel="classes C", ylabel="peak memory of a step, MB")
     axes.legend()
     drawing.savefig(path, metadata={"Date": None})
@@ -175,13 +196,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
     parser.add_argument("--classes", nargs="+", type=int, default=[8192, 32768, 131072, 524288])
     parser.add_argument("--rows", type=int, default=512, help="samples per batch")
-    parser.add_argument("--output", type=Path, help="where to write: <output>.json, <output>.md and <output>.svg")
+    parser.add_argument(
+        "--output", type=Path, help="where to write: <output>.json, <output>.md and <output>.svg"
+    )
     arguments = parser.parse_args()
     cases = []
     for classes in arguments.classes:
         found = {side: in_a_process_of_its_own(classes, arguments.rows, side) for side in SIDES}
         peaks = {side: one["peak_bytes"] for side, one in found.items()}
-        cases.append({"classes": classes, "state_bytes": found[DENSE]["state_bytes"], "peak_bytes": peaks})
+        cases.append(
+            {"classes": classes, "state_bytes": found[DENSE]["state_bytes"], "peak_bytes": peaks}
+        )
         print(classes, {side: megabytes(size) for side, size in peaks.items()}, flush=True)
     report = {
         "command": command(),

@@ -23,14 +23,16 @@ from interleaved import command, write_report
 from torch import Tensor
 
 from as_lightning import functional
-from as_lightning.benchmark.machine import machine_description
+from as_lightning.bench.machine import machine_description
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def with_counts(loss: Callable[..., Tensor]) -> Loss:
     """The loss of a long tail: class $i$ has $i + 1$ examples."""
-    return lambda logits, target: loss(logits, target, class_counts=torch.arange(logits.size(1)) + 1)
+    return lambda logits, target: loss(
+        logits, target, class_counts=torch.arange(logits.size(1)) + 1
+    )
 
 
 SINGLE_LABEL: dict[str, Loss] = {
@@ -77,10 +79,14 @@ def seconds(loss: Loss, logits: Tensor, target: Tensor) -> float:
 def measure(
     loss: Loss, logits: Tensor, target: Tensor, class_index: Tensor, rounds: int, budget: float
 ) -> dict[str, Any]:
-    """Interleaved rounds until there are ``rounds`` of them or ``budget`` seconds are spent, at least one."""
+    """Interleaved rounds until there are ``rounds`` of them or ``budget`` seconds are spent, at
+    least one.
+    """
     baseline = F.cross_entropy
     seconds(baseline, logits, class_index)
-    first = seconds(loss, logits, target)  # warms up; a loss that takes the budget at once is not run again
+    first = seconds(
+        loss, logits, target
+    )  # warms up; a loss that takes the budget at once is not run again
     times: list[float] = []
     baselines: list[float] = []
     spent = first
@@ -106,11 +112,14 @@ def table(report: dict[str, Any]) -> str:
     lines = [
         "# Cost of the softmax family",
         "",
-        "Time of the loss's forward and backward pass relative to `F.cross_entropy` on the same float32 logits",
-        "(standard normal): median of interleaved rounds, with the smallest and the largest ratio, and the number of",
+        "Time of the loss's forward and backward pass relative to `F.cross_entropy` on the same "
+        "float32 logits",
+        "(standard normal): median of interleaved rounds, with the smallest and the largest ratio, "
+        "and the number of",
         "rounds. The multi-label losses get one positive label per sample.",
         "",
-        f"`{report['command']}` on {report['machine']}, {report['threads']} thread(s), PyTorch {report['torch']}.",
+        f"`{report['command']}` on {report['machine']}, {report['threads']} thread(s), PyTorch "
+        f"{report['torch']}.",
         "",
         "| method | " + " | ".join(shapes) + " |",
         "| --- |" + " --- |" * len(shapes),
@@ -122,15 +131,21 @@ def table(report: dict[str, Any]) -> str:
             spread = f"{cell['ratio_min']:.2f}–{cell['ratio_max']:.2f}"
             cells.append(f"**{cell['ratio']:.2f}** ({spread}, n={cell['rounds']})")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    baseline = ", ".join(f"{report['baseline_milliseconds'][shape]:.1f} ms at {shape}" for shape in shapes)
+    baseline = ", ".join(
+        f"{report['baseline_milliseconds'][shape]:.1f} ms at {shape}" for shape in shapes
+    )
     return "\n".join([*lines, "", f"`F.cross_entropy` itself: {baseline}.", ""])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
-    parser.add_argument("--shapes", nargs="+", default=["4096x1000", "1024x32000"], help="rows x classes")
+    parser.add_argument(
+        "--shapes", nargs="+", default=["4096x1000", "1024x32000"], help="rows x classes"
+    )
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--budget", type=float, default=12.0, help="seconds for each loss at each shape")
+    parser.add_argument(
+        "--budget", type=float, default=12.0, help="seconds for each loss at each shape"
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--output", type=Path, help="where to write: <output>.json and <output>.md")
@@ -145,16 +160,26 @@ def main() -> None:
         logits = torch.randn(rows, classes, device=arguments.device, requires_grad=True)
         class_index = torch.randint(classes, (rows,), device=arguments.device)
         multi_hot = F.one_hot(class_index, classes).to(logits.dtype)
-        targets = {**dict.fromkeys(SINGLE_LABEL, class_index), **dict.fromkeys(MULTI_LABEL, multi_hot)}
+        targets = {
+            **dict.fromkeys(SINGLE_LABEL, class_index),
+            **dict.fromkeys(MULTI_LABEL, multi_hot),
+        }
         for name, loss in {**SINGLE_LABEL, **MULTI_LABEL}.items():
-            cell = measure(loss, logits, targets[name], class_index, arguments.rounds, arguments.budget)
+            cell = measure(
+                loss, logits, targets[name], class_index, arguments.rounds, arguments.budget
+            )
             ratios.setdefault(name, {})[shape] = cell
             baselines.setdefault(shape, cell["baseline_milliseconds"])
-            print(f"{shape:>12}  {name:<36} {cell['ratio']:8.2f}  ({cell['rounds']} rounds)", flush=True)
+            print(
+                f"{shape:>12}  {name:<36} {cell['ratio']:8.2f}  ({cell['rounds']} rounds)",
+                flush=True,
+            )
     on_gpu = torch.device(arguments.device).type == "cuda"
     report = {
         "command": command(),
-        "machine": torch.cuda.get_device_name(arguments.device) if on_gpu else machine_description()["processor"],
+        "machine": torch.cuda.get_device_name(arguments.device)
+        if on_gpu
+        else machine_description()["processor"],
         "threads": arguments.threads,
         "torch": torch.__version__,
         "shapes": arguments.shapes,

@@ -31,7 +31,8 @@ from as_lightning import AdaptiveGradientAccumulation, ASSoftmaxMixin, MaskingMo
 from as_lightning import functional as losses
 
 Work = Callable[[], Any]
-# what is freed stays with the process: pages that the system gives anew can cost more than a loss does
+# what is freed stays with the process: pages that the system gives anew can cost more than a loss
+# does
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "4000000000", "MALLOC_TRIM_THRESHOLD_": "4000000000"}
 
 
@@ -48,9 +49,13 @@ class Perceptron(ASSoftmaxMixin, pl.LightningModule):
 
 
 def epoch(*callbacks: Callable[[], pl.Callback]) -> Work:
-    """An epoch of 300 batches of 64 under the callbacks: what they cost weighs as much as the model."""
+    """An epoch of 300 batches of 64 under the callbacks: what they cost weighs as much as the
+    model.
+    """
     data = TensorDataset(torch.randn(300 * 64, 256), torch.randint(32, (300 * 64,)))
-    silent: dict[str, Any] = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+    silent: dict[str, Any] = dict.fromkeys(
+        ("logger", "enable_progress_bar", "enable_model_summary"), False
+    )
 
     def fit() -> None:
         trainer = pl.Trainer(
@@ -65,7 +70,9 @@ def epoch(*callbacks: Callable[[], pl.Callback]) -> Work:
     return fit
 
 
-def loss(name: str, rows: int, classes: int, *, dtype: torch.dtype = torch.float32, calls: int = 10) -> Work:
+def loss(
+    name: str, rows: int, classes: int, *, dtype: torch.dtype = torch.float32, calls: int = 10
+) -> Work:
     """Forward and backward of a loss of logits."""
     generator = torch.Generator().manual_seed(0)
     logits = (5 * torch.randn(rows, classes, generator=generator)).to(dtype).requires_grad_()
@@ -83,7 +90,10 @@ def loss(name: str, rows: int, classes: int, *, dtype: torch.dtype = torch.float
 
 def head(name: str, rows: int, width: int, classes: int) -> Work:
     """Forward and backward of a fused linear head."""
-    hidden, weight = torch.randn(rows, width).requires_grad_(), (torch.randn(classes, width) / 8).requires_grad_()
+    hidden, weight = (
+        torch.randn(rows, width).requires_grad_(),
+        (torch.randn(classes, width) / 8).requires_grad_(),
+    )
     target = torch.randint(classes, (rows,))
     return lambda: getattr(losses, name)(hidden, weight, target).backward()
 
@@ -91,17 +101,27 @@ def head(name: str, rows: int, width: int, classes: int) -> Work:
 WORK: dict[str, Callable[[], Work]] = {
     "epoch without callbacks": epoch,
     "epoch, MaskingMonitor": lambda: epoch(MaskingMonitor),
-    "epoch, AdaptiveGradientAccumulation": lambda: epoch(lambda: AdaptiveGradientAccumulation(max_steps=4)),
+    "epoch, AdaptiveGradientAccumulation": lambda: epoch(
+        lambda: AdaptiveGradientAccumulation(max_steps=4)
+    ),
     "epoch, both": lambda: epoch(lambda: AdaptiveGradientAccumulation(max_steps=4), MaskingMonitor),
     "as_cross_entropy, 64 x 10": lambda: loss("as_cross_entropy", 64, 10, calls=300),
     "as_cross_entropy, 2,048 x 1,000": lambda: loss("as_cross_entropy", 2048, 1000),
-    "as_cross_entropy, bfloat16": lambda: loss("as_cross_entropy", 2048, 1000, dtype=torch.bfloat16),
-    "multilabel_as_cross_entropy, 2,048 x 500": lambda: loss("multilabel_as_cross_entropy", 2048, 500),
+    "as_cross_entropy, bfloat16": lambda: loss(
+        "as_cross_entropy", 2048, 1000, dtype=torch.bfloat16
+    ),
+    "multilabel_as_cross_entropy, 2,048 x 500": lambda: loss(
+        "multilabel_as_cross_entropy", 2048, 500
+    ),
     "label_smoothing_loss, 2,048 x 1,000": lambda: loss("label_smoothing_loss", 2048, 1000),
     "sparse_softmax_loss, 2,048 x 1,000": lambda: loss("sparse_softmax_loss", 2048, 1000),
     "taylor_softmax_loss, 2,048 x 1,000": lambda: loss("taylor_softmax_loss", 2048, 1000),
-    "as_linear_cross_entropy, 1,024 x 128 x 8,000": lambda: head("as_linear_cross_entropy", 1024, 128, 8000),
-    "linear_cross_entropy, 1,024 x 128 x 8,000": lambda: head("linear_cross_entropy", 1024, 128, 8000),
+    "as_linear_cross_entropy, 1,024 x 128 x 8,000": lambda: head(
+        "as_linear_cross_entropy", 1024, 128, 8000
+    ),
+    "linear_cross_entropy, 1,024 x 128 x 8,000": lambda: head(
+        "linear_cross_entropy", 1024, 128, 8000
+    ),
 }
 
 
@@ -152,8 +172,10 @@ def table(report: dict[str, Any]) -> str:
         [
             "# This version and the one before",
             "",
-            f"Processor time of {report['now']} over that of {report['before']}, for the same work in two processes by",
-            "turns: median over the rounds, with its quartiles. Losses: forward and backward. An epoch is one of 300",
+            f"Processor time of {report['now']} over that of {report['before']}, for the same work "
+            "in two processes by",
+            "turns: median over the rounds, with its quartiles. Losses: forward and backward. An "
+            "epoch is one of 300",
             "batches of 64 through four small layers, so that a hook weighs much.",
             "",
             "| work | ms before | ms now | ratio |",
@@ -182,7 +204,10 @@ def main() -> None:
         return
     from interleaved import command, environment, write_report
 
-    versions = {"before": Version(arguments.before), "now": Version(Path(__file__).parents[1] / "src")}
+    versions = {
+        "before": Version(arguments.before),
+        "now": Version(Path(__file__).parents[1] / "src"),
+    }
     draw, rows = random.Random(0), {}
     for name in WORK:
         taken: dict[str, list[float]] = {side: [] for side in versions}

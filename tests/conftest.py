@@ -11,7 +11,11 @@ from hypothesis import HealthCheck, settings
 
 # examples are few but the same in every run: a failure is always one of the code
 settings.register_profile(
-    "suite", deadline=None, derandomize=True, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+    "suite",
+    deadline=None,
+    derandomize=True,
+    max_examples=50,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("suite")
 # the kernels of a GPU run on the CPU too; Triton asks for it when it is imported

@@ -15,4 +15,9 @@ def test_the_drawing_of_the_imports_is_that_of_the_code():
 def test_no_two_parts_import_each_other():
     imports = runpy.run_path(str(ROOT / "docs" / "imports_drawing.py"))["imports"]()
     assert any(imports.values())
-    assert not [(part, other) for part, others in imports.items() for other in others if part in imports[other]]
+    assert not [
+        (part, other)
+        for part, others in imports.items()
+        for other in others
+        if part in imports[other]
+    ]

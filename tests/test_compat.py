@@ -36,7 +36,8 @@ SIGNATURES = {
     AS_Softmax.forward: "self logits labels",
     Multi_label_AS_Softmax: "delta",
     Multi_label_AS_Softmax.forward: "self logits labels",
-    Multi_label_AS_Softmax.as_multilabel_categorical_crossentropy: "self y_pred y_true mask_neg mask_pos",
+    Multi_label_AS_Softmax.as_multilabel_categorical_crossentropy: "self y_pred y_true mask_neg "
+    "mask_pos",
     compute_accumulation_step: "logits lamb speedup",
 }
 
@@ -68,7 +69,9 @@ def test_second_derivatives_are_those_of_our_losses() -> None:
     masks, of_labels = AS_Softmax(0.1), Multi_label_AS_Softmax(0.1)
 
     def several(x: torch.Tensor) -> torch.Tensor:
-        return of_labels.as_multilabel_categorical_crossentropy(x, MULTI_LABELS, *of_labels(x, MULTI_LABELS))
+        return of_labels.as_multilabel_categorical_crossentropy(
+            x, MULTI_LABELS, *of_labels(x, MULTI_LABELS)
+        )
 
     for theirs, ours in (
         (lambda x: F.cross_entropy(*masks(x, LABELS)), lambda x: as_cross_entropy(x, LABELS, 0.1)),

@@ -12,19 +12,24 @@ import as_lightning
 from as_lightning import ASSoftmaxMixin
 
 
-def test_the_mixin_loads_at_most_30_modules_of_ours_and_importing_as_lightning_no_package_but_its_own(tmp_path):
+def test_the_mixin_loads_at_most_30_modules_of_ours_and_importing_as_lightning_no_package_but_its_own(
+    tmp_path,
+):
     ours = "print(*(name for name in sys.modules if name.startswith('as_lightning')))"
     found = loaded_beside_lightning(
-        f"import as_lightning.mixin\n{ours}\nimport as_lightning.functional, as_lightning.compat", tmp_path
+        f"import as_lightning.mixin\n{ours}\nimport as_lightning.functional, as_lightning.compat",
+        tmp_path,
     )
     modules = {name for name in found if name.startswith("as_lightning")}
     assert found == modules
     assert len(modules) <= 30
-    assert not [name for name in modules if ".variants" in name or ".benchmark" in name or ".callbacks" in name]
+    assert not [
+        name for name in modules if ".variants" in name or ".bench" in name or ".callbacks" in name
+    ]
 
 
 def test_a_star_import_loads_no_package_of_the_app(tmp_path):
-    ours = "print(*(name for name in sys.modules if name.startswith('as_lightning.benchmark')))"
+    ours = "print(*(name for name in sys.modules if name.startswith('as_lightning.bench')))"
     assert not loaded_beside_lightning(
         f"from as_lightning import *\nASSoftmaxLoss, TemperatureScaling\n{ours}", tmp_path
     )
@@ -39,8 +44,18 @@ class Depth(TorchDispatchMode):
         self.ours: list[str] = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        computes = func.overloadpacket.__name__ not in ("detach", "view", "_unsafe_view", "unsqueeze", "alias")
-        if not self.ours and computes and any(isinstance(x, torch.Tensor) and x.is_floating_point() for x in args):
+        computes = func.overloadpacket.__name__ not in (
+            "detach",
+            "view",
+            "_unsafe_view",
+            "unsqueeze",
+            "alias",
+        )
+        if (
+            not self.ours
+            and computes
+            and any(isinstance(x, torch.Tensor) and x.is_floating_point() for x in args)
+        ):
             frame = sys._getframe()
             while frame is not None:
                 if frame.f_globals.get("__name__", "").startswith("as_lightning."):

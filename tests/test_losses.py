@@ -40,4 +40,6 @@ def test_a_parametrized_or_watched_head_has_the_loss_of_its_logits() -> None:
     loss.linear.register_forward_pre_hook(lambda *args: None)  # as profilers watch every module
     loss.eval()
     target = TARGET.clamp(min=0)
-    torch.testing.assert_close(loss(LOGITS, target), nn.functional.cross_entropy(loss.linear(LOGITS), target))
+    torch.testing.assert_close(
+        loss(LOGITS, target), nn.functional.cross_entropy(loss.linear(LOGITS), target)
+    )

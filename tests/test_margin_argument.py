@@ -1,4 +1,6 @@
-"""Whose ``delta`` is it: the margin, or the module's own argument; in Python and on the command line of Lightning."""
+"""Whose ``delta`` is it: the margin, or the module's own argument; in Python and on the command
+line of Lightning.
+"""
 
 import lightning.pytorch as pl
 import pytest
@@ -11,7 +13,9 @@ from as_lightning import ASSoftmaxMixin
 
 class Existing(WithCriterion):
     def train_dataloader(self):
-        return DataLoader(TensorDataset(torch.ones(4, 8), torch.zeros(4, dtype=torch.int64)), batch_size=2)
+        return DataLoader(
+            TensorDataset(torch.ones(4, 8), torch.zeros(4, dtype=torch.int64)), batch_size=2
+        )
 
 
 class Huber(Existing):
@@ -78,7 +82,9 @@ def test_a_delta_inside_a_modules_configuration_is_its_own(own, margin):
     [((), {"delta": 2.0}, 2.0), ((), {}, 5.0), ((), {"delta": None}, 5.0), ((4, 7.0), {}, 7.0)],
     ids=["by name", "its default", "None stands for what is not given", "by position"],
 )
-def test_a_module_with_a_delta_of_its_own_keeps_it_and_has_its_margin_from_the_class(cls, args, arguments, huber):
+def test_a_module_with_a_delta_of_its_own_keeps_it_and_has_its_margin_from_the_class(
+    cls, args, arguments, huber
+):
     module = cls(*args, **arguments)
     assert (module.huber, module.as_softmax_delta) == (huber, 0.3)
     module.as_softmax_delta = 0.2
@@ -86,8 +92,13 @@ def test_a_module_with_a_delta_of_its_own_keeps_it_and_has_its_margin_from_the_c
 
 
 @pytest.mark.parametrize("next_class", [Huber, PassesOn])
-def test_a_delta_that_could_be_the_margin_is_refused_where_the_class_is_made_with_the_way_out(next_class):
-    with pytest.raises(TypeError, match=r"Huber.__init__ has an argument delta of its own.*`as_softmax_delta = 0.1`"):
+def test_a_delta_that_could_be_the_margin_is_refused_where_the_class_is_made_with_the_way_out(
+    next_class,
+):
+    with pytest.raises(
+        TypeError,
+        match=r"Huber.__init__ has an argument delta of its own.*`as_softmax_delta = 0.1`",
+    ):
         type("Unclear", (ASSoftmaxMixin, next_class), {})
     with pytest.raises(ValueError, match=r"delta .* \[0, 1\], got"):
         type("OutOfRange", (ASSoftmaxMixin, next_class), {"as_softmax_delta": 1.5})
@@ -104,7 +115,12 @@ def test_a_checkpoint_loads_back_with_both_deltas(cls, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:as_softmax_delta= is deprecated")
 def test_a_checkpoint_of_0_3_loads_with_its_margin():
-    assert HuberAS(hidden=4, delta=2.0, lr=0.5, as_softmax_delta=0.7, delta_warmup=None).as_softmax_delta == 0.7
+    assert (
+        HuberAS(
+            hidden=4, delta=2.0, lr=0.5, as_softmax_delta=0.7, delta_warmup=None
+        ).as_softmax_delta
+        == 0.7
+    )
 
 
 def test_setting_the_margin_changes_the_hyperparameter_that_holds_it():
@@ -124,14 +140,24 @@ def test_a_margin_outside_zero_and_one_is_refused_when_it_is_set(delta):
 @pytest.fixture
 def command_line(monkeypatch):
     """Makes Lightning's command line of a module."""
-    pytest.importorskip("jsonargparse", reason="LightningCLI needs jsonargparse: pip install jsonargparse[signatures]")
+    pytest.importorskip(
+        "jsonargparse",
+        reason="LightningCLI needs jsonargparse: pip install jsonargparse[signatures]",
+    )
     from lightning.pytorch.cli import LightningCLI
 
     monkeypatch.setattr("sys.argv", ["train.py"])
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu", "max_epochs": 1}
+    quiet = {
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "accelerator": "cpu",
+        "max_epochs": 1,
+    }
 
     def made(cls, *args: str, run: bool = False) -> LightningCLI:
-        return LightningCLI(cls, args=list(args), trainer_defaults=quiet, run=run, seed_everything_default=1)
+        return LightningCLI(
+            cls, args=list(args), trainer_defaults=quiet, run=run, seed_everything_default=1
+        )
 
     return made
 
@@ -164,5 +190,7 @@ def test_a_run_saves_its_configuration_and_a_checkpoint_that_loads_back(command_
     folder = f"--trainer.default_root_dir={tmp_path}"
     cli = command_line(ExistingAS, "fit", "--model.delta=0.2", folder, run=True)
     assert "delta: 0.2" in next(tmp_path.rglob("config.yaml")).read_text()
-    loaded = ExistingAS.load_from_checkpoint(cli.trainer.checkpoint_callback.best_model_path, weights_only=False)
+    loaded = ExistingAS.load_from_checkpoint(
+        cli.trainer.checkpoint_callback.best_model_path, weights_only=False
+    )
     assert (loaded.as_softmax_delta, loaded.hparams.lr) == (0.2, 0.01)

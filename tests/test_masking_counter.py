@@ -22,7 +22,9 @@ def test_a_closed_window_leaves_nothing_to_the_next():
         assert counter.close_window().counts.tolist() == expected
 
 
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda counter: pickle.loads(pickle.dumps(counter))])
+@pytest.mark.parametrize(
+    "duplicate", [copy.deepcopy, lambda counter: pickle.loads(pickle.dumps(counter))]
+)
 def test_a_copy_counts_on_its_own(duplicate):
     counter = MaskingCounter()
     counter.update(counts(1, 2, 3, 4))

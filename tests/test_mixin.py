@@ -49,7 +49,9 @@ class New(ASSoftmaxMixin, pl.LightningModule):
 class Existing(pl.LightningModule):
     """Somebody's module, with arguments, hyperparameters and a weighted loss of its own."""
 
-    def __init__(self, features: int, classes: int = 3, *, lr: float = 0.5, class_weights=None) -> None:
+    def __init__(
+        self, features: int, classes: int = 3, *, lr: float = 0.5, class_weights=None
+    ) -> None:
         super().__init__()
         self.save_hyperparameters(ignore=["class_weights"])
         self.net = nn.Linear(features, classes)
@@ -78,7 +80,9 @@ def batches():
 
 
 def fit(module, batches, tmp_path, *, validation=None, ckpt_path=None, **arguments) -> pl.Trainer:
-    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    quiet = dict.fromkeys(
+        ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
+    )
     settings = {"max_epochs": 2, "accelerator": "cpu", "default_root_dir": tmp_path}
     trainer = pl.Trainer(**(settings | quiet | arguments))
     trainer.fit(module, batches, validation, ckpt_path=ckpt_path)
@@ -132,8 +136,16 @@ def test_a_checkpoint_has_the_margin_also_where_the_module_saves_its_hyperparame
     if plain is Existing:
         assert loaded.hparams.delta_warmup == DeltaWarmup(batches=2)
     else:
-        assert plain.load_from_checkpoint(tmp_path / "model.ckpt", weights_only=True).hparams == module.hparams
-    assert Mixed.load_from_checkpoint(tmp_path / "model.ckpt", weights_only=True, delta=0.7).as_softmax_delta == 0.7
+        assert (
+            plain.load_from_checkpoint(tmp_path / "model.ckpt", weights_only=True).hparams
+            == module.hparams
+        )
+    assert (
+        Mixed.load_from_checkpoint(
+            tmp_path / "model.ckpt", weights_only=True, delta=0.7
+        ).as_softmax_delta
+        == 0.7
+    )
 
 
 def test_the_head_loss_looks_at_a_parametrized_weight_once():
@@ -148,7 +160,9 @@ def test_the_head_loss_looks_at_a_parametrized_weight_once():
 def test_the_head_loss_is_the_loss_of_the_heads_logits_and_counts_the_same(parametrized):
     module = New(delta=0.2)
     if parametrized:
-        nn.utils.parametrizations.weight_norm(module.net).parametrizations.weight.original0.data.mul_(3.0)
+        nn.utils.parametrizations.weight_norm(
+            module.net
+        ).parametrizations.weight.original0.data.mul_(3.0)
     hidden, target = torch.randn(7, 4), torch.tensor([0, 1, 2, -100, 1, 0, 2])
     fused = module.as_softmax_head_loss(hidden, module.net, target)
     fused_counts = module.masking_counter.close_window().counts
@@ -168,8 +182,12 @@ def test_evaluation_computes_the_loss_but_counts_nothing(batches, tmp_path):
     assert module.masking_counter.open_sums.counts[1] == sum(len(batch[1]) for batch in batches)
 
 
-def test_the_warmup_counts_batches_and_not_optimizer_steps_and_validation_uses_the_final_margin(batches, tmp_path):
-    module = New(delta=0.2, delta_warmup=DeltaWarmup(ratio=0.5)).eval()  # parts in eval mode are trained too
+def test_the_warmup_counts_batches_and_not_optimizer_steps_and_validation_uses_the_final_margin(
+    batches, tmp_path
+):
+    module = New(
+        delta=0.2, delta_warmup=DeltaWarmup(ratio=0.5)
+    ).eval()  # parts in eval mode are trained too
     fit(
         module,
         batches,
@@ -190,14 +208,23 @@ class ChangesLength(New):
 
     def train_dataloader(self):
         length = self.lengths[self.trainer.current_epoch]
-        return DataLoader(TensorDataset(torch.ones(length, 4), torch.zeros(length, dtype=torch.long)))
+        return DataLoader(
+            TensorDataset(torch.ones(length, 4), torch.zeros(length, dtype=torch.long))
+        )
 
     def on_train_epoch_end(self):
-        self.trainer.save_checkpoint(f"{self.trainer.default_root_dir}/{self.trainer.current_epoch}.ckpt")
+        self.trainer.save_checkpoint(
+            f"{self.trainer.default_root_dir}/{self.trainer.current_epoch}.ckpt"
+        )
 
 
 def test_the_length_of_the_warmup_is_fixed_at_the_first_batch_of_training(tmp_path):
-    settings = {"batches": None, "tmp_path": tmp_path, "max_epochs": 3, "reload_dataloaders_every_n_epochs": 1}
+    settings = {
+        "batches": None,
+        "tmp_path": tmp_path,
+        "max_epochs": 3,
+        "reload_dataloaders_every_n_epochs": 1,
+    }
     warmup = DeltaWarmup(ratio=0.5)
     whole, resumed = (ChangesLength(delta=0.2, delta_warmup=warmup) for _ in range(2))
     fit(whole, **settings)
@@ -210,7 +237,9 @@ def test_the_length_of_the_warmup_is_fixed_at_the_first_batch_of_training(tmp_pa
 
 
 @pytest.mark.parametrize("max_epochs", [-1, 2])
-def test_a_warmup_ratio_beside_max_steps_is_refused_and_names_batches(max_epochs, batches, tmp_path):
+def test_a_warmup_ratio_beside_max_steps_is_refused_and_names_batches(
+    max_epochs, batches, tmp_path
+):
     module = New(delta_warmup=DeltaWarmup(ratio=0.1))
     with pytest.raises(ValueError, match=r"DeltaWarmup\(ratio=\.\.\.\) needs .* give batches"):
         fit(module, batches, tmp_path, max_steps=5, max_epochs=max_epochs)
@@ -219,10 +248,15 @@ def test_a_warmup_ratio_beside_max_steps_is_refused_and_names_batches(max_epochs
 
 @pytest.mark.parametrize(
     "finder",
-    [LearningRateFinder(num_training_steps=4, early_stop_threshold=None, update_attr=False), FindsInTheSecondEpoch()],
+    [
+        LearningRateFinder(num_training_steps=4, early_stop_threshold=None, update_attr=False),
+        FindsInTheSecondEpoch(),
+    ],
 )
 def test_a_search_of_the_learning_rate_leaves_a_warmup_ratio_as_it_is(finder, batches, tmp_path):
-    plain, searched = (New(delta=0.2, delta_warmup=DeltaWarmup(ratio=0.5, shape="linear")) for _ in range(2))
+    plain, searched = (
+        New(delta=0.2, delta_warmup=DeltaWarmup(ratio=0.5, shape="linear")) for _ in range(2)
+    )
     fit(plain, batches, tmp_path, max_epochs=4)
     fit(searched, batches, tmp_path, max_epochs=4, callbacks=[finder])
     search = slice(6, 10) if isinstance(finder, FindsInTheSecondEpoch) else slice(0, 4)
@@ -231,7 +265,9 @@ def test_a_search_of_the_learning_rate_leaves_a_warmup_ratio_as_it_is(finder, ba
     assert searched.deltas == plain.deltas
 
 
-def test_a_search_of_the_batch_size_leaves_a_warmup_ratio_and_the_counts_as_they_are(batches, tmp_path):
+def test_a_search_of_the_batch_size_leaves_a_warmup_ratio_and_the_counts_as_they_are(
+    batches, tmp_path
+):
     class Sized(pl.LightningDataModule):
         batch_size = 2
 
@@ -269,19 +305,32 @@ class FailsAt(New):
 
 
 def test_a_warmup_repeats_the_margin_of_a_batch_that_an_exception_has_ended(batches, tmp_path):
-    whole, failing, resumed = (FailsAt(delta_warmup=DeltaWarmup(batches=10, shape="linear")) for _ in range(3))
+    whole, failing, resumed = (
+        FailsAt(delta_warmup=DeltaWarmup(batches=10, shape="linear")) for _ in range(3)
+    )
     fit(whole, batches, tmp_path)
     failing.fails_at = 4
     with pytest.raises(RuntimeError, match="out of memory"):
-        fit(failing, batches, tmp_path, callbacks=[OnExceptionCheckpoint(tmp_path)], enable_checkpointing=True)
+        fit(
+            failing,
+            batches,
+            tmp_path,
+            callbacks=[OnExceptionCheckpoint(tmp_path)],
+            enable_checkpointing=True,
+        )
     fit(resumed, batches, tmp_path, ckpt_path=tmp_path / "on_exception.ckpt")
     assert failing.deltas == whole.deltas[:5]
     assert resumed.deltas[:6] == whole.deltas[4:10]
 
 
-@pytest.mark.parametrize("bases", [(pl.LightningModule, ASSoftmaxMixin), (Existing, ASSoftmaxMixin)])
+@pytest.mark.parametrize(
+    "bases", [(pl.LightningModule, ASSoftmaxMixin), (Existing, ASSoftmaxMixin)]
+)
 def test_the_mixin_after_the_module_is_refused_with_the_order_that_works(bases):
-    with pytest.raises(TypeError, match=rf"Name the mixin first: class Wrong\(ASSoftmaxMixin, {bases[0].__name__}\)"):
+    with pytest.raises(
+        TypeError,
+        match=rf"Name the mixin first: class Wrong\(ASSoftmaxMixin, {bases[0].__name__}\)",
+    ):
         type("Wrong", bases, {})
 
 
@@ -290,7 +339,9 @@ def test_a_hook_that_hides_the_mixins_is_refused_where_the_class_is_made(hook):
     def hides(self, *args):
         return None
 
-    with pytest.raises(TypeError, match=rf"Hides.{hook} hides that of ASSoftmaxMixin.* call super\(\).{hook}"):
+    with pytest.raises(
+        TypeError, match=rf"Hides.{hook} hides that of ASSoftmaxMixin.* call super\(\).{hook}"
+    ):
         type("Hides", (ASSoftmaxMixin, Existing), {hook: hides})
     with pytest.raises(TypeError, match=rf"Other.{hook} hides that of ASSoftmaxMixin"):
         type("Inherits", (type("Other", (), {hook: functools.partialmethod(hides)}), WithAS), {})
@@ -300,13 +351,17 @@ def test_a_hook_that_hides_the_mixins_is_refused_where_the_class_is_made(hook):
 @pytest.mark.parametrize(("name", "value"), [("predict_proba", print), ("as_softmax_delta", 0.5)])
 def test_what_the_mixin_hides_of_the_next_class_has_to_be_chosen(name, value):
     theirs = type("Theirs", (Existing,), {name: value})
-    with pytest.raises(TypeError, match=rf"hides Theirs.{name}: .*in class Mixed .*`{name} = Theirs.{name}`"):
+    with pytest.raises(
+        TypeError, match=rf"hides Theirs.{name}: .*in class Mixed .*`{name} = Theirs.{name}`"
+    ):
         type("Mixed", (ASSoftmaxMixin, theirs), {})
     type("Mixed", (ASSoftmaxMixin, theirs), {name: value})
 
 
 def test_a_module_that_skips_the_mixins_init_is_told_to_call_it():
-    wrong = type("Wrong", (ASSoftmaxMixin, pl.LightningModule), {"__init__": pl.LightningModule.__init__})
+    wrong = type(
+        "Wrong", (ASSoftmaxMixin, pl.LightningModule), {"__init__": pl.LightningModule.__init__}
+    )
     with pytest.raises(RuntimeError, match=r"call `super\(\).__init__\(delta=...\)` first"):
         wrong().as_softmax_loss(torch.randn(2, 3), torch.tensor([0, 1]))
 
@@ -316,7 +371,11 @@ def test_a_module_that_skips_the_mixins_init_is_told_to_call_it():
     [
         ({"delta": 1.5}, ValueError, r"delta .* \[0, 1\], got"),
         ({"delta": torch.tensor(0.1)}, TypeError, r"delta must be a number in \[0, 1\], got"),
-        ({"delta_warmup": 0.1}, TypeError, r"a DeltaWarmup, such as DeltaWarmup\(ratio=0.1\), got 0.1"),
+        (
+            {"delta_warmup": 0.1},
+            TypeError,
+            r"a DeltaWarmup, such as DeltaWarmup\(ratio=0.1\), got 0.1",
+        ),
     ],
 )
 def test_bad_arguments_are_refused_when_the_module_is_made(arguments, error, message):
@@ -330,7 +389,9 @@ def test_a_margin_of_numpy_is_a_number():
 
 
 class Manual(New):
-    """Steps by itself and returns nothing, as manual training steps do; ``counts`` says on which batches it counts."""
+    """Steps by itself and returns nothing, as manual training steps do; ``counts`` says on which
+    batches it counts.
+    """
 
     def __init__(self, counts, steps=lambda batch_idx: True):
         super().__init__()
@@ -339,7 +400,11 @@ class Manual(New):
 
     def training_step(self, batch, batch_idx):
         logits = self.net(batch[0])
-        loss = self.as_softmax_loss(logits, batch[1]) if self.counts(batch_idx) else F.cross_entropy(logits, batch[1])
+        loss = (
+            self.as_softmax_loss(logits, batch[1])
+            if self.counts(batch_idx)
+            else F.cross_entropy(logits, batch[1])
+        )
         self.manual_backward(loss)
         if self.steps(batch_idx):
             self.optimizers().step()
@@ -352,7 +417,9 @@ class Silent(New):
 
 @pytest.mark.parametrize("make", [Silent, lambda: Manual(counts=lambda batch_idx: False)])
 def test_a_module_that_never_calls_the_masked_loss_is_refused(make, batches, tmp_path):
-    with pytest.raises(MisconfigurationException, match=r"no masking counts.*self\.as_softmax_loss.*_replaces"):
+    with pytest.raises(
+        MisconfigurationException, match=r"no masking counts.*self\.as_softmax_loss.*_replaces"
+    ):
         fit(make(), batches, tmp_path)
 
 
@@ -369,7 +436,9 @@ def test_a_first_batch_that_returns_none_is_no_silence(callbacks, batches, tmp_p
             return None if batch_idx == 0 else super().training_step(batch, batch_idx)
 
     module = SkipsTheFirst()
-    trainer = fit(module, batches, tmp_path, max_epochs=1, callbacks=[callback() for callback in callbacks])
+    trainer = fit(
+        module, batches, tmp_path, max_epochs=1, callbacks=[callback() for callback in callbacks]
+    )
     assert module.masking_counter.counted
     assert trainer.fit_loop.total_batch_idx == len(batches) - 1
 
@@ -390,13 +459,19 @@ class ValidatesWithSoftmax(Validates):
 
 
 @pytest.mark.parametrize(("cls", "delta"), [(Validates, 0.3), (ValidatesWithSoftmax, 1.0)])
-def test_val_loss_is_the_masked_loss_or_plain_softmax_as_the_class_says(cls, delta, batches, tmp_path):
-    module = cls(4, lr=0.0, delta=0.3)  # a rate of 0: the weights that are validated are those at the end
+def test_val_loss_is_the_masked_loss_or_plain_softmax_as_the_class_says(
+    cls, delta, batches, tmp_path
+):
+    module = cls(
+        4, lr=0.0, delta=0.3
+    )  # a rate of 0: the weights that are validated are those at the end
     nn.init.normal_(module.net.weight, std=4.0)  # confident enough that the margin masks
     whole = DataLoader(batches.dataset, batch_size=24)
     trainer = fit(module, batches, tmp_path, max_epochs=1, validation=whole)
     inputs, target = batches.dataset.tensors
-    expected = as_cross_entropy(module.net(inputs), target, delta, ignore_index=-1, reduction="sum").detach()
+    expected = as_cross_entropy(
+        module.net(inputs), target, delta, ignore_index=-1, reduction="sum"
+    ).detach()
     torch.testing.assert_close(trainer.callback_metrics["val_loss"], expected)
     masked = as_cross_entropy(module.net(inputs), target, 0.3, ignore_index=-1, reduction="sum")
     assert (masked == expected) == (delta == 0.3)
@@ -417,7 +492,9 @@ def test_softmax_validation_by_hand_follows_eval_mode():
 
 
 def test_an_unknown_loss_for_validation_is_refused():
-    with pytest.raises(ValueError, match="must be one of 'as_softmax', 'softmax', got 'cross_entropy'"):
+    with pytest.raises(
+        ValueError, match="must be one of 'as_softmax', 'softmax', got 'cross_entropy'"
+    ):
         type("Unknown", (WithAS,), {"as_softmax_validation": "cross_entropy"})(4)
 
 
@@ -446,13 +523,17 @@ nn.utils.spectral_norm(normalised)
 )
 def test_the_losses_of_heads_refuse_what_they_would_go_around_and_name_the_way_out(head, message):
     hidden, target = torch.randn(2, 4), torch.tensor([0, 1])
-    with pytest.raises(TypeError, match=rf"{message}.*use self\.as_softmax_loss\(head\(hidden\), target\)"):
+    with pytest.raises(
+        TypeError, match=rf"{message}.*use self\.as_softmax_loss\(head\(hidden\), target\)"
+    ):
         New().as_softmax_head_loss(hidden, head, target)
     if head is hooked:  # in a module that holds the head, profilers may watch it
         return
     loss = LinearCrossEntropyLoss(4, 3)
     loss.linear = head
-    with pytest.raises(TypeError, match=rf"LinearCrossEntropyLoss reads .*{message}.*ASSoftmaxLoss\(1\.0\)"):
+    with pytest.raises(
+        TypeError, match=rf"LinearCrossEntropyLoss reads .*{message}.*ASSoftmaxLoss\(1\.0\)"
+    ):
         loss(hidden, target)
 
 

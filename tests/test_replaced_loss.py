@@ -11,10 +11,18 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from as_lightning import ASSoftmaxLoss, ASSoftmaxMixin, LinearCrossEntropyLoss, MultiLabelASSoftmaxLoss
+from as_lightning import (
+    ASSoftmaxLoss,
+    ASSoftmaxMixin,
+    LinearCrossEntropyLoss,
+    MultiLabelASSoftmaxLoss,
+)
 from as_lightning.functional import as_cross_entropy, multilabel_as_cross_entropy
 
-LOGITS, TARGET = 2 * torch.randn(6, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, -1, 1, 0])
+LOGITS, TARGET = (
+    2 * torch.randn(6, 3, generator=torch.Generator().manual_seed(0)),
+    torch.tensor([0, 1, 2, -1, 1, 0]),
+)
 LABELS = torch.tensor([[1.0, 0.0, 1.0]] * 6)
 
 
@@ -35,18 +43,28 @@ def test_the_losss_margin_is_the_modules_margin_and_both_can_be_set():
     assert module.criterion.delta == module.as_softmax_delta == 0.3
     module.criterion.delta = 0.5
     assert module.criterion.delta == module.as_softmax_delta == 0.5
-    assert module.criterion(LOGITS, TARGET) == as_cross_entropy(LOGITS, TARGET, 0.5, ignore_index=-1)
+    assert module.criterion(LOGITS, TARGET) == as_cross_entropy(
+        LOGITS, TARGET, 0.5, ignore_index=-1
+    )
     module.as_softmax_delta = 1.0
     assert module.criterion.delta == 1.0
-    torch.testing.assert_close(module.criterion(LOGITS, TARGET), F.cross_entropy(LOGITS, TARGET, ignore_index=-1))
+    torch.testing.assert_close(
+        module.criterion(LOGITS, TARGET), F.cross_entropy(LOGITS, TARGET, ignore_index=-1)
+    )
 
 
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
+@pytest.mark.parametrize(
+    "duplicate", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))]
+)
 def test_a_copys_loss_has_the_copys_margin(duplicate):
     module = WithAS(nn.CrossEntropyLoss(ignore_index=-1), delta=0.3)
     module.criterion.compile(backend="eager")
     (other := duplicate(module)).criterion.delta = 0.6
-    assert (module.as_softmax_delta, other.as_softmax_delta, other.criterion.delta) == (0.3, 0.6, 0.6)
+    assert (module.as_softmax_delta, other.as_softmax_delta, other.criterion.delta) == (
+        0.3,
+        0.6,
+        0.6,
+    )
     assert other.criterion(LOGITS, TARGET) == as_cross_entropy(LOGITS, TARGET, 0.6, ignore_index=-1)
 
 
@@ -58,7 +76,10 @@ ALL = {"weight": torch.tensor([1.0, 2.0, 0.5]), "ignore_index": -1, "reduction":
     [
         (nn.CrossEntropyLoss(**ALL), ALL),
         (partial(F.cross_entropy, **ALL, label_smoothing=0.0), ALL),
-        (partial(partial(F.cross_entropy, ignore_index=-1), reduction="sum"), {"ignore_index": -1, "reduction": "sum"}),
+        (
+            partial(partial(F.cross_entropy, ignore_index=-1), reduction="sum"),
+            {"ignore_index": -1, "reduction": "sum"},
+        ),
         (partial(partial(nn.CrossEntropyLoss(**ALL))), ALL),
         (nn.BCEWithLogitsLoss(), {}),
         (partial(nn.BCEWithLogitsLoss(reduction="sum")), {"reduction": "sum"}),
@@ -68,9 +89,15 @@ ALL = {"weight": torch.tensor([1.0, 2.0, 0.5]), "ignore_index": -1, "reduction":
 def test_settings_stay_in_force_and_the_arguments_keep_their_names(loss, settings):
     module = WithAS(loss, delta=0.3)
     several = module.criterion.multilabel
-    function, target = (multilabel_as_cross_entropy, LABELS) if several else (as_cross_entropy, TARGET)
+    function, target = (
+        (multilabel_as_cross_entropy, LABELS) if several else (as_cross_entropy, TARGET)
+    )
     expected = function(LOGITS, target, 0.3, **settings)
-    assert module.criterion(input=LOGITS, target=target) == module.criterion(LOGITS, target) == expected
+    assert (
+        module.criterion(input=LOGITS, target=target)
+        == module.criterion(LOGITS, target)
+        == expected
+    )
     assert isinstance(loss, nn.Module) or not module.state_dict()
     assert module.masking_counter.counted
 
@@ -78,18 +105,28 @@ def test_settings_stay_in_force_and_the_arguments_keep_their_names(loss, setting
 @pytest.mark.parametrize("shape", [(6,), (6, 1), (2, 3, 4)])
 def test_labels_are_not_guessed_where_binary_cross_entropy_has_no_label_dimension(shape):
     module = WithAS(nn.BCEWithLogitsLoss())
-    with pytest.raises(ValueError, match=r"expects logits of shape \(N, C\).*got \(\d.*\): of one label no margin"):
+    with pytest.raises(
+        ValueError, match=r"expects logits of shape \(N, C\).*got \(\d.*\): of one label no margin"
+    ):
         module.criterion(torch.zeros(shape), torch.ones(shape))
 
 
 @pytest.mark.parametrize("setting", ["label_smoothing", "pos_weight", "weight"])
-def test_what_is_set_later_or_given_in_a_call_counts_or_is_refused_and_the_loss_keeps_its_kind(setting):
-    assert WithAS(F.cross_entropy).criterion(LOGITS, TARGET, **ALL) == as_cross_entropy(LOGITS, TARGET, **ALL)
-    module = WithAS(loss := nn.CrossEntropyLoss() if setting == "label_smoothing" else nn.BCEWithLogitsLoss())
+def test_what_is_set_later_or_given_in_a_call_counts_or_is_refused_and_the_loss_keeps_its_kind(
+    setting,
+):
+    assert WithAS(F.cross_entropy).criterion(LOGITS, TARGET, **ALL) == as_cross_entropy(
+        LOGITS, TARGET, **ALL
+    )
+    module = WithAS(
+        loss := nn.CrossEntropyLoss() if setting == "label_smoothing" else nn.BCEWithLogitsLoss()
+    )
     assert isinstance(module.criterion, type(loss))
     with pytest.raises(TypeError, match="got also Tensor: give it by name"):
         module.criterion(LOGITS, TARGET, torch.ones(3))
-    with pytest.raises(ValueError, match=rf"is given {setting}=.*cannot carry on: they know .*reduction"):
+    with pytest.raises(
+        ValueError, match=rf"is given {setting}=.*cannot carry on: they know .*reduction"
+    ):
         module.criterion(LOGITS, TARGET, **{setting: torch.ones(3)})
     setattr(loss if setting == "weight" else module.criterion, setting, torch.ones(3))
     with pytest.raises(ValueError, match=rf"is given {setting}=.*cannot carry on"):
@@ -117,27 +154,51 @@ class Around(nn.Module):
         return self.weight * self.part(input, target)
 
 
-Sharpened = type("Sharpened", (nn.CrossEntropyLoss,), {"forward": lambda self, x, y: F.cross_entropy(x / 0.1, y)})
-Doubled = type("Doubled", (nn.CrossEntropyLoss,), {"__call__": lambda self, x, y: 2 * F.cross_entropy(x, y)})
-OF_OTHER_KINDS = (nn.MSELoss(), nn.MultiMarginLoss(), F.l1_loss, F.multi_margin_loss, as_cross_entropy)
+Sharpened = type(
+    "Sharpened", (nn.CrossEntropyLoss,), {"forward": lambda self, x, y: F.cross_entropy(x / 0.1, y)}
+)
+Doubled = type(
+    "Doubled", (nn.CrossEntropyLoss,), {"__call__": lambda self, x, y: 2 * F.cross_entropy(x, y)}
+)
+OF_OTHER_KINDS = (
+    nn.MSELoss(),
+    nn.MultiMarginLoss(),
+    F.l1_loss,
+    F.multi_margin_loss,
+    as_cross_entropy,
+)
 
 
 def test_a_setting_of_none_or_zero_changes_nothing():
     for nothing in (None, 0, 0.0, torch.tensor(0.0)):
-        module = WithAS(partial(F.cross_entropy, ignore_index=-1, label_smoothing=nothing, extra=nothing), delta=0.3)
-        assert module.criterion(LOGITS, TARGET) == as_cross_entropy(LOGITS, TARGET, 0.3, ignore_index=-1)
+        module = WithAS(
+            partial(F.cross_entropy, ignore_index=-1, label_smoothing=nothing, extra=nothing),
+            delta=0.3,
+        )
+        assert module.criterion(LOGITS, TARGET) == as_cross_entropy(
+            LOGITS, TARGET, 0.3, ignore_index=-1
+        )
 
 
 @pytest.mark.parametrize(
     ("loss", "message"),
     [
         (partial(F.cross_entropy, label_smoothing=0.1), r"label_smoothing=0\.1"),
-        (partial(F.cross_entropy, reduce=True), "given reduce=True, which the losses in its place cannot carry on:"),
-        (partial(F.binary_cross_entropy_with_logits, size_average=False), "given size_average=False"),
+        (
+            partial(F.cross_entropy, reduce=True),
+            "given reduce=True, which the losses in its place cannot carry on:",
+        ),
+        (
+            partial(F.binary_cross_entropy_with_logits, size_average=False),
+            "given size_average=False",
+        ),
         (partial(nn.CrossEntropyLoss(label_smoothing=0.1)), r"label_smoothing=0\.1"),
         (partial(nn.BCEWithLogitsLoss(pos_weight=torch.ones(3))), "pos_weight"),
         (nn.BCEWithLogitsLoss(weight=torch.ones(3)), "given weight=tensor.*they know reduction"),
-        (partial(F.cross_entropy, label_smoothing=torch.tensor([0.1, 0.2])), "label_smoothing=tensor"),
+        (
+            partial(F.cross_entropy, label_smoothing=torch.tensor([0.1, 0.2])),
+            "label_smoothing=tensor",
+        ),
         (partial(F.cross_entropy, LOGITS), "1 positional arguments"),
     ],
 )
@@ -150,7 +211,9 @@ def test_an_attribute_of_the_class_is_replaced_for_the_instance():
     class OnTheClass(pl.LightningModule):
         loss_fn = staticmethod(F.cross_entropy)
 
-    module = type("OnTheClassAS", (ASSoftmaxMixin, OnTheClass), {"as_softmax_replaces": "loss_fn"})(delta=0.3)
+    module = type("OnTheClassAS", (ASSoftmaxMixin, OnTheClass), {"as_softmax_replaces": "loss_fn"})(
+        delta=0.3
+    )
     target = TARGET.clamp(min=0)
     assert module.loss_fn(LOGITS, target) == as_cross_entropy(LOGITS, target, 0.3)
     assert OnTheClass.loss_fn is F.cross_entropy
@@ -161,34 +224,62 @@ def test_a_property_is_refused_with_the_way_out():
     class PropertyAS(ASSoftmaxMixin, pl.LightningModule):
         loss_fn, as_softmax_replaces = property(lambda self: F.cross_entropy), "loss_fn"
 
-    with pytest.raises(AttributeError, match=r"loss_fn.* is a property of .* call self\.as_softmax_loss"):
+    with pytest.raises(
+        AttributeError, match=r"loss_fn.* is a property of .* call self\.as_softmax_loss"
+    ):
         PropertyAS()
 
 
 @pytest.mark.parametrize(
     ("attribute", "message"),
     [
-        (nn.Linear(4, 3), "names torch.nn's Linear, which is no loss: name the attribute that training_step call"),
+        (
+            nn.Linear(4, 3),
+            "names torch.nn's Linear, which is no loss: name the attribute that training_step call",
+        ),
         ("cross_entropy", "names 'cross_entropy', which is no loss"),
         (None, "names None, which is no loss"),
-        (Sharpened(), "place of Sharpened, which may do more than cross-entropy: let it be CrossEntropyLoss, NLLLoss"),
-        (Doubled(), "place of this Doubled, whose __call__ would be lost: call self.as_softmax_loss"),
+        (
+            Sharpened(),
+            "place of Sharpened, which may do more than cross-entropy: let it be CrossEntropyLoss, "
+            "NLLLoss",
+        ),
+        (
+            Doubled(),
+            "place of this Doubled, whose __call__ would be lost: call self.as_softmax_loss",
+        ),
         (Around(), "place of Around, which may do more"),
         (partial(focal, gamma=0.0), "place of focal, which may do more"),
-        (wraps(F.cross_entropy)(lambda *rows: F.cross_entropy(*rows)), "place of cross_entropy, which may do more"),
-        *((loss, f"place of {getattr(loss, '__name__', 'M')}.*, or call self.as_softmax") for loss in OF_OTHER_KINDS),
+        (
+            wraps(F.cross_entropy)(lambda *rows: F.cross_entropy(*rows)),
+            "place of cross_entropy, which may do more",
+        ),
+        *(
+            (loss, f"place of {getattr(loss, '__name__', 'M')}.*, or call self.as_softmax")
+            for loss in OF_OTHER_KINDS
+        ),
     ],
 )
-def test_what_is_not_pytorchs_cross_entropy_is_refused_and_the_ways_out_are_named(attribute, message):
+def test_what_is_not_pytorchs_cross_entropy_is_refused_and_the_ways_out_are_named(
+    attribute, message
+):
     with pytest.raises(TypeError, match=message):
         WithAS(attribute)
 
 
 @pytest.mark.parametrize(
-    "loss", [type("Own", (ASSoftmaxLoss,), {})(0.3), LinearCrossEntropyLoss(4, 3), MultiLabelASSoftmaxLoss()]
+    "loss",
+    [
+        type("Own", (ASSoftmaxLoss,), {})(0.3),
+        LinearCrossEntropyLoss(4, 3),
+        MultiLabelASSoftmaxLoss(),
+    ],
 )
 def test_a_loss_with_a_margin_of_its_own_is_refused_and_the_ways_out_are_named(loss):
-    with pytest.raises(TypeError, match=f"names {type(loss).__name__}, which has a margin .*leave ASSoftmaxMixin out"):
+    with pytest.raises(
+        TypeError,
+        match=f"names {type(loss).__name__}, which has a margin .*leave ASSoftmaxMixin out",
+    ):
         WithAS(loss)
 
 
@@ -198,11 +289,15 @@ def test_a_method_that_every_module_has_is_refused(name):
         as_softmax_replaces = name
 
     method = name.rpartition(".")[2]
-    with pytest.raises(TypeError, match=rf"names the method {method} that every module has, which is no loss"):
+    with pytest.raises(
+        TypeError, match=rf"names the method {method} that every module has, which is no loss"
+    ):
         Replacing(nn.CrossEntropyLoss())
 
 
-@pytest.mark.parametrize("loss", [nn.NLLLoss(**ALL), F.nll_loss, type("Weighted", (nn.CrossEntropyLoss,), {})(**ALL)])
+@pytest.mark.parametrize(
+    "loss", [nn.NLLLoss(**ALL), F.nll_loss, type("Weighted", (nn.CrossEntropyLoss,), {})(**ALL)]
+)
 def test_cross_entropy_by_another_name_is_replaced_with_its_settings(loss):
     settings = ALL if isinstance(loss, nn.Module) else {}
     module, target = WithAS(loss, delta=0.3), TARGET if settings else TARGET.clamp(min=0)
@@ -219,12 +314,22 @@ def test_a_part_of_a_loss_of_ones_own_is_replaced():
 
 # --- a Hugging Face classifier, whose loss is its own
 
-TINY = {"vocab_size": 9, "n_embd": 4, "n_layer": 1, "n_head": 1, "n_positions": 4, "num_labels": 3, "pad_token_id": 0}
+TINY = {
+    "vocab_size": 9,
+    "n_embd": 4,
+    "n_layer": 1,
+    "n_head": 1,
+    "n_positions": 4,
+    "num_labels": 3,
+    "pad_token_id": 0,
+}
 TOKENS = torch.randint(1, 9, (6, 4), generator=torch.Generator().manual_seed(0))
 TARGETS = {
     "single_label_classification": torch.tensor([0, 1, 2, 2, 1, 0]),
     "multi_label_classification": LABELS,
-    "tokens": torch.randint(3, (6, 4), generator=torch.Generator().manual_seed(1)).where(TOKENS > 2, -100),
+    "tokens": torch.randint(3, (6, 4), generator=torch.Generator().manual_seed(1)).where(
+        TOKENS > 2, -100
+    ),
 }
 
 
@@ -257,9 +362,17 @@ def loss_of(module: MaskedHuggingFace, batch: dict) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("task", TARGETS)
-@pytest.mark.parametrize("duplicate", [lambda module: module, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
-def test_a_classifiers_loss_is_the_masked_one_of_its_logits_and_counted_also_of_a_copy(task, duplicate):
-    model = gpt2("ForTokenClassification") if task == "tokens" else gpt2("ForSequenceClassification", problem_type=task)
+@pytest.mark.parametrize(
+    "duplicate", [lambda module: module, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))]
+)
+def test_a_classifiers_loss_is_the_masked_one_of_its_logits_and_counted_also_of_a_copy(
+    task, duplicate
+):
+    model = (
+        gpt2("ForTokenClassification")
+        if task == "tokens"
+        else gpt2("ForSequenceClassification", problem_type=task)
+    )
     original = MaskedHuggingFace(model, delta=0.3)
     module, batch = duplicate(original), {"input_ids": TOKENS, "labels": TARGETS[task]}
     module.as_softmax_delta = 0.1
@@ -271,8 +384,12 @@ def test_a_classifiers_loss_is_the_masked_one_of_its_logits_and_counted_also_of_
     assert module.model(input_ids=TOKENS).loss is None
 
 
-@pytest.mark.parametrize("problem_type", [None, "single_label_classification", "multi_label_classification"])
-@pytest.mark.parametrize("labels", [TARGETS["single_label_classification"], LABELS], ids=["one label", "several"])
+@pytest.mark.parametrize(
+    "problem_type", [None, "single_label_classification", "multi_label_classification"]
+)
+@pytest.mark.parametrize(
+    "labels", [TARGETS["single_label_classification"], LABELS], ids=["one label", "several"]
+)
 def test_a_classifiers_probabilities_are_those_of_its_kind_of_labels(problem_type, labels):
     several = labels.is_floating_point()
     if problem_type is not None and several != problem_type.startswith("multi"):
@@ -284,7 +401,9 @@ def test_a_classifiers_probabilities_are_those_of_its_kind_of_labels(problem_typ
     assert module.as_softmax_multilabel is several
     logits = torch.tensor([[2.0, 0.0, 0.0]])
     with pytest.warns(UserWarning, match="no temperature"):
-        torch.testing.assert_close(module.predict_proba(logits), logits.sigmoid() if several else logits.softmax(-1))
+        torch.testing.assert_close(
+            module.predict_proba(logits), logits.sigmoid() if several else logits.softmax(-1)
+        )
 
 
 def test_several_labels_may_be_of_the_models_own_half_precision():
@@ -299,14 +418,21 @@ def test_a_classifier_may_be_of_a_subclass_or_compiled():
     model = gpt2("ForSequenceClassification")
     own = type("Own", (type(model),), {})(model.config).eval()
     for taken in (own, torch.compile(model, backend="eager")):
-        module, batch = MaskedHuggingFace(taken, delta=0.3), {"input_ids": TOKENS, "labels": TARGET.clamp(min=0)}
+        module, batch = (
+            MaskedHuggingFace(taken, delta=0.3),
+            {"input_ids": TOKENS, "labels": TARGET.clamp(min=0)},
+        )
         torch.testing.assert_close(module.training_step(batch, 0), loss_of(module, batch))
         assert module.masking_counter.counted
 
 
-@pytest.mark.parametrize("kind", ["ForQuestionAnswering", "LMHeadModel", "Model", "ForSequenceClassification"])
+@pytest.mark.parametrize(
+    "kind", ["ForQuestionAnswering", "LMHeadModel", "Model", "ForSequenceClassification"]
+)
 def test_a_huggingface_model_that_classifies_nothing_is_refused(kind):
-    with pytest.raises(TypeError, match=r"is no classification .*two labels or more.*call self\.as_softmax_loss"):
+    with pytest.raises(
+        TypeError, match=r"is no classification .*two labels or more.*call self\.as_softmax_loss"
+    ):
         MaskedHuggingFace(gpt2(kind, num_labels=1 if kind.endswith("Classification") else 3))
 
 
@@ -324,21 +450,35 @@ def test_a_model_whose_loss_is_not_plain_cross_entropy_is_refused_at_its_first_l
     class Weighted(type(model)):
         def forward(self, *args, **kwargs):
             output = super().forward(*args, **kwargs)
-            output["loss"] = F.cross_entropy(output.logits, kwargs["labels"], weight=torch.tensor([9.0, 1.0, 0.1]))
+            output["loss"] = F.cross_entropy(
+                output.logits, kwargs["labels"], weight=torch.tensor([9.0, 1.0, 0.1])
+            )
             return output
 
     module = MaskedHuggingFace(Weighted(model.config).eval())
     module.model.score.weight.data *= 50
-    module.training_step({"input_ids": TOKENS, "labels": torch.full((6,), -100)}, 0)  # NaN says nothing of the loss
-    with pytest.raises(TypeError, match=r"is not the mean cross-entropy of its logits .*self\.as_softmax_loss"):
-        module.training_step({"input_ids": TOKENS, "labels": TARGETS["single_label_classification"]}, 0)
+    module.training_step(
+        {"input_ids": TOKENS, "labels": torch.full((6,), -100)}, 0
+    )  # NaN says nothing of the loss
+    with pytest.raises(
+        TypeError, match=r"is not the mean cross-entropy of its logits .*self\.as_softmax_loss"
+    ):
+        module.training_step(
+            {"input_ids": TOKENS, "labels": TARGETS["single_label_classification"]}, 0
+        )
 
 
 def test_a_model_that_returns_a_tuple_or_is_replaced_already_is_refused_in_words():
     model = gpt2("ForSequenceClassification")
     module = MaskedHuggingFace(model)
-    batch = {"input_ids": TOKENS, "labels": TARGETS["single_label_classification"], "return_dict": False}
-    with pytest.raises(TypeError, match="must return an output with logits, got tuple: use return_dict=True"):
+    batch = {
+        "input_ids": TOKENS,
+        "labels": TARGETS["single_label_classification"],
+        "return_dict": False,
+    }
+    with pytest.raises(
+        TypeError, match="must return an output with logits, got tuple: use return_dict=True"
+    ):
         module.model(**batch)
     with pytest.raises(ValueError, match="is replaced already: make a new model"):
         MaskedHuggingFace(model)
@@ -349,5 +489,7 @@ def test_the_loss_of_labels_moves_with_the_module_and_adds_nothing_to_its_state(
     keys = HuggingFace(model).state_dict().keys()
     module = MaskedHuggingFace(model).double()
     assert module.state_dict().keys() == keys
-    loss = module.training_step({"input_ids": TOKENS, "labels": TARGETS["single_label_classification"]}, 0)
+    loss = module.training_step(
+        {"input_ids": TOKENS, "labels": TARGETS["single_label_classification"]}, 0
+    )
     assert loss.dtype == torch.float64

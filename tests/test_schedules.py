@@ -30,7 +30,11 @@ SHARES = st.floats(0, 1, allow_subnormal=False)
 
 
 @given(
-    ratio=SHARES, initial=SHARES, delta=SHARES, shape=st.sampled_from(["hold", "linear"]), total=st.integers(1, 1000)
+    ratio=SHARES,
+    initial=SHARES,
+    delta=SHARES,
+    shape=st.sampled_from(["hold", "linear"]),
+    total=st.integers(1, 1000),
 )
 def test_every_margin_lies_between_initial_and_delta_and_the_last_batch_after_the_warmup_is_at_delta(
     ratio, initial, delta, shape, total
@@ -118,10 +122,14 @@ def test_a_loop_without_a_trainer_says_how_far_training_is(loop, shape):
     ("warmup", "progress"),
     [(DeltaWarmup(ratio=0.5), None), (DeltaWarmup(batches=3), None), (DeltaWarmup(batches=3), 0.5)],
 )
-def test_a_warmup_that_cannot_know_how_far_training_is_is_refused_at_the_first_loss(loop, warmup, progress):
+def test_a_warmup_that_cannot_know_how_far_training_is_is_refused_at_the_first_loss(
+    loop, warmup, progress
+):
     wrapped, *_ = loop(Module(delta_warmup=warmup))
     wrapped.as_softmax_progress = progress
-    with pytest.raises(RuntimeError, match=r"ratio=\.\.\., and set module\.as_softmax_progress = batches / total"):
+    with pytest.raises(
+        RuntimeError, match=r"ratio=\.\.\., and set module\.as_softmax_progress = batches / total"
+    ):
         wrapped.training_step(BATCH, 0)
     with pytest.raises(ValueError, match=r"as_softmax_progress must be a share in \[0, 1\], got 3"):
         DeltaWarmup(ratio=0.5).delta_at_progress(3, 0.1)

@@ -1,4 +1,6 @@
-"""The commands in README and docs are right: Hydra composes them, make has the targets, options are known."""
+"""The commands in README and docs are right: Hydra composes them, make has the targets, options are
+known.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,11 @@ from hydra._internal.utils import create_config_search_path, get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
 
-from as_lightning.benchmark.commands.compare import as_hydra_reads
-from as_lightning.benchmark.commands.train import seed_by_seed
-from as_lightning.benchmark.compare.configured import ConfiguredComparison
-from as_lightning.benchmark.packages import config_dir
-from as_lightning.benchmark.run.settings import checked_settings
+from as_lightning.bench.commands.compare import as_hydra_reads
+from as_lightning.bench.commands.train import seed_by_seed
+from as_lightning.bench.packages import config_dir
+from as_lightning.bench.run.settings import checked_settings
+from as_lightning.compare.configured import ConfiguredComparison
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -33,12 +35,13 @@ FENCE = re.compile(r"^ *```(\w*)")
 
 
 def commands_of(text: str) -> list[str]:
-    """The commands in a page's code: lines of blocks (joined where they end in a backslash) and spans in a sentence.
+    """The commands in a page's code: lines of blocks (joined where they end in a backslash) and
+    spans in a sentence.
 
     In a ``console`` block a command follows ``$``; the other lines are output.
 
-    A span needs an argument: `as-lightning` alone is a name. Spans with an ellipsis or a key, and those that a shell is
-    to read, are no commands.
+    A span needs an argument: `as-lightning` alone is a name. Spans with an ellipsis or a key, and
+    those that a shell is to read, are no commands.
     """
     commands: list[str] = []
     prose: list[str] = []
@@ -59,7 +62,11 @@ def commands_of(text: str) -> list[str]:
         else:
             prose.append(line)
     spans = re.findall(r"`([^`]+)`", " ".join(prose))
-    commands += [span for span in spans if COMMAND.match(span) and " " in span and not UNFINISHED.search(span)]
+    commands += [
+        span
+        for span in spans
+        if COMMAND.match(span) and " " in span and not UNFINISHED.search(span)
+    ]
     return [command for command in commands if command not in MISTAKES]
 
 
@@ -81,10 +88,15 @@ def documented_commands() -> dict[str, list[str]]:
 
 
 COMMANDS = documented_commands()
-SCRIPTS = dict(re.findall(r'^(as-lightning\S*) = "(\S+)"$', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE))
+SCRIPTS = dict(
+    re.findall(
+        r'^(as-lightning\S*) = "(\S+)"$', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE
+    )
+)
 HYDRA_APPS = ("as-lightning", "as-lightning-compare")
 
-# what a page's reader would have written: the module and the data of the command that compares one's own
+# what a page's reader would have written: the module and the data of the command that compares
+# one's own
 MY_PACKAGE = """
 from harness.own_modules import Points, WithCriterion as LitModel
 from torch.nn import CrossEntropyLoss as Focal
@@ -97,7 +109,9 @@ class MyData(Points):
 
 def called(*programs: str) -> pytest.MarkDecorator:
     """The documented calls of these programs, each once."""
-    return pytest.mark.parametrize("command", [command for command in COMMANDS if words_of(command)[0] in programs])
+    return pytest.mark.parametrize(
+        "command", [command for command in COMMANDS if words_of(command)[0] in programs]
+    )
 
 
 def loader() -> ConfigLoaderImpl:
@@ -105,7 +119,9 @@ def loader() -> ConfigLoaderImpl:
 
 
 def jobs(overrides: list[str]) -> Iterator[list[str]]:
-    """Jobs of a sweep that have every value of every swept setting but the seed; a seed changes no configuration."""
+    """Jobs of a sweep that have every value of every swept setting but the seed; a seed changes no
+    configuration.
+    """
     fixed, swept = [], []
     for override in OverridesParser.create().parse_overrides(overrides):
         if not override.is_sweep_override():
@@ -150,11 +166,17 @@ def test_every_job_of_a_documented_call_has_a_configuration(command: str) -> Non
 
 
 @called("as-lightning-compare")
-def test_a_documented_comparison_is_planned(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_documented_comparison_is_planned(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "my_package.py").write_text(MY_PACKAGE, encoding="utf-8")
     monkeypatch.delitem(sys.modules, "my_package", raising=False)  # another test's
     monkeypatch.syspath_prepend(tmp_path)
-    overrides = get_args_parser().parse_args([as_hydra_reads(word) for word in words_of(command)[1:]]).overrides
+    overrides = (
+        get_args_parser()
+        .parse_args([as_hydra_reads(word) for word in words_of(command)[1:]])
+        .overrides
+    )
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         composer = loader()
         config = composer.load_configuration("compare", overrides, run_mode=RunMode.MULTIRUN)
@@ -163,7 +185,9 @@ def test_a_documented_comparison_is_planned(command: str, tmp_path: Path, monkey
 
 @called(*(script for script in SCRIPTS if script not in HYDRA_APPS))
 def test_the_arguments_of_a_documented_call_are_understood(command, tmp_path, monkeypatch, capsys):
-    """In an empty folder the call ends because files are missing (status 1), not because of its arguments (2)."""
+    """In an empty folder the call ends because files are missing (status 1), not because of its
+    arguments (2).
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", words_of(command))
     module, function = SCRIPTS[words_of(command)[0]].split(":")

@@ -1,4 +1,6 @@
-"""One version everywhere; and the page of a package index, whose links lead to the repository where it is known."""
+"""One version everywhere; and the page of a package index, whose links lead to the repository where
+it is known.
+"""
 
 import re
 from datetime import date
@@ -15,20 +17,30 @@ ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PACKAGES = ("torch", "lightning", "torchmetrics")
-RELEASES = re.findall(r"^## \[(\d\S*)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+RELEASES = re.findall(
+    r"^## \[(\d\S*)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE
+)
 CITATION = dict(
-    re.findall(r"^(version|date-released): (\S+)$", (ROOT / "CITATION.cff").read_text("utf-8"), re.MULTILINE)
+    re.findall(
+        r"^(version|date-released): (\S+)$",
+        (ROOT / "CITATION.cff").read_text("utf-8"),
+        re.MULTILINE,
+    )
 )
 
 
 def test_package_installation_citation_and_changelog_have_one_version():
-    assert as_lightning.__version__ == version("as-lightning") == CITATION["version"] == RELEASES[0][0]
+    assert (
+        as_lightning.__version__ == version("as-lightning") == CITATION["version"] == RELEASES[0][0]
+    )
     assert CITATION["date-released"] == RELEASES[0][1]
 
 
 def test_what_make_setup_installs_is_for_the_oldest_python_that_the_readme_names():
     (oldest,) = re.findall(r"of this repository .*: Python (\d+\.\d+) or newer", README)
-    pins = re.findall(r"^([\w.-]+)==", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    pins = re.findall(
+        r"^([\w.-]+)==", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE
+    )
     needed = {}
     for name in pins:
         try:
@@ -36,7 +48,9 @@ def test_what_make_setup_installs_is_for_the_oldest_python_that_the_readme_names
         except PackageNotFoundError:
             continue  # of an extra that this environment has not
     assert len(needed) > 50
-    assert not [f"{name} {of}" for name, of in needed.items() if f"{oldest}.0" not in SpecifierSet(of)]
+    assert not [
+        f"{name} {of}" for name, of in needed.items() if f"{oldest}.0" not in SpecifierSet(of)
+    ]
 
 
 def test_the_changelog_has_a_place_for_what_comes_next_and_its_releases_are_in_order():
@@ -55,15 +69,22 @@ def test_the_versions_of_package_readme_and_page_are_those_that_the_tests_run_wi
         pins = {name: re.search(rf"^{name}==(.*)$", text, re.MULTILINE)[1] for name in PACKAGES}
         assert f"| `make {target}` | {' | '.join(pins.values())} |" in page
         if target == "test-oldest":
-            assert all(f'"{name}>={version.removesuffix(".0")}' in project for name, version in pins.items())
+            assert all(
+                f'"{name}>={version.removesuffix(".0")}' in project
+                for name, version in pins.items()
+            )
             torch, lightning = (pins[name].removesuffix(".0") for name in PACKAGES[:2])
-            assert f"torch {torch} and lightning {lightning} are the oldest supported ones" in README
+            assert (
+                f"torch {torch} and lightning {lightning} are the oldest supported ones" in README
+            )
     assert re.findall(r"^\* (torch .*)\.$", page, re.MULTILINE) == [str(limit) for limit in LIMITS]
 
 
 def test_the_build_for_cpus_that_the_page_of_questions_names_is_of_the_pinned_versions():
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    named = re.findall(r"torch\w*==[\d.]+\d", (ROOT / "docs" / "faq.md").read_text(encoding="utf-8"))
+    named = re.findall(
+        r"torch\w*==[\d.]+\d", (ROOT / "docs" / "faq.md").read_text(encoding="utf-8")
+    )
     assert {name.partition("==")[0] for name in named} == {"torch", "torchvision", "torchaudio"}
     assert set(named) <= set(pins)
 

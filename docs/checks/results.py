@@ -1,4 +1,6 @@
-"""The pages of results are what the scripts in ``results/`` write from the committed runs, and count what they say."""
+"""The pages of results are what the scripts in ``results/`` write from the committed runs, and
+count what they say.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +19,28 @@ import torch.nn.functional as F
 from hydra import compose, initialize_config_dir
 from torch import nn
 
-from as_lightning.benchmark.packages import config_dir
-from as_lightning.benchmark.run.settings import checked_settings
+from as_lightning.bench.packages import config_dir
+from as_lightning.bench.run.settings import checked_settings
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
-COMMITTED = [path for folder in ("performance", "accumulation") for path in sorted(RESULTS.glob(f"{folder}/*.json"))]
+COMMITTED = [
+    path
+    for folder in ("performance", "accumulation")
+    for path in sorted(RESULTS.glob(f"{folder}/*.json"))
+]
 PEERS = "linear_cross_entropy_peers"
 
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch):
-    for folder in ("speed", "results", "results/accumulation", "results/learning_rate", "results/where_it_pays"):
+    for folder in (
+        "speed",
+        "results",
+        "results/accumulation",
+        "results/learning_rate",
+        "results/where_it_pays",
+    ):
         monkeypatch.syspath_prepend(str(ROOT / folder))
 
     def load(name: str) -> ModuleType:
@@ -63,7 +75,9 @@ def test_the_share_of_right_rows_is_that_of_their_own_gradients(script, tokens):
     labels = target.flatten()[target.flatten() >= 0]
     for row, label in zip(rows, labels, strict=True):
         output = module.head(row)
-        gradients = torch.autograd.grad(F.cross_entropy(output, label), list(module.head.parameters()))
+        gradients = torch.autograd.grad(
+            F.cross_entropy(output, label), list(module.head.parameters())
+        )
         norms.append(torch.cat([gradient.flatten() for gradient in gradients]).norm())
         right.append(bool(output.argmax() == label))
     norms, right = torch.stack(norms), torch.tensor(right)
@@ -79,17 +93,25 @@ def test_every_data_set_and_method_of_the_plan_has_a_configuration(script, tmp_p
     for (data, method), job in jobs.items():
         if data == "clinc150_20" or method == "as_speed 0.1":
             with initialize_config_dir(str(config_dir()), version_base="1.3"):
-                config = compose("train", overrides=experiment.overrides(job, Path("encoder"), str(tmp_path)))
+                config = compose(
+                    "train", overrides=experiment.overrides(job, Path("encoder"), str(tmp_path))
+                )
             config, foreign = checked_settings(config)
             assert not foreign
-            assert config.method.get("delta") == (None if method == "softmax" else float(method.split()[-1]))
+            assert config.method.get("delta") == (
+                None if method == "softmax" else float(method.split()[-1])
+            )
 
 
 def test_the_page_of_learning_rates_is_written_from_its_records(script):
     experiment = script("experiment")
     lines = experiment.read(ROOT / "results/learning_rate/runs.jsonl")
-    assert len(lines) == len({tuple(line[name] for name in experiment.Job._fields) for line in lines})
-    assert (ROOT / "results/learning_rate/README.md").read_text(encoding="utf-8") == experiment.page(lines)
+    assert len(lines) == len(
+        {tuple(line[name] for name in experiment.Job._fields) for line in lines}
+    )
+    assert (ROOT / "results/learning_rate/README.md").read_text(
+        encoding="utf-8"
+    ) == experiment.page(lines)
 
 
 def test_what_the_pages_say_of_learning_rates_is_what_the_runs_say(script):
@@ -111,16 +133,26 @@ def test_the_sentence_on_learning_rates_counts_leads_and_best_rates_by_setting(s
             base = 0.5 if rate == 5e-4 else 0.4
             for method, score in (("softmax", base), ("as_softmax 0.1", base + difference)):
                 methods[method][rate] = {
-                    seed: {"test": score + 1e-3 * seed * (1 + score), "validation": score} for seed in range(3)
+                    seed: {"test": score + 1e-3 * seed * (1 + score), "validation": score}
+                    for seed in range(3)
                 }
         return methods
 
-    low, none, high = group(0, 0.01, 0, 0, 0, 0), group(0, 0, 0, 0, 0, 0), group(0, 0, 0, 0, 0, 0.02)
+    low, none, high = (
+        group(0, 0.01, 0, 0, 0, 0),
+        group(0, 0, 0, 0, 0, 0),
+        group(0, 0, 0, 0, 0, 0.02),
+    )
     worse = group(0, 0, 0, 0, -0.01, 0)
-    assert experiment.in_short({("clinc150_20", 6): low, ("clinc150_20", 2): low, ("sst5", 2): none}) == (
-        "With a margin of 0.1, at six learning rates in each of 3 settings (a data set and a number of epochs), "
-        "AS-Softmax is ahead of softmax 2 times, always below the best rate, and behind 0 times; without any "
-        "difference 0.5 of each would be expected. At the paper's rate, 2e-5, it is ahead in none and behind in none. "
+    assert experiment.in_short(
+        {("clinc150_20", 6): low, ("clinc150_20", 2): low, ("sst5", 2): none}
+    ) == (
+        "With a margin of 0.1, at six learning rates in each of 3 settings (a data set and a "
+        "number of epochs), "
+        "AS-Softmax is ahead of softmax 2 times, always below the best rate, and behind 0 times; "
+        "without any "
+        "difference 0.5 of each would be expected. At the paper's rate, 2e-5, it is ahead in none "
+        "and behind in none. "
         "With each method at its best rate it is ahead in none and behind in none."
     )
     said = experiment.in_short({("sst5", 2): high, ("wnut17", 2): worse})
@@ -132,7 +164,10 @@ def test_the_sentence_on_learning_rates_counts_leads_and_best_rates_by_setting(s
     assert "ahead of softmax 1 times, always below the best rate, and behind 1 times" in of_paper
     assert "At the paper's rate, 2e-5, it is ahead in 1 and behind in 1." in of_paper
     page = experiment.overview({("sst5", 2): none, ("wnut17", 2): worse})
-    assert "above 0 in 0 of 2 lines and below 0 in 1. Without any difference 0.1 of each would be expected." in page
+    assert (
+        "above 0 in 0 of 2 lines and below 0 in 1. Without any difference 0.1 of each would be "
+        "expected." in page
+    )
     assert "In 0 of 2 settings softmax's best rate is the largest" in page
     assert "| 0.0005 (50.15 - 1.00) | 50.15 - 1.00 ± 0.00 |" in page
 
@@ -140,7 +175,9 @@ def test_the_sentence_on_learning_rates_counts_leads_and_best_rates_by_setting(s
 def test_what_lacks_seeds_is_left_out_and_all_methods_are_shown_with_the_same_seeds(script):
     experiment = script("experiment")
 
-    def lines(method: str, seeds: int, rates: tuple[float, ...] = experiment.RATES, data: str = "sst5") -> list[dict]:
+    def lines(
+        method: str, seeds: int, rates: tuple[float, ...] = experiment.RATES, data: str = "sst5"
+    ) -> list[dict]:
         about = {"data": data, "epochs": 2, "method": method}
         return [about | {"rate": rate, "seed": seed} for rate in rates for seed in range(seeds)]
 
@@ -148,7 +185,9 @@ def test_what_lacks_seeds_is_left_out_and_all_methods_are_shown_with_the_same_se
     found = experiment.complete([*both, *lines("as_softmax 0.3", 3), *lines("as_softmax 0.5", 2)])
     seeds = {name: [*runs[2e-5]] for name, runs in found["sst5", 2].items()}
     assert seeds == {name: [0, 1, 2] for name in ("softmax", "as_softmax 0.1", "as_softmax 0.3")}
-    assert not experiment.complete([*lines("softmax", 3), *lines("as_softmax 0.1", 3, experiment.RATES[:5])])
+    assert not experiment.complete(
+        [*lines("softmax", 3), *lines("as_softmax 0.1", 3, experiment.RATES[:5])]
+    )
     assert not experiment.complete([*lines("softmax", 3), *lines("as_softmax 0.3", 3)])
     sgd = lines("softmax", 3, experiment.SGD_RATES, "clinc150_20_sgd")
     sgd += lines("as_softmax 0.1", 3, (*experiment.SGD_RATES, 0.3), "clinc150_20_sgd")
@@ -161,9 +200,13 @@ def test_the_cause_is_judged_by_whether_leads_go_with_falling_shares(script):
     def group(leads: list[float], falls: list[float]) -> dict:
         methods: dict = {"softmax": {}, "as_softmax 0.1": {}}
         for rate, lead, fall in zip(experiment.RATES, leads, falls, strict=True):
-            for method, score, share in (("softmax", 0.4, 0.9), ("as_softmax 0.1", 0.4 + lead, 0.9 - fall)):
+            for method, score, share in (
+                ("softmax", 0.4, 0.9),
+                ("as_softmax 0.1", 0.4 + lead, 0.9 - fall),
+            ):
                 methods[method][rate] = {
-                    seed: {"test": score + 1e-3 * seed, "right_share_of_gradient": [share] * 20} for seed in range(3)
+                    seed: {"test": score + 1e-3 * seed, "right_share_of_gradient": [share] * 20}
+                    for seed in range(3)
                 }
         return methods
 
@@ -172,11 +215,17 @@ def test_the_cause_is_judged_by_whether_leads_go_with_falling_shares(script):
     sgd = {method: {0.003: rates[experiment.RATES[0]]} for method, rates in rising.items()}
     groups = {("sst5", 2): rising, ("clinc150", 2): falling, ("clinc150_20_sgd", 6): sgd}
     said = experiment.cause(groups)
-    assert "+1.00 (SST-5, 2 epochs); -1.00 (CLINC150, whole (150 intents), 2 epochs): positive on 1 of 2; alone" in said
-    assert said.endswith(
-        "With SGD, on one data set, AS-Softmax is ahead at 0.003 (+1.00). Both speak against this cause."
+    assert (
+        "+1.00 (SST-5, 2 epochs); -1.00 (CLINC150, whole (150 intents), 2 epochs): positive on 1 "
+        "of 2; alone" in said
     )
-    assert experiment.cause({("sst5", 2): rising}).endswith("is ahead at no rate. Both fit this cause.")
+    assert said.endswith(
+        "With SGD, on one data set, AS-Softmax is ahead at 0.003 (+1.00). Both speak against this "
+        "cause."
+    )
+    assert experiment.cause({("sst5", 2): rising}).endswith(
+        "is ahead at no rate. Both fit this cause."
+    )
 
 
 def test_the_ledger_of_claims_is_written_from_the_records(script):
@@ -184,7 +233,9 @@ def test_the_ledger_of_claims_is_written_from_the_records(script):
 
 
 def test_a_table_that_a_page_shows_of_training_steps_is_the_committed_one():
-    table = (ROOT / "results/performance/finetuning.md").read_text(encoding="utf-8").split("\n", 2)[2]
+    table = (
+        (ROOT / "results/performance/finetuning.md").read_text(encoding="utf-8").split("\n", 2)[2]
+    )
     assert table in (ROOT / "docs/finetuning.md").read_text(encoding="utf-8")
 
 
@@ -193,7 +244,14 @@ def test_live_rows_are_compared_with_softmax_interpolated_to_their_time(script):
     first = {"data": "clinc150", "rate": experiment.LIVE_RATE}
     arms = (2, experiment.LIVE, 0.9, 75), (2, "softmax", 0.92, 100), (1, "softmax", 0.84, 50)
     lines = [
-        first | {"epochs": epochs, "method": method, "seed": seed, "test": test + 0.01 * seed, "cpu_seconds": seconds}
+        first
+        | {
+            "epochs": epochs,
+            "method": method,
+            "seed": seed,
+            "test": test + 0.01 * seed,
+            "cpu_seconds": seconds,
+        }
         for epochs, method, test, seconds in arms
         for seed in range(3)
     ]
@@ -201,7 +259,9 @@ def test_live_rows_are_compared_with_softmax_interpolated_to_their_time(script):
     assert row.endswith("epochs | 91.00 | 93.00 | 1.33 | 85.00 (1) | 0.67 | +2.00 ± 0.00 | 3 |")
 
 
-def test_the_summary_is_that_of_the_committed_reports(script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_summary_is_that_of_the_committed_reports(
+    script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for pattern in ("report.md", "comparison.json", "runs.jsonl"):
         for file in RESULTS.rglob(pattern):
             copy = tmp_path / file.relative_to(ROOT)
@@ -214,7 +274,9 @@ def test_the_summary_is_that_of_the_committed_reports(script, tmp_path: Path, mo
     monkeypatch.setattr(summary, "README", tmp_path / "README.md")
     summary.main()
     for page in ("README.md", "results/README.md"):
-        assert (tmp_path / page).read_text(encoding="utf-8") == (ROOT / page).read_text(encoding="utf-8")
+        assert (tmp_path / page).read_text(encoding="utf-8") == (ROOT / page).read_text(
+            encoding="utf-8"
+        )
 
 
 def test_the_table_of_wide_heads_is_that_of_its_runs(script) -> None:
@@ -228,7 +290,11 @@ def test_the_pages_on_the_rule_of_alignment_are_those_of_the_committed_runs(scri
 
 
 def test_the_map_of_losses_and_its_pages_are_those_of_its_cells(script) -> None:
-    for path, text in (page for name in ("map", "margin", "prior", "probe") for page in script(name).pages().items()):
+    for path, text in (
+        page
+        for name in ("map", "margin", "prior", "probe")
+        for page in script(name).pages().items()
+    ):
         # another version of matplotlib places a figure's texts otherwise
         shown = [
             re.findall(r">([^<>]+)</text>", page) if path.suffix == ".svg" else page
@@ -247,7 +313,9 @@ def test_a_committed_table_is_what_its_script_writes_of_its_numbers(script, numb
 
 def test_each_measured_case_of_the_peers_is_counted_once_in_their_summary(script) -> None:
     peers = script(PEERS)
-    cases = json.loads((ROOT / f"results/performance/{PEERS}.json").read_text(encoding="utf-8"))["cases"]
+    cases = json.loads((ROOT / f"results/performance/{PEERS}.json").read_text(encoding="utf-8"))[
+        "cases"
+    ]
     lines = peers.in_short(cases, [peers.CHUNKED])
     assert sum(int(line.partition(" cases)")[0].rpartition("(")[2]) for line in lines) == len(cases)
 

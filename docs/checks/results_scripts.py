@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from harness.run_findings import stored
 
-from as_lightning.benchmark.report.page import write_report
-from as_lightning.benchmark.report.record import ComparisonRecord
-from as_lightning.benchmark.run.result import find_results, read_runs
+from as_lightning.bench.run.result import find_results, read_runs
+from as_lightning.report.page import write_report
+from as_lightning.report.record import ComparisonRecord
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
@@ -21,7 +21,9 @@ def scripts_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(RESULTS)
 
 
-def test_gathered_runs_are_read_as_they_were_and_a_run_made_anew_replaces_its_line(tmp_path: Path) -> None:
+def test_gathered_runs_are_read_as_they_were_and_a_run_made_anew_replaces_its_line(
+    tmp_path: Path,
+) -> None:
     first, second, *_ = find_results([RESULTS / "digits" / "comparison"])
     folder = tmp_path / "runs" / "softmax"
     for number, run in enumerate((first, second)):
@@ -55,4 +57,6 @@ def test_each_committed_report_is_that_of_its_record(tmp_path: Path) -> None:
     folders = [page.parents[1] for page in RESULTS.glob("*/*/report/report.md")]
     for folder in (folder for folder in folders if (folder / "comparison.json").exists()):
         page = write_report([ComparisonRecord.read(folder)], tmp_path).markdown
-        assert page.read_text("utf-8") == (folder / "report" / "report.md").read_text("utf-8"), folder
+        assert page.read_text("utf-8") == (folder / "report" / "report.md").read_text("utf-8"), (
+            folder
+        )

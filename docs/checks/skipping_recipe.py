@@ -25,8 +25,12 @@ def module() -> Any:
     return module
 
 
-@pytest.mark.parametrize("scale", [3.0, 20.0, 1000.0], ids=["few masked", "many masked", "all masked"])
-def test_the_loss_and_the_gradients_of_the_live_rows_are_those_of_as_softmax(module: Any, scale: float) -> None:
+@pytest.mark.parametrize(
+    "scale", [3.0, 20.0, 1000.0], ids=["few masked", "many masked", "all masked"]
+)
+def test_the_loss_and_the_gradients_of_the_live_rows_are_those_of_as_softmax(
+    module: Any, scale: float
+) -> None:
     inputs = torch.randn(40, 6, dtype=torch.float64)
     module.net[2].weight.data *= scale
     target = module.net(inputs).argmax(1)

@@ -1,4 +1,6 @@
-"""The pages name tests that exist, and the trust page takes its figures from a run in which all of them passed."""
+"""The pages name tests that exist, and the trust page takes its figures from a run in which all of
+them passed.
+"""
 
 import ast
 import re
@@ -26,7 +28,9 @@ def test_every_test_that_a_page_names_exists():
 
 
 def test_the_page_on_compatibility_has_a_row_for_each_feature_that_is_tested_and_each_row_names_what_shows_it():
-    rows = re.findall(r"^\| .* \| (?:supported|refused) \| .*\| (.*) \|$", COMPATIBILITY, re.MULTILINE)
+    rows = re.findall(
+        r"^\| .* \| (?:supported|refused) \| .*\| (.*) \|$", COMPATIBILITY, re.MULTILINE
+    )
     shown = [name for row in rows for name in re.findall(r"`(.*?)`", row)]
     assert len(rows) == COMPATIBILITY.count("| supported |") + COMPATIBILITY.count("| refused |")
     assert {name for name in shown if "::" not in name} == FEATURES.keys()
@@ -36,7 +40,8 @@ def test_the_page_on_compatibility_has_a_row_for_each_feature_that_is_tested_and
 def run_of(folder: Path, tests: list[str], content: str = "") -> Path:
     """The JUnit file of two cases of each test."""
     cases = [
-        f'<testcase classname="{test.split(".py::")[0].replace("/", ".")}" name="{test.split("::")[1]}[{case}]">'
+        f'<testcase classname="{test.split(".py::")[0].replace("/", ".")}" '
+        f'name="{test.split("::")[1]}[{case}]">'
         f"{content}</testcase>"
         for test in tests
         for case in (0, 1)
@@ -50,13 +55,20 @@ def test_the_page_shows_the_cases_of_a_run_and_what_they_counted(tmp_path):
     page = SCRIPT["page"](TEXT, run_of(tmp_path, TESTS, counter))
     assert page.count("` | 2 |") == len(TESTS)
     assert f"* **{1200 * len(TESTS):,}** calls." in page
-    assert f"**{2 * len(TESTS)}** cases of the {len(TESTS)} tests below passed, none failed (python " in page
+    assert (
+        f"**{2 * len(TESTS)}** cases of the {len(TESTS)} tests below passed, none failed (python "
+        in page
+    )
     assert SCRIPT["page"](page, tmp_path / "run.xml") == page
 
 
 @pytest.mark.parametrize(
     ("content", "left_out", "message"),
-    [("<failure/>", 0, "has failed"), ("<skipped/>", 0, "no passed case"), ("", 1, "no passed case")],
+    [
+        ("<failure/>", 0, "has failed"),
+        ("<skipped/>", 0, "no passed case"),
+        ("", 1, "no passed case"),
+    ],
 )
 def test_a_run_that_failed_or_left_tests_out_gives_no_figures(content, left_out, message, tmp_path):
     with pytest.raises(ValueError, match=message):

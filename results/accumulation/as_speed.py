@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset, random_split
 
 from as_lightning import AccumulationSchedule, AdaptiveGradientAccumulation, ASSoftmaxMixin, compare
-from as_lightning.benchmark.report.page import write_report
-from as_lightning.benchmark.report.record import ComparisonRecord
+from as_lightning.report.page import write_report
+from as_lightning.report.record import ComparisonRecord
 
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent))
@@ -30,7 +30,9 @@ DELTA = {"delta": {"low": 0.05, "high": 1.0, "default": 0.5}}
 
 
 class KeptHalfLife(AdaptiveGradientAccumulation):
-    """Windows of k batches whose step uses ``beta2 ** k``: a squared gradient decays as fast by samples as before."""
+    """Windows of k batches whose step uses ``beta2 ** k``: a squared gradient decays as fast by
+    samples as before.
+    """
 
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: torch.optim.Optimizer
@@ -43,13 +45,25 @@ class KeptHalfLife(AdaptiveGradientAccumulation):
 class SmallCNN(ASSoftmaxMixin, pl.LightningModule):
     """Two convolutions and two linear layers; AS-Softmax, which at a margin of 1 is softmax."""
 
-    def __init__(self, lr: float, delta: float = 1.0, accumulation: pl.Callback | None = None) -> None:
+    def __init__(
+        self, lr: float, delta: float = 1.0, accumulation: pl.Callback | None = None
+    ) -> None:
         super().__init__(delta=delta)
         self.save_hyperparameters("lr", "delta")
         self.accumulation = accumulation
-        convolutions = [nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 64, 3, padding=1), nn.ReLU()]
+        convolutions = [
+            nn.Conv2d(1, 32, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(32, 64, 3, padding=1),
+            nn.ReLU(),
+        ]
         self.network = nn.Sequential(
-            *convolutions, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(1024, 512), nn.ReLU(), nn.Linear(512, 10)
+            *convolutions,
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(1024, 512),
+            nn.ReLU(),
+            nn.Linear(512, 10),
         )
 
     def forward(self, images: Tensor) -> Tensor:
@@ -91,7 +105,9 @@ def softmax(lr: float = 2e-3) -> SmallCNN:
 
 def windows_of_4(lr: float = 2e-3) -> SmallCNN:
     """A step at each fourth batch, at twice the rate."""
-    return SmallCNN(lr, accumulation=AdaptiveGradientAccumulation(AccumulationSchedule({0: 4}), lr_scale="sqrt"))
+    return SmallCNN(
+        lr, accumulation=AdaptiveGradientAccumulation(AccumulationSchedule({0: 4}), lr_scale="sqrt")
+    )
 
 
 def as_speed(lr: float = 2e-3, delta: float = 0.5) -> SmallCNN:
@@ -125,14 +141,29 @@ def keep(folder: Path) -> None:
 def main(what: str) -> None:
     """Make one of the two comparisons; started again before its end, it goes on."""
     trainer: dict[str, Any] = {"max_epochs": 12, "accelerator": "cpu", "check_val_every_n_epoch": 4}
-    candidates: dict[str, Any] = {"as_speed": (as_speed, None, DELTA), "half_life": (as_speed_half_life, None, DELTA)}
+    candidates: dict[str, Any] = {
+        "as_speed": (as_speed, None, DELTA),
+        "half_life": (as_speed_half_life, None, DELTA),
+    }
     budgets: Any = 1
     if what == "processes":
         trainer |= {"strategy": "ddp", "devices": 2}
-        candidates = {"softmax": softmax, "windows_of_4": windows_of_4, "as_speed": (as_speed, None, DELTA)}
+        candidates = {
+            "softmax": softmax,
+            "windows_of_4": windows_of_4,
+            "as_speed": (as_speed, None, DELTA),
+        }
         budgets = None
     folder = FOLDER / what
-    compare(candidates, digits, monitor="val/acc", trainer=trainer, budgets=budgets, name=what, folder=folder)
+    compare(
+        candidates,
+        digits,
+        monitor="val/acc",
+        trainer=trainer,
+        budgets=budgets,
+        name=what,
+        folder=folder,
+    )
     rank_zero_only(keep)(folder)
 
 

@@ -24,20 +24,31 @@ from lightning.pytorch import seed_everything
 from torch import Tensor, nn
 
 from as_lightning import ASSoftmaxMixin
-from as_lightning.benchmark.data.image.glyphs import Glyphs, distorted, pictures
+from as_lightning.bench.data.image.glyphs import Glyphs, distorted, pictures
 from as_lightning.functional import linear_cross_entropy
 
 FOLDER = Path(__file__).resolve().parent
-sys.path[:0] = [str(FOLDER.parent), str(FOLDER.parent / "where_it_pays"), str(FOLDER.parents[1] / "speed")]
+sys.path[:0] = [
+    str(FOLDER.parent),
+    str(FOLDER.parent / "where_it_pays"),
+    str(FOLDER.parents[1] / "speed"),
+]
 from map import Cell, table, take  # noqa: E402
 from prior import Scored  # noqa: E402
 from written import written  # noqa: E402
 
 README, COST = FOLDER / "README.md", FOLDER / "cost.json"
-KEPT = Path(tempfile.gettempdir()) / "as_lightning_glyphs"  # where an interrupted comparison goes on
+KEPT = (
+    Path(tempfile.gettempdir()) / "as_lightning_glyphs"
+)  # where an interrupted comparison goes on
 ENCODER = KEPT / "encoder.pt"
 WIDTH, ENCODER_CLASSES, BATCH = 64, 5000, 512
-TRAINER = {"max_epochs": 3, "check_val_every_n_epoch": 3, "precision": "bf16-mixed", "log_every_n_steps": 50}
+TRAINER = {
+    "max_epochs": 3,
+    "check_val_every_n_epoch": 3,
+    "precision": "bf16-mixed",
+    "log_every_n_steps": 50,
+}
 START = 0.5  # scale of the first logits
 
 
@@ -45,7 +56,11 @@ def encoder() -> nn.Sequential:
     """Three convolutions and a projection, normalised: ``(N, 1, 24, 24)`` to ``(N, 64)``."""
     layers: list[nn.Module] = []
     for before, width, stride in ((1, 32, 2), (32, 64, 2), (64, 128, 1)):
-        layers += [nn.Conv2d(before, width, 3, stride, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+        layers += [
+            nn.Conv2d(before, width, 3, stride, padding=1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
+        ]
     return nn.Sequential(
         *layers,
         nn.MaxPool2d(2),
@@ -56,7 +71,9 @@ def encoder() -> nn.Sequential:
 
 
 def trained_encoder(images: Tensor, path: Path, epochs: int = 40, batch: int = 128) -> Path:
-    """Train the encoder with softmax on some of the classes, once for all runs; keep it and its features of all."""
+    """Train the encoder with softmax on some of the classes, once for all runs; keep it and its
+    features of all.
+    """
     if path.exists():
         return path
     seed_everything(0)
@@ -107,8 +124,12 @@ class Head(Scored):
         return linear_cross_entropy(hidden, self.head.weight, target, linear_bias=self.head.bias)
 
     def configure_optimizers(self) -> Any:
-        optimizer = torch.optim.AdamW(self.head.parameters(), lr=self.hparams["lr"], weight_decay=0.0, fused=True)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, int(self.trainer.estimated_stepping_batches))
+        optimizer = torch.optim.AdamW(
+            self.head.parameters(), lr=self.hparams["lr"], weight_decay=0.0, fused=True
+        )
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(
+            optimizer, int(self.trainer.estimated_stepping_batches)
+        )
         return [optimizer], [{"scheduler": schedule, "interval": "step"}]
 
 
@@ -132,7 +153,10 @@ def train(folder: Path) -> None:
     made = len(images), trained_encoder(images, ENCODER)
     margins = {"delta": {"low": 0.01, "high": 0.8, "default": 0.1}}
     compare(
-        {"softmax": partial(Head, *made), "as_softmax": (partial(ASSoftmaxHead, *made), None, margins)},
+        {
+            "softmax": partial(Head, *made),
+            "as_softmax": (partial(ASSoftmaxHead, *made), None, margins),
+        },
         partial(data, folder),
         monitor="val/acc",
         trainer=TRAINER,
@@ -166,9 +190,13 @@ def cost(folder: Path) -> None:
         return step
 
     sides = {
-        "softmax, dense head": side(plain, lambda hidden: F.cross_entropy(plain.head(hidden), target)),
+        "softmax, dense head": side(
+            plain, lambda hidden: F.cross_entropy(plain.head(hidden), target)
+        ),
         "softmax, fused head": side(plain, lambda hidden: plain.loss(hidden, target)),
-        "AS-Softmax, dense head": side(masked, lambda hidden: masked.as_softmax_loss(masked.head(hidden), target)),
+        "AS-Softmax, dense head": side(
+            masked, lambda hidden: masked.as_softmax_loss(masked.head(hidden), target)
+        ),
         "AS-Softmax, fused head": side(masked, lambda hidden: masked.loss(hidden, target)),
     }
     device = torch.device("cpu")
@@ -176,11 +204,18 @@ def cost(folder: Path) -> None:
     for name, one in sides.items():
         found[name]["peak"] = peak_memory(one, device)
     glyphs.setup()
-    copies, rows = map(torch.as_tensor, (glyphs.splits["test"].inputs, glyphs.splits["test"].targets))
+    copies, rows = map(
+        torch.as_tensor, (glyphs.splits["test"].inputs, glyphs.splits["test"].targets)
+    )
     with torch.no_grad():
         parts = [plain(part / 255).argmax(1) for part in copies.split(BATCH)]
     start = float((torch.cat(parts) == rows).double().mean())
-    report = {"command": command(), "environment": environment(device), "sides": found, "start": start}
+    report = {
+        "command": command(),
+        "environment": environment(device),
+        "sides": found,
+        "start": start,
+    }
     COST.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
@@ -192,15 +227,23 @@ def pages() -> dict[Path, str]:
     of = cell.runs.groupby("candidate")[["score", "seconds"]].mean()
     rows = [["none: the head as it starts", "–", f"{100 * report['start']:.2f}", "–", "–"]]
     for name in of.index[::-1]:
-        settings = ", ".join(f"{key} {value:g}" for key, value in cell.record["settings"][name].items())
+        settings = ", ".join(
+            f"{key} {value:g}" for key, value in cell.record["settings"][name].items()
+        )
         shown = "–" if name == cell.record["baseline"] else cell.shown(name)
-        rows.append([name, settings, f"{100 * of.score[name]:.2f}", shown, f"{of.seconds[name] / 60:.1f}"])
+        rows.append(
+            [name, settings, f"{100 * of.score[name]:.2f}", shown, f"{of.seconds[name] / 60:.1f}"]
+        )
     runs = table(["loss", "tuned to", "accuracy, %", "difference, points [95%]", "minutes"], rows)
     sides = [
         [name, f"{one['milliseconds']:.0f}", f"{one['ratio']:.2f}", megabytes(one["peak"])]
         for name, one in report["sides"].items()
     ]
-    steps = table(["loss and head", "ms", "/ softmax, dense", "peak memory"], sides) + "\n\n" + machine_line(report)
+    steps = (
+        table(["loss and head", "ms", "/ softmax, dense", "peak memory"], sides)
+        + "\n\n"
+        + machine_line(report)
+    )
     return {README: written(README, "results/glyphs/glyphs.py", runs, steps)}
 
 

@@ -13,14 +13,18 @@ PARTS = 20
 
 
 class GradientShare(pl.Callback):
-    """Sum the norms of the head's gradient row by row: for a row it is that of an outer product, |dL/do_i| |(h_i, 1)|.
+    """Sum the norms of the head's gradient row by row: for a row it is that of an outer product,
+    |dL/do_i| |(h_i, 1)|.
 
-    A row (a sample, or a token that counts) is right where its largest logit is the target's, before the step.
+    A row (a sample, or a token that counts) is right where its largest logit is the target's,
+    before the step.
 
     Attributes:
-        shares: of the last run, for each twentieth of its steps, the norms of right rows by those of all rows.
+        shares: of the last run, for each twentieth of its steps, the norms of right rows by those
+            of all rows.
         right: in the same parts, the share of rows that are right.
-        cpu_seconds: of the training steps, of this process: a machine that is shared does not change them much.
+        cpu_seconds: of the training steps, of this process: a machine that is shared does not
+            change them much.
     """
 
     shares: ClassVar[list[float]] = []
@@ -59,13 +63,17 @@ class GradientShare(pl.Callback):
 
         def add(gradient: Tensor) -> None:
             norms = gradient.float().norm(dim=-1)[counted] * width
-            part.add_(torch.stack([norms[right].sum(), norms.sum(), right.sum(), counted.sum()]).double())
+            part.add_(
+                torch.stack([norms[right].sum(), norms.sum(), right.sum(), counted.sum()]).double()
+            )
 
         logits.register_hook(add)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.hook.remove()
         norms, all_norms, right, rows = self.sums.T
-        type(self).shares = [round(value, 4) for value in (norms / all_norms.clamp(min=1e-30)).tolist()]
+        type(self).shares = [
+            round(value, 4) for value in (norms / all_norms.clamp(min=1e-30)).tolist()
+        ]
         type(self).cpu_seconds = round(self.spent, 1)
         type(self).right = [round(value, 4) for value in (right / rows.clamp(min=1)).tolist()]

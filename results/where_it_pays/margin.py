@@ -22,10 +22,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 from scipy import stats
 
-from as_lightning.benchmark.report.figures import PALETTE, STYLE
+from as_lightning.report.figures import PALETTE, STYLE
 
 RUNS, FIGURE = FOLDER / "margin.csv", FOLDER / "margin.svg"
-CELLS = ("clinc150_linear_clean", "clinc150_linear_tail50", "clinc150_linear_uniform40", "cifar10_linear_tail50")
+CELLS = (
+    "clinc150_linear_clean",
+    "clinc150_linear_tail50",
+    "clinc150_linear_uniform40",
+    "cifar10_linear_tail50",
+)
 DELTAS, SEEDS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0), range(5)
 SECTION = """## Score and masked samples against the margin
 
@@ -43,38 +48,60 @@ def train(cell: Cell, seed: int, delta: float) -> list[object]:
     """A run of AS-Softmax: its row."""
     from hydra import compose, initialize_config_dir
 
-    from as_lightning.benchmark.packages import config_dir
-    from as_lightning.benchmark.run import train as runs
+    from as_lightning.bench.packages import config_dir
+    from as_lightning.bench.run import train as runs
 
     rate = cell.record["settings"]["softmax"]["lr"]
-    given = [word for word in shlex.split(cell.record["commands"][-1])[1:] if not OF_COMPARISON.match(word)]
+    given = [
+        word
+        for word in shlex.split(cell.record["commands"][-1])[1:]
+        if not OF_COMPARISON.match(word)
+    ]
     own = ["method=as_softmax", f"method.delta={delta}", f"optimizer.lr={rate}", f"seed={seed}"]
-    with tempfile.TemporaryDirectory() as folder, initialize_config_dir(str(config_dir()), version_base="1.3"):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        initialize_config_dir(str(config_dir()), version_base="1.3"),
+    ):
         quiet = ["logger=none", "trainer.enable_progress_bar=false", f"output_dir={folder}"]
         result = runs.train(compose("train", [*given, *own, *quiet]))
     last = result.masking[-1]
     score = round(100 * result.metrics[result.score], 4)
-    return [cell.name, rate, delta, seed, score, round(100 * last["masked_samples"] / last["samples"], 3)]
+    return [
+        cell.name,
+        rate,
+        delta,
+        seed,
+        score,
+        round(100 * last["masked_samples"] / last["samples"], 3),
+    ]
 
 
 def make_runs() -> None:
     """Add the runs that the table lacks, one after the other."""
-    from as_lightning.benchmark.run.runner import quiet_training
+    from as_lightning.bench.run.runner import quiet_training
 
     rows = pd.read_csv(RUNS).to_numpy().tolist() if RUNS.exists() else []
     made = {(name, delta, seed) for name, _, delta, seed, *_ in rows}
     with quiet_training():
         for cell in (cell for cell in cells() if cell.name in CELLS):
             for seed in SEEDS:
-                rows += [train(cell, seed, delta) for delta in DELTAS if (cell.name, delta, seed) not in made]
+                rows += [
+                    train(cell, seed, delta)
+                    for delta in DELTAS
+                    if (cell.name, delta, seed) not in made
+                ]
                 pd.DataFrame(rows, columns=COLUMNS).to_csv(RUNS, index=False)
 
 
 def means() -> pd.DataFrame:
-    """Of each cell and margin the difference to softmax in points, half its interval, and the masked share."""
+    """Of each cell and margin the difference to softmax in points, half its interval, and the
+    masked share.
+    """
     runs = pd.read_csv(RUNS)
     softmax = runs[runs["delta"] == 1.0].set_index(["cell", "seed"])["score"]
-    runs["difference"] = runs["score"] - softmax.loc[[*zip(runs["cell"], runs["seed"], strict=True)]].to_numpy()
+    runs["difference"] = (
+        runs["score"] - softmax.loc[[*zip(runs["cell"], runs["seed"], strict=True)]].to_numpy()
+    )
     found = runs.groupby(["cell", "delta"]).agg(
         score=("score", "mean"),
         difference=("difference", "mean"),
@@ -88,7 +115,11 @@ def means() -> pd.DataFrame:
 
 def names(found: pd.DataFrame) -> dict[str, str]:
     """The cells in words."""
-    return {cell.name: f"{cell.group}, {cell.condition}" for cell in cells() if cell.name in set(found["cell"])}
+    return {
+        cell.name: f"{cell.group}, {cell.condition}"
+        for cell in cells()
+        if cell.name in set(found["cell"])
+    }
 
 
 def drawn(found: pd.DataFrame) -> str:
@@ -99,11 +130,20 @@ def drawn(found: pd.DataFrame) -> str:
         for (cell, name), color in zip(names(found).items(), PALETTE, strict=False):
             own, look = found[found["cell"] == cell], {"ms": 3, "lw": 1.2, "color": color}
             plots[0].errorbar(
-                own["delta"], own["difference"], own["half"], fmt="o-", ms=3, lw=1.2, color=color, label=name
+                own["delta"],
+                own["difference"],
+                own["half"],
+                fmt="o-",
+                ms=3,
+                lw=1.2,
+                color=color,
+                label=name,
             )
             plots[1].plot(own["delta"], own["masked"], "o-", **look)
         plots[0].set(ylabel="difference to softmax, points")
-        plots[1].set(ylabel="masked samples, last epoch, %", xlabel="delta", xscale="log", ylim=(-3, 103))
+        plots[1].set(
+            ylabel="masked samples, last epoch, %", xlabel="delta", xscale="log", ylim=(-3, 103)
+        )
         plots[1].set_xticks(sorted(found["delta"].unique()))
         plots[1].xaxis.set_major_formatter("{x:g}")
         plots[1].xaxis.set_minor_formatter(NullFormatter())
@@ -125,7 +165,10 @@ def numbers(found: pd.DataFrame) -> str:
             for d in deltas[:-1]
         ]
         rows.append([name, *shown, f"{own.at[1.0, 'score']:.1f} ({own.at[1.0, 'masked']:.0f}%)"])
-    return table(["difference to softmax (masked)", *(f"{delta:g}" for delta in deltas[:-1]), "1: score"], rows)
+    return table(
+        ["difference to softmax (masked)", *(f"{delta:g}" for delta in deltas[:-1]), "1: score"],
+        rows,
+    )
 
 
 def pages() -> dict[Path, str]:

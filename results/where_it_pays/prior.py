@@ -28,7 +28,8 @@ from as_lightning.functional import as_softmax_mask
 
 KEPT = FOLDER / "prior"
 CLASSES, WIDTH = 150, 384
-# of a candidate: whether the prior is in the logits that decide the margin (None: no margin) and in those of the loss
+# of a candidate: whether the prior is in the logits that decide the margin (None: no margin) and in
+# those of the loss
 CANDIDATES = {
     "logit adjustment": (None, True),
     "AS-Softmax, no prior": (False, False),
@@ -44,7 +45,9 @@ class Scored(LightningModule):
     def __init__(self, classes: int, average: Literal["micro", "macro"]) -> None:
         super().__init__()
         splits = ("val", "test")
-        self.scores = torch.nn.ModuleDict({split: MulticlassAccuracy(classes, average=average) for split in splits})
+        self.scores = torch.nn.ModuleDict(
+            {split: MulticlassAccuracy(classes, average=average) for split in splits}
+        )
 
     def score(self, batch: Any, split: str) -> None:
         self.scores[split](self(batch[0]), batch[1])
@@ -58,9 +61,13 @@ class Scored(LightningModule):
 
 
 class Head(Scored):
-    """A linear head; ``margin`` and ``loss`` say whose logits get the prior, and no margin is plain cross-entropy."""
+    """A linear head; ``margin`` and ``loss`` say whose logits get the prior, and no margin is plain
+    cross-entropy.
+    """
 
-    def __init__(self, margin: bool | None, loss: bool, lr: float = 1e-2, delta: float = 0.1) -> None:
+    def __init__(
+        self, margin: bool | None, loss: bool, lr: float = 1e-2, delta: float = 0.1
+    ) -> None:
         super().__init__(CLASSES, "macro")
         self.save_hyperparameters()
         self.head = torch.nn.Linear(WIDTH, CLASSES)
@@ -74,29 +81,38 @@ class Head(Scored):
         prior = (counts.clamp(min=1) / counts.sum()).log()
         of_loss = logits + prior * self.hparams["loss"]
         if self.hparams["margin"] is not None:
-            kept = as_softmax_mask(logits + prior * self.hparams["margin"], target, self.hparams["delta"])
+            kept = as_softmax_mask(
+                logits + prior * self.hparams["margin"], target, self.hparams["delta"]
+            )
             of_loss = of_loss.masked_fill(~kept, -torch.inf)
         return F.cross_entropy(of_loss, target)
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.AdamW(self.parameters(), lr=self.hparams["lr"])
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, int(self.trainer.estimated_stepping_batches))
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(
+            optimizer, int(self.trainer.estimated_stepping_batches)
+        )
         return [optimizer], [{"scheduler": schedule, "interval": "step"}]
 
 
 def train() -> None:
     """Make the comparison, and keep its record and the table of its final runs."""
     from as_lightning import compare
-    from as_lightning.benchmark.data.features import Features
+    from as_lightning.bench.data.features import Features
 
     margins = {"delta": {"low": 0.01, "high": 0.8, "default": 0.1}}
     candidates = {
-        name: (partial(Head, *where), None, {} if where[0] is None else margins) for name, where in CANDIDATES.items()
+        name: (partial(Head, *where), None, {} if where[0] is None else margins)
+        for name, where in CANDIDATES.items()
     }
-    folder = Path(tempfile.gettempdir()) / "as_lightning_prior"  # where an interrupted comparison goes on
+    folder = (
+        Path(tempfile.gettempdir()) / "as_lightning_prior"
+    )  # where an interrupted comparison goes on
     compare(
         candidates,
-        partial(Features, Path(os.environ["AS_LIGHTNING_DATA"]) / "clinc150_minilm.npz", imbalance=50),
+        partial(
+            Features, Path(os.environ["AS_LIGHTNING_DATA"]) / "clinc150_minilm.npz", imbalance=50
+        ),
         monitor="val/acc",
         trainer={"max_epochs": 10, "check_val_every_n_epoch": 10, "log_every_n_steps": 1},
         budgets=1,
@@ -113,7 +129,9 @@ def pages() -> dict[Path, str]:
     cell = Cell.read(KEPT)
     means = 100 * cell.runs.groupby("candidate")["score"].mean()
     rows = [[name, f"{means[name]:.1f}", cell.shown(name)] for name in CANDIDATES]
-    text = table(["loss", "balanced accuracy", "difference to logit adjustment, points [95%]"], rows)
+    text = table(
+        ["loss", "balanced accuracy", "difference to logit adjustment, points [95%]"], rows
+    )
     return {PAGE: written(PAGE, "results/where_it_pays/prior.py", text)}
 
 

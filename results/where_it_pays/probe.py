@@ -70,15 +70,22 @@ SETTINGS: dict[str, tuple[Callable[..., Tensor], str, tuple[float, ...]]] = {
 }
 
 
-def train(path: str, cell: str, seed: int, arms: list[tuple[str, float, float]]) -> list[list[object]]:
-    """Runs of one seed, all from the same weights and in the same order of the same data: their rows."""
-    from as_lightning.benchmark.data.features import Features
+def train(
+    path: str, cell: str, seed: int, arms: list[tuple[str, float, float]]
+) -> list[list[object]]:
+    """Runs of one seed, all from the same weights and in the same order of the same data: their
+    rows.
+    """
+    from as_lightning.bench.data.features import Features
 
     settings, hidden = CELLS[cell]
     torch.manual_seed(seed)
     data = Features(Path(path).resolve(), label_noise_seed=seed, **settings)
     data.setup()
-    inputs, target = (torch.as_tensor(values) for values in (data.splits["train"].inputs, data.splits["train"].targets))
+    inputs, target = (
+        torch.as_tensor(values)
+        for values in (data.splits["train"].inputs, data.splits["train"].targets)
+    )
     widths, rows = [inputs.shape[1], *([hidden] if hidden else []), data.num_classes], []
     for method, setting, rate in arms:
         torch.manual_seed(seed)
@@ -86,7 +93,11 @@ def train(path: str, cell: str, seed: int, arms: list[tuple[str, float, float]])
         head = nn.Sequential(*layers[:-1])
         optimizer = torch.optim.AdamW(head.parameters(), lr=rate, weight_decay=DECAY)
         loss_of, name, _ = SETTINGS[method]
-        counts = {"class_counts": data.class_counts} if method in ("class_weighted", "logit_adjusted") else {}
+        counts = (
+            {"class_counts": data.class_counts}
+            if method in ("class_weighted", "logit_adjusted")
+            else {}
+        )
         loss_of = partial(loss_of, **{name: setting}, **counts)
         for _ in range(EPOCHS):
             for batch in torch.randperm(len(inputs)).split(BATCH):
@@ -94,11 +105,15 @@ def train(path: str, cell: str, seed: int, arms: list[tuple[str, float, float]])
                 loss_of(head(inputs[batch]), target[batch]).backward()
                 optimizer.step()
         right = head(data.splits["test"].inputs).argmax(-1) == data.splits["test"].targets
-        rows.append([cell, seed, method, setting, rate, round(100 * float(right.float().mean()), 4)])
+        rows.append(
+            [cell, seed, method, setting, rate, round(100 * float(right.float().mean()), 4)]
+        )
     return rows
 
 
-def chosen(runs: pd.DataFrame, cell: str, method: str, rates: tuple[float, ...]) -> tuple[str, float, float]:
+def chosen(
+    runs: pd.DataFrame, cell: str, method: str, rates: tuple[float, ...]
+) -> tuple[str, float, float]:
     """The setting and the rate with the best mean over the tuning seeds."""
     own = runs[(runs["cell"] == cell) & (runs["method"] == method) & runs["rate"].isin(rates)]
     means = own[own["seed"].isin(TUNING)].groupby(["setting", "rate"])["test"].mean()
@@ -107,7 +122,9 @@ def chosen(runs: pd.DataFrame, cell: str, method: str, rates: tuple[float, ...])
 
 
 def make_runs(path: str) -> None:
-    """Add the runs that the table lacks: each setting for tuning, those chosen for the judgement."""
+    """Add the runs that the table lacks: each setting for tuning, those chosen for the
+    judgement.
+    """
     rows = pd.read_csv(RUNS).to_numpy().tolist() if RUNS.exists() else []
     for cell, (_, hidden) in CELLS.items():
         grids = (COARSE,) if hidden else (COARSE, FINER)
@@ -117,15 +134,27 @@ def make_runs(path: str) -> None:
                 arms = [(m, s, rate) for m in methods for s in SETTINGS[m][2] for rate in grids[-1]]
             else:
                 runs = pd.DataFrame(rows, columns=COLUMNS)
-                arms = [*dict.fromkeys(chosen(runs, cell, method, rates) for rates in grids for method in methods)]
+                arms = [
+                    *dict.fromkeys(
+                        chosen(runs, cell, method, rates) for rates in grids for method in methods
+                    )
+                ]
             made = {tuple(row[2:5]) for row in rows if row[:2] == [cell, seed]}
             rows += train(path, cell, seed, [arm for arm in arms if arm not in made])
             pd.DataFrame(rows, columns=COLUMNS).to_csv(RUNS, index=False)
 
 
-def compared(runs: pd.DataFrame, cell: str, method: str, rates: tuple[float, ...]) -> tuple[str, float, float]:
-    """What was chosen of these rates, the difference to softmax over the judged seeds, and half its interval."""
-    scores = runs[runs["cell"] == cell].set_index(["method", "setting", "rate", "seed"])["test"].sort_index()
+def compared(
+    runs: pd.DataFrame, cell: str, method: str, rates: tuple[float, ...]
+) -> tuple[str, float, float]:
+    """What was chosen of these rates, the difference to softmax over the judged seeds, and half its
+    interval.
+    """
+    scores = (
+        runs[runs["cell"] == cell]
+        .set_index(["method", "setting", "rate", "seed"])["test"]
+        .sort_index()
+    )
     own, softmax = (chosen(runs, cell, name, rates) for name in (method, "softmax"))
     differences = scores.loc[own].loc[[*JUDGED]] - scores.loc[softmax].loc[[*JUDGED]]
     half = stats.t.isf(0.025, len(JUDGED) - 1) * differences.sem()
@@ -134,14 +163,22 @@ def compared(runs: pd.DataFrame, cell: str, method: str, rates: tuple[float, ...
 
 def by_rate(runs: pd.DataFrame, delta: float) -> str:
     """AS-Softmax against softmax at the smallest and at the largest rate, over the tuning seeds."""
-    means = runs[runs["seed"].isin(TUNING)].groupby(["cell", "method", "setting", "rate"])["test"].mean()
+    means = (
+        runs[runs["seed"].isin(TUNING)]
+        .groupby(["cell", "method", "setting", "rate"])["test"]
+        .mean()
+    )
     said = []
     for cell in (cell for cell, (_, hidden) in CELLS.items() if not hidden):
-        ends = (means[cell, "as_softmax", delta, rate] - means[cell, "softmax", 0.0, rate] for rate in FINER[::4])
-        said.append(" and ".join(f"{difference:+.1f}" for difference in ends) + f" points ({cell.split(',')[0]})")
-    return (
-        f"At the rates {FINER[0]:g} and {FINER[-1]:g} `delta={delta:g}` is {', '.join(said)} off softmax at the same."
-    )
+        ends = (
+            means[cell, "as_softmax", delta, rate] - means[cell, "softmax", 0.0, rate]
+            for rate in FINER[::4]
+        )
+        said.append(
+            " and ".join(f"{difference:+.1f}" for difference in ends)
+            + f" points ({cell.split(',')[0]})"
+        )
+    return f"At the rates {FINER[0]:g} and {FINER[-1]:g} `delta={delta:g}` is {', '.join(said)} off softmax at the same."
 
 
 def pages() -> dict[Path, str]:
@@ -157,12 +194,12 @@ def pages() -> dict[Path, str]:
                 smaller[method] += difference < probe
         rows.append([*row, "–", "–"][:7])
     grids = [word for rates in (COARSE, FINER) for word in (f"{len(rates)} rates", "setting; rate")]
-    text = (
-        f"With {len(COARSE)} rates {sum(gap <= 0 for gap in gaps)} of the {len(gaps)} intervals overlap the probe's, "
-    )
+    text = f"With {len(COARSE)} rates {sum(gap <= 0 for gap in gaps)} of the {len(gaps)} intervals overlap the probe's, "
     text += f"{sum(-0.05 < gap <= 0 for gap in gaps)} of them by less than 0.05 points; AS-Softmax's differences are "
     text += f"smaller than the probe's in {smaller['as_softmax']} of {sum(m == 'as_softmax' for _, m in PROBE)}. "
-    text = textwrap.fill(text + by_rate(runs, 0.03), 120, break_on_hyphens=False, break_long_words=False)
+    text = textwrap.fill(
+        text + by_rate(runs, 0.03), 120, break_on_hyphens=False, break_long_words=False
+    )
     shown = table(["condition", "method", "the probe", *grids], rows) + "\n\n" + text
     return {README: written(README, "results/where_it_pays/probe.py", shown)}
 

@@ -1,7 +1,7 @@
 """Adaptive Sparse Softmax (AS-Softmax) for PyTorch Lightning.
 
-Source: Lv et al., "Adaptive Sparse Softmax: An Effective and Efficient Softmax Variant", IEEE TASLP 33, 2025,
-arXiv 2508.03175.
+Source: Lv et al., "Adaptive Sparse Softmax: An Effective and Efficient Softmax Variant", IEEE TASLP
+33, 2025, arXiv 2508.03175.
 """
 
 from importlib import import_module
@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 from warnings import warn
 
 if TYPE_CHECKING:
-    from as_lightning.benchmark.compare.api import compare as compare
-    from as_lightning.benchmark.report.table import verdicts as verdicts
     from as_lightning.callbacks import (
         AccumulationSchedule,
         AccumulationWindow,
@@ -20,10 +18,12 @@ if TYPE_CHECKING:
         TemperatureScaling,
         TokenBudget,
     )
+    from as_lightning.compare.api import compare as compare
     from as_lightning.losses import ASSoftmaxLoss, LinearCrossEntropyLoss, MultiLabelASSoftmaxLoss
     from as_lightning.masking_counter import MaskingCounter
     from as_lightning.metrics import MaskingRate
     from as_lightning.mixin import ASSoftmaxMixin
+    from as_lightning.report.table import verdicts as verdicts
     from as_lightning.schedules import DeltaWarmup
 
 __version__ = "0.4.0"
@@ -45,8 +45,8 @@ __all__ = [
     "TokenBudget",
 ]
 
-# The module of each public name, except for the callbacks. A name is imported on first access, so that the commands'
-# help does not wait for torch.
+# The module of each public name, except for the callbacks. A name is imported on first access, so
+# that the commands' help does not wait for torch.
 _NAMES_BY_MODULE = {
     "losses": ("ASSoftmaxLoss", "LinearCrossEntropyLoss", "MultiLabelASSoftmaxLoss"),
     "masking_counter": ("MaskingCounter",),
@@ -54,8 +54,8 @@ _NAMES_BY_MODULE = {
     "mixin": ("ASSoftmaxMixin",),
     "schedules": ("DeltaWarmup",),
     # these need as-lightning[benchmark], so `import *` leaves them out
-    "benchmark.compare.api": ("compare",),
-    "benchmark.report.table": ("verdicts",),
+    "compare.api": ("compare",),
+    "report.table": ("verdicts",),
 }
 _MODULE_BY_NAME = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 _SUBMODULES = ("callbacks", "compat", "functional")
@@ -70,7 +70,11 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.{name}")
     if name in _RENAMED:
         module, new_name = _RENAMED[name]
-        warn(f"as_lightning.{name} is deprecated: it is {__name__}.{module}.{new_name}", FutureWarning, stacklevel=2)
+        warn(
+            f"as_lightning.{name} is deprecated: it is {__name__}.{module}.{new_name}",
+            FutureWarning,
+            stacklevel=2,
+        )
         return getattr(import_module(f"{__name__}.{module}"), new_name)
     if name not in __all__ and name not in _MODULE_BY_NAME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,8 @@
 """The authors' names, so that code written for their ``as_sm.py`` changes one import.
 
-Signatures and the results of their README are kept. Three errors are corrected: sums are stabilised, a positive label
-stays positive when its probability underflows, and a sample without positives (or negatives) keeps all its labels.
+Signatures and the results of their README are kept. Three errors are corrected: sums are
+stabilised, a positive label stays positive when its probability underflows, and a sample without
+positives (or negatives) keeps all its labels.
 
 Source: https://github.com/aopolin-lv/AS-Softmax
 """
@@ -21,8 +22,8 @@ __all__ = ["AS_Softmax", "Multi_label_AS_Softmax", "compute_accumulation_step"]
 class AS_Softmax(nn.Module):
     """Logits with the masked classes at ``-inf``, to be passed to a cross-entropy.
 
-    Logits ``(..., C)`` and labels ``(...)`` become rows, ``(N, C)`` and ``(N,)``; those labelled -100 are masked as if
-    their label were 0. ``delta`` is the margin, in [0, 1].
+    Logits ``(..., C)`` and labels ``(...)`` become rows, ``(N, C)`` and ``(N,)``; those labelled
+    -100 are masked as if their label were 0. ``delta`` is the margin, in [0, 1].
 
     Examples:
         >>> logits = torch.tensor([[1.2, 1.5, 1.0, -0.35], [2.5, 3.5, 0.4, 0.3], [2.5, 3.5, 0.4, 0.3]])
@@ -39,11 +40,14 @@ class AS_Softmax(nn.Module):
 
     def forward(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         rows, row_labels = logits.reshape(-1, logits.size(-1)), labels.reshape(-1)
-        return rows.masked_fill(~as_softmax_mask(rows, row_labels, self.delta), -torch.inf), row_labels
+        return rows.masked_fill(
+            ~as_softmax_mask(rows, row_labels, self.delta), -torch.inf
+        ), row_labels
 
 
 class Multi_label_AS_Softmax(nn.Module):
-    """The two masks of the multi-label loss (``True`` is kept), for the negatives and for the positives, and its value.
+    """The two masks of the multi-label loss (``True`` is kept), for the negatives and for the
+    positives, and its value.
 
     Logits, labels and both masks have the shape ``(N, C)``. ``delta`` is the margin, in [0, 1].
 
@@ -67,20 +71,25 @@ class Multi_label_AS_Softmax(nn.Module):
     ) -> Tensor:
         """The mean over the samples of the loss with these masks."""
         scores, positive, negative, _ = label_rows(y_pred, y_true, None)
-        loss = log_one_plus_sum_exp(scores, mask_neg & negative) + log_one_plus_sum_exp(-scores, mask_pos & positive)
+        loss = log_one_plus_sum_exp(scores, mask_neg & negative) + log_one_plus_sum_exp(
+            -scores, mask_pos & positive
+        )
         return loss.mean().to(y_pred.dtype)
 
 
-def compute_accumulation_step(logits: Tensor, lamb: float, speedup: bool = True) -> tuple[int, int, int]:
-    r"""The numbers of masked samples and of masked classes, and the accumulation steps that follow from the samples.
+def compute_accumulation_step(
+    logits: Tensor, lamb: float, speedup: bool = True
+) -> tuple[int, int, int]:
+    r"""The numbers of masked samples and of masked classes, and the accumulation steps that follow
+    from the samples.
 
     $$
     k = \max(1, \operatorname{round}(\lambda N / (N - N_\text{masked} + 10^{-8})))
     $$
 
-    ``logits`` are what `AS_Softmax` returns, ``(..., C)``, without the rows labelled -100; ``lamb`` is $\lambda$, and
-    ``speedup=False`` always asks for 1 step. The caller's loop must bound the steps, as the authors' does; new code
-    uses `accumulation_steps`.
+    ``logits`` are what `AS_Softmax` returns, ``(..., C)``, without the rows labelled -100; ``lamb``
+    is $\lambda$, and ``speedup=False`` always asks for 1 step. The caller's loop must bound the
+    steps, as the authors' does; new code uses `accumulation_steps`.
 
     Examples:
         >>> logits = torch.tensor([[9.0, 0.0], [9.0, 0.0], [0.0, 0.1]])
@@ -89,6 +98,13 @@ def compute_accumulation_step(logits: Tensor, lamb: float, speedup: bool = True)
         (2, 2, 3)
     """
     masked_in_row = (logits == -torch.inf).sum(-1).flatten()
-    masked_samples, masked_classes = int((masked_in_row == logits.size(-1) - 1).sum()), int(masked_in_row.sum())
-    steps = round(lamb * len(masked_in_row) / (len(masked_in_row) - masked_samples + 1e-8)) if speedup else 1
+    masked_samples, masked_classes = (
+        int((masked_in_row == logits.size(-1) - 1).sum()),
+        int(masked_in_row.sum()),
+    )
+    steps = (
+        round(lamb * len(masked_in_row) / (len(masked_in_row) - masked_samples + 1e-8))
+        if speedup
+        else 1
+    )
     return masked_samples, masked_classes, max(1, steps)

@@ -7,7 +7,11 @@ from torch import Tensor, nn
 
 from as_lightning.functional.argument_checks import check_class_weight
 from as_lightning.functional.cross_entropy import as_cross_entropy
-from as_lightning.functional.linear_cross_entropy import as_linear_cross_entropy, check_label_smoothing, why_not_linear
+from as_lightning.functional.linear_cross_entropy import (
+    as_linear_cross_entropy,
+    check_label_smoothing,
+    why_not_linear,
+)
 from as_lightning.functional.masking import DEFAULT_DELTA
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
 from as_lightning.masking_counter import MaskedLoss
@@ -16,11 +20,12 @@ from as_lightning.masking_counter import MaskedLoss
 class ASSoftmaxLoss(MaskedLoss):
     r"""AS-Softmax cross-entropy in the place of `torch.nn.CrossEntropyLoss`.
 
-    Its ``weight`` is a buffer of that name, so state dicts of the two modules load into one another.
+    Its ``weight`` is a buffer of that name, so state dicts of the two modules load into one
+    another.
 
     Args:
-        delta: the margin, in [0, 1]; 1 is plain cross-entropy. It may be changed between calls. The default of 0.1 is
-            the paper's; tuning seldom chooses it.
+        delta: the margin, in [0, 1]; 1 is plain cross-entropy. It may be changed between calls. The
+            default of 0.1 is the paper's; tuning seldom chooses it.
         weight: a weight per class, shape ``(C)``.
         ignore_index: target value of rows that take no part.
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
@@ -54,8 +59,8 @@ class MultiLabelASSoftmaxLoss(MaskedLoss):
     r"""Multi-label AS-Softmax cross-entropy.
 
     Args:
-        delta: the margin, in [0, 1]; 1 masks nothing. It may be changed between calls. The default of 0.1 is the
-            paper's; tuning seldom chooses it.
+        delta: the margin, in [0, 1]; 1 masks nothing. It may be changed between calls. The default
+            of 0.1 is the paper's; tuning seldom chooses it.
         ignore_index: target value of unknown labels, which are left out.
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
 
@@ -75,8 +80,8 @@ class MultiLabelASSoftmaxLoss(MaskedLoss):
 class LinearCrossEntropyLoss(MaskedLoss):
     r"""A wide linear layer and its cross-entropy in one module, without ever holding the logits.
 
-    ``loss.linear(hidden)`` gives the logits for validation and prediction. State dicts load from and into PyTorch's
-    ``torch.nn.LinearCrossEntropyLoss`` (2.13 and later).
+    ``loss.linear(hidden)`` gives the logits for validation and prediction. State dicts load from
+    and into PyTorch's ``torch.nn.LinearCrossEntropyLoss`` (2.13 and later).
 
     Args:
         in_features: the width ``d`` of the hidden states.
@@ -91,10 +96,11 @@ class LinearCrossEntropyLoss(MaskedLoss):
         dtype: that of the layer.
 
     Raises:
-        TypeError: if ``linear`` is no plain ``nn.Linear`` any more, as after pruning: it is read, not called. Its
-            parametrizations are applied, its other hooks are not.
+        TypeError: if ``linear`` is no plain ``nn.Linear`` any more, as after pruning: it is read,
+            not called. Its parametrizations are applied, its other hooks are not.
 
-    Source: the signature follows PyTorch 2.13; shapes and errors are those of `linear_cross_entropy`.
+    Source: the signature follows PyTorch 2.13; shapes and errors are those of
+        `linear_cross_entropy`.
 
     Examples:
         >>> import torch
@@ -130,8 +136,12 @@ class LinearCrossEntropyLoss(MaskedLoss):
         problem = why_not_linear(self.linear, hooks=True)
         if problem is not None:
             raise TypeError(
-                f"LinearCrossEntropyLoss reads the weight and bias of its linear layer and does not call it, but "
-                f"{problem}: compute ASSoftmaxLoss({self.delta})(linear(hidden), target) with a layer of your own"
+                "LinearCrossEntropyLoss reads the weight and bias of its linear layer and does "
+                "not call it, but "
+                f"{problem}: compute ASSoftmaxLoss({self.delta})(linear(hidden), target) with a "
+                "layer of your own"
             )
         operands = input, self.linear.weight, target, self.delta
-        return self._counted(as_linear_cross_entropy, *operands, bias=self.linear.bias, weight=self.weight)
+        return self._counted(
+            as_linear_cross_entropy, *operands, bias=self.linear.bias, weight=self.weight
+        )

@@ -37,26 +37,33 @@ class WindowSums(NamedTuple):
 
 
 def trainer_at_work(module: pl.LightningModule) -> pl.Trainer | None:
-    """The trainer that runs a module; None where the module is called by hand, also before a fit or after it."""
-    return None if module._trainer is None or module._trainer.state.stage is None else module._trainer
+    """The trainer that runs a module; None where the module is called by hand, also before a fit or
+    after it.
+    """
+    return (
+        None if module._trainer is None or module._trainer.state.stage is None else module._trainer
+    )
 
 
 class MaskingCounter:
     """Adds up the `MaskingCounts` of the batches of one accumulation window, on the device.
 
-    It is how a module reports its masking: any ``LightningModule`` with a ``masking_counter`` attribute of this type
-    works with the callbacks. The first of them opens and closes its windows.
+    It is how a module reports its masking: any ``LightningModule`` with a ``masking_counter``
+    attribute of this type works with the callbacks. The first of them opens and closes its windows.
 
     Args:
-        losses: loss modules that report to it while a batch is trained, in a module that counts nothing by itself.
-        module: the one whose ``training_step`` is counted. Its other hooks, and those of callbacks, are not.
+        losses: loss modules that report to it while a batch is trained, in a module that counts
+            nothing by itself.
+        module: the one whose ``training_step`` is counted. Its other hooks, and those of callbacks,
+            are not.
 
     Attributes:
-        counted: whether any batch has been counted since training began. (Not how many: ``torch.compile`` would compile
-            ``training_step`` anew for every value.)
+        counted: whether any batch has been counted since training began. (Not how many:
+            ``torch.compile`` would compile ``training_step`` anew for every value.)
         may_be_silent: whether a training may count nothing, as with a loss that masks nothing.
-        items, loss: the items of the window's batches, and the sum of their losses, weighed as their gradients are.
-            `AdaptiveGradientAccumulation` adds both; ``loss`` is None where it adds none.
+        items, loss: the items of the window's batches, and the sum of their losses, weighed as
+            their gradients are. `AdaptiveGradientAccumulation` adds both; ``loss`` is None where it
+            adds none.
 
     Examples:
         >>> import torch
@@ -72,13 +79,19 @@ class MaskingCounter:
     loss: Tensor | None
     _open: Tensor | None
 
-    def __init__(self, losses: Sequence[MaskedLoss] = (), module: pl.LightningModule | None = None) -> None:
+    def __init__(
+        self, losses: Sequence[MaskedLoss] = (), module: pl.LightningModule | None = None
+    ) -> None:
         self.losses, self.module = losses, module
         self.counted = self.may_be_silent = False
         self._counting = True
-        self._of_batch: Tensor | None = None  # the samples since the batch began, also where a step closes the window
+        self._of_batch: Tensor | None = (
+            None  # the samples since the batch began, also where a step closes the window
+        )
         self._samples: Tensor | None = None  # of the loss that was counted last
-        self._uneven: Tensor | None = None  # whether the batch has two losses of different numbers of samples
+        self._uneven: Tensor | None = (
+            None  # whether the batch has two losses of different numbers of samples
+        )
         self._steps_before: int | None = None  # optimizer steps when training began
         self.drop_window()
 
@@ -96,7 +109,9 @@ class MaskingCounter:
         self._open = stacked if self._open is None else self._open + stacked
         self.counted = True
         self._samples = counts.samples
-        self._of_batch = counts.samples if self._of_batch is None else self._of_batch + counts.samples
+        self._of_batch = (
+            counts.samples if self._of_batch is None else self._of_batch + counts.samples
+        )
 
     @property
     def _between_steps(self) -> bool:
@@ -108,7 +123,9 @@ class MaskingCounter:
         return not self._counting
 
     def begin_batch(self) -> None:
-        """Count until `end_batch`, also what ``losses`` compute. Nothing is counted between training's batches."""
+        """Count until `end_batch`, also what ``losses`` compute. Nothing is counted between
+        training's batches.
+        """
         self._counting = True
         self._of_batch = self._samples = self._uneven = None
         for loss in self.losses:
@@ -122,7 +139,9 @@ class MaskingCounter:
 
     @property
     def batch_samples(self) -> Tensor | None:
-        """The samples since `begin_batch`, None if none were counted; NaN if two losses had different numbers."""
+        """The samples since `begin_batch`, None if none were counted; NaN if two losses had
+        different numbers.
+        """
         if self._of_batch is None or self._uneven is None:
             return self._of_batch
         return torch.where(self._uneven, torch.nan, self._of_batch)
@@ -144,11 +163,15 @@ class MaskingCounter:
         return sums
 
     def start(self, trainer: pl.Trainer, open_sums: WindowSums | None = None) -> None:
-        """Begin a training: drop the counts before it; ``open_sums`` are those of a checkpoint inside a window."""
+        """Begin a training: drop the counts before it; ``open_sums`` are those of a checkpoint
+        inside a window.
+        """
         self.drop_window()
         self.counted, self._counting = False, True
         self._steps_before = trainer.global_step
-        if self.module is not None and self.module._trainer is None:  # a part that Lightning gives no trainer
+        if (
+            self.module is not None and self.module._trainer is None
+        ):  # a part that Lightning gives no trainer
             self.module = trainer.lightning_module
         if open_sums is not None:
             self._open, self.items, self.loss = open_sums
@@ -158,34 +181,49 @@ class MaskingCounter:
         self._open, self.items, self.loss = None, 0.0, None
 
     def refuse_silence(self, pl_module: pl.LightningModule, outputs: Any) -> None:
-        """Raise if ``training_step`` has computed a loss and nothing has been counted since training began.
+        """Raise if ``training_step`` has computed a loss and nothing has been counted since
+        training began.
 
-        It has computed none if ``outputs`` is empty (it returned None), unless a manual optimization took a step.
+        It has computed none if ``outputs`` is empty (it returned None), unless a manual
+        optimization took a step.
         """
         if self.counted or self.may_be_silent:
             return
-        stepped = self._steps_before is not None and pl_module.trainer.global_step > self._steps_before
+        stepped = (
+            self._steps_before is not None and pl_module.trainer.global_step > self._steps_before
+        )
         if not outputs and (pl_module.automatic_optimization or not stepped):
             return
         raise MisconfigurationException(
-            f"{type(pl_module).__name__}.training_step has reported no masking counts although it has computed a loss. "
+            f"{type(pl_module).__name__}.training_step has reported no masking counts although it "
+            "has computed a loss. "
             + (
-                f"It has not called its {type(self.losses[0]).__name__}: compute the training loss with that module."
+                f"It has not called its {type(self.losses[0]).__name__}: compute the training loss "
+                "with that module."
                 if self.losses
-                else "Either compute the training loss with self.as_softmax_loss(logits, target), or set "
-                "`as_softmax_replaces` to the name of the attribute that training_step calls as loss(logits, target). "
-                "A direct call of F.cross_entropy(...) cannot be replaced from outside. With an ASSoftmaxLoss, which "
+                else "Either compute the training loss with self.as_softmax_loss(logits, target), "
+                "or set "
+                "`as_softmax_replaces` to the name of the attribute that training_step calls as "
+                "loss(logits, target). "
+                "A direct call of F.cross_entropy(...) cannot be replaced from outside. With an "
+                "ASSoftmaxLoss, which "
                 "the callbacks count, leave ASSoftmaxMixin out."
             )
         )
 
 
 class MaskedLoss(nn.Module):
-    """A loss whose masking `MaskingMonitor` and `AdaptiveGradientAccumulation` count while a batch is trained."""
+    """A loss whose masking `MaskingMonitor` and `AdaptiveGradientAccumulation` count while a batch
+    is trained.
+    """
 
-    masking_counter: MaskingCounter | None = None  # set by the callbacks from a batch's start to its end, else None
+    masking_counter: MaskingCounter | None = (
+        None  # set by the callbacks from a batch's start to its end, else None
+    )
 
-    def __init__(self, delta: float = DEFAULT_DELTA, *, ignore_index: int = -100, reduction: str = "mean") -> None:
+    def __init__(
+        self, delta: float = DEFAULT_DELTA, *, ignore_index: int = -100, reduction: str = "mean"
+    ) -> None:
         super().__init__()
         self.delta = check_delta(delta)
         self.ignore_index = ignore_index

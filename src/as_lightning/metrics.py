@@ -13,8 +13,8 @@ from as_lightning.functional.counts import MaskingCounts
 
 
 class MaskingRate(Metric):
-    r"""The share of samples, or of competing classes, that the margin has masked: $\sum \text{masked} / \sum
-    \text{counted}$.
+    r"""The share of samples, or of competing classes, that the margin has masked: $\sum
+    \text{masked} / \sum \text{counted}$.
 
     It is the ratio of the sums over all updates and all ranks, and 0 before any sample was counted.
 

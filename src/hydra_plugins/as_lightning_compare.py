@@ -1,4 +1,6 @@
-"""The sweeper of ``as-lightning-compare``: Hydra finds sweepers of other packages in ``hydra_plugins`` alone."""
+"""The sweeper of ``as-lightning-compare``: Hydra finds sweepers of other packages in
+``hydra_plugins`` alone.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +13,28 @@ from omegaconf import DictConfig
 
 
 class CompareSweeper(Sweeper):
-    """Makes the runs of a comparison by the configured launcher; ``params`` are settings to sweep."""
+    """Makes the runs of a comparison by the configured launcher; ``params`` are
+    settings to sweep.
+    """
 
     def __init__(self, params: dict[str, Any] | None = None, **_: Any) -> None:
         self.params = params or {}
 
-    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
         # here: Hydra imports every plugin at the start of every command
         from hydra.core.plugins import Plugins
 
-        from as_lightning.benchmark.compare.configured import sweep
+        from as_lightning.compare.configured import sweep
 
         plugins = Plugins.instance()
-        launcher = plugins.instantiate_launcher(hydra_context=hydra_context, task_function=task_function, config=config)
+        launcher = plugins.instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
         self.compare = functools.partial(sweep, config, launcher, hydra_context.config_loader)
 
     def sweep(self, arguments: list[str]) -> Any:
-        return self.compare([*(f"{name}={value}" for name, value in self.params.items()), *arguments])
+        return self.compare(
+            [*(f"{name}={value}" for name, value in self.params.items()), *arguments]
+        )

@@ -1,4 +1,6 @@
-"""Training with the callback ends with the weights of a hand-written loop over the same windows, bit for bit."""
+"""Training with the callback ends with the weights of a hand-written loop over the same windows,
+bit for bit.
+"""
 
 import itertools
 import math
@@ -40,12 +42,19 @@ def by_hand(
     module = ScriptedMasking(script, **build)
     epochs = [data] * (1 + max((epoch for epoch, *_ in windows), default=0))
     optimizer = OPTIMIZERS[module.optimizer_name](module)
-    train_by_hand(module, optimizer, epochs, windows, loss_of=module.loss_of, rate_scale=math.sqrt, **options)
+    train_by_hand(
+        module, optimizer, epochs, windows, loss_of=module.loss_of, rate_scale=math.sqrt, **options
+    )
     return module
 
 
 def trained(
-    module: ScriptedMasking, loader: Any, *, max_steps: int = 4, epochs: int = 3, callbacks: Any = ()
+    module: ScriptedMasking,
+    loader: Any,
+    *,
+    max_steps: int = 4,
+    epochs: int = 3,
+    callbacks: Any = (),
 ) -> list[tuple[int, int, int, int]]:
     """Train the module; the windows, each the mean over its batches."""
     callback = AdaptiveGradientAccumulation(max_steps=max_steps)
@@ -96,23 +105,35 @@ def test_any_training_equals_the_hand_written_loop(
     data: st.DataObject,
 ) -> None:
     all_batches = batches_of(batches, last_size=last_size, dtype=dtype)
-    # A stream must not end before its limit: the window open then would be lost (see the tests below).
-    limit = data.draw(st.none() | st.integers(1, batches + 5 * length_known), label="limit_train_batches")
+    # A stream must not end before its limit: the window open then would be lost (see the tests
+    # below).
+    limit = data.draw(
+        st.none() | st.integers(1, batches + 5 * length_known), label="limit_train_batches"
+    )
     seen = min(batches, limit) if limit is not None else batches
     arguments: dict[str, Any] = {}
     if clip:
         ((name, bound),) = clip.items()
-        arguments |= {"gradient_clip_val": bound, "gradient_clip_algorithm": name.removeprefix("clip_")}
+        arguments |= {
+            "gradient_clip_val": bound,
+            "gradient_clip_algorithm": name.removeprefix("clip_"),
+        }
     if limit is not None:
         arguments["limit_train_batches"] = limit
     if validate:
-        arguments["val_check_interval"] = data.draw(st.integers(1, seen), label="val_check_interval")
+        arguments["val_check_interval"] = data.draw(
+            st.integers(1, seen), label="val_check_interval"
+        )
         arguments["num_sanity_val_steps"] = 1
     module = ScriptedMasking(script, optimizer=optimizer, dtype=dtype)
     callback = AdaptiveGradientAccumulation(max_steps=max_steps, monotone=monotone)
-    trainer = quiet_trainer(max_epochs=epochs, max_steps=optimizer_steps, callbacks=[callback], **arguments)
+    trainer = quiet_trainer(
+        max_epochs=epochs, max_steps=optimizer_steps, callbacks=[callback], **arguments
+    )
     trainer.fit(
-        module, loader_of(all_batches, length_known=length_known), loader_of(all_batches[:2]) if validate else None
+        module,
+        loader_of(all_batches, length_known=length_known),
+        loader_of(all_batches[:2]) if validate else None,
     )
 
     # With a limit the end is foreseen although the stream's own length is not.
@@ -123,7 +144,9 @@ def test_any_training_equals_the_hand_written_loop(
         max_windows=None if optimizer_steps == -1 else optimizer_steps,
     )
     assert taken(callback) == [window[:3] for window in windows]
-    assert same_weights(module, by_hand(all_batches, windows, optimizer=optimizer, dtype=dtype, **clip))
+    assert same_weights(
+        module, by_hand(all_batches, windows, optimizer=optimizer, dtype=dtype, **clip)
+    )
     assert trainer.accumulate_grad_batches == 1
 
 
@@ -138,7 +161,9 @@ class PromisesTooMuch(BatchStream):
 
 
 class StopsMidWindow(pl.Callback):
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         trainer.should_stop = trainer.current_epoch == 1 and batch_idx == 5
 
 
@@ -146,14 +171,33 @@ class StopsMidWindow(pl.Callback):
 @pytest.mark.parametrize(
     ("kind", "data", "stream", "callbacks", "said", "last"),
     [
-        (LeavesEpochEarly, batches_of(24), Batches, [], "gradients of its last 2 batches are dropped", (2, 4, 4, 4)),
-        (ScriptedMasking, batches_of(11), PromisesTooMuch, [], "ended inside an accumulation window", (2, 4, 4, 4)),
+        (
+            LeavesEpochEarly,
+            batches_of(24),
+            Batches,
+            [],
+            "gradients of its last 2 batches are dropped",
+            (2, 4, 4, 4),
+        ),
+        (
+            ScriptedMasking,
+            batches_of(11),
+            PromisesTooMuch,
+            [],
+            "ended inside an accumulation window",
+            (2, 4, 4, 4),
+        ),
         (ScriptedMasking, batches_of(12), Batches, [StopsMidWindow()], "", (1, 0, 4, 4)),
     ],
     ids=["the module leaves an epoch", "the data end before their length", "training stops"],
 )
 def test_a_window_that_does_not_end_takes_no_step_says_so_and_leaks_nothing_into_the_next_epoch(
-    kind: type[ScriptedMasking], data: list[Any], stream: Any, callbacks: list[Any], said: str, last: tuple[int, ...]
+    kind: type[ScriptedMasking],
+    data: list[Any],
+    stream: Any,
+    callbacks: list[Any],
+    said: str,
+    last: tuple[int, ...],
 ) -> None:
     module = kind((16,))
     with pytest.warns(UserWarning, match=said) if said else nullcontext():
@@ -167,7 +211,9 @@ def test_a_batch_of_none_that_ends_a_window_says_that_the_windows_gradients_are_
     data: list[Any] = [*batches_of(4)]
     callback = AdaptiveGradientAccumulation(AccumulationSchedule({0: 2}), lr_scale="sqrt")
     trainer = quiet_trainer(max_epochs=1, callbacks=[callback])
-    with pytest.warns(UserWarning, match=r"None for batch 3, .* window's other batches, 1, are dropped"):
+    with pytest.warns(
+        UserWarning, match=r"None for batch 3, .* window's other batches, 1, are dropped"
+    ):
         trainer.fit(module := ScriptedMasking(), loader_of([*data[:3], None]))
     assert trainer.global_step == 1
     assert same_weights(module, by_hand(data[:2], [(0, 0, 2, 2)]))
@@ -218,7 +264,9 @@ def test_every_hook_of_a_batch_sees_the_same_accumulation() -> None:
         def on_train_batch_start(self, trainer: pl.Trainer, *args: Any) -> None:
             self.note(trainer)
 
-        on_before_zero_grad = on_before_backward = on_after_backward = on_before_optimizer_step = on_train_batch_start
+        on_before_zero_grad = on_before_backward = on_after_backward = on_before_optimizer_step = (
+            on_train_batch_start
+        )
         on_train_batch_end = on_validation_start = on_validation_end = on_train_batch_start
 
     trainer = quiet_trainer(

@@ -25,7 +25,13 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from oracles.accumulation_loop import train_by_hand, windows_of_training
 from torch import Tensor
 
-from as_lightning import AccumulationSchedule, AdaptiveGradientAccumulation, ASSoftmaxLoss, DeltaWarmup, MaskingMonitor
+from as_lightning import (
+    AccumulationSchedule,
+    AdaptiveGradientAccumulation,
+    ASSoftmaxLoss,
+    DeltaWarmup,
+    MaskingMonitor,
+)
 from as_lightning.callbacks import AccumulationWindow
 from as_lightning.callbacks.accumulation_policy import MaskingPolicy
 from as_lightning.functional import MaskingCounts
@@ -33,10 +39,14 @@ from as_lightning.functional import MaskingCounts
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def fit(policy: Any, *, module: Any = None, loader: Any = None, epochs: int = 2, **arguments: Any) -> Any:
+def fit(
+    policy: Any, *, module: Any = None, loader: Any = None, epochs: int = 2, **arguments: Any
+) -> Any:
     speed = AdaptiveGradientAccumulation(policy)
     fit_arguments = {"ckpt_path": arguments.pop("ckpt_path", None)}
-    trainer = quiet_trainer(max_epochs=epochs, callbacks=[*arguments.pop("callbacks", ()), speed], **arguments)
+    trainer = quiet_trainer(
+        max_epochs=epochs, callbacks=[*arguments.pop("callbacks", ()), speed], **arguments
+    )
     trainer.fit(module or Plain(), loader or loader_of(batches_of(24)), **fit_arguments)
     return speed
 
@@ -48,13 +58,19 @@ def taken(speed: AdaptiveGradientAccumulation) -> list[tuple[int, ...]]:
 def scheduled(schedule: dict[int, int]) -> Any:
     """The length that each window wants, by the number of windows before it."""
     windows = itertools.count()
-    return lambda: schedule[max(key for window in [next(windows)] for key in schedule if key <= window)]
+    return lambda: schedule[
+        max(key for window in [next(windows)] for key in schedule if key <= window)
+    ]
 
 
 @pytest.mark.parametrize("schedule", [{0: 1}, {0: 4}, {0: 1, 5: 4, 9: 16}, {0: 8, 2: 3, 3: 1}])
 @pytest.mark.parametrize("batches", [1, 13, 24])
-@pytest.mark.bug_report("Lightning-AI/pytorch-lightning#21534", "Accumulation can be scheduled by epochs alone.")
-def test_a_schedule_by_step_trains_as_the_hand_written_loop(schedule: dict[int, int], batches: int) -> None:
+@pytest.mark.bug_report(
+    "Lightning-AI/pytorch-lightning#21534", "Accumulation can be scheduled by epochs alone."
+)
+def test_a_schedule_by_step_trains_as_the_hand_written_loop(
+    schedule: dict[int, int], batches: int
+) -> None:
     data, module = batches_of(batches), Plain(optimizer="adamw")
     speed = fit(AccumulationSchedule(schedule), module=module, loader=loader_of(data), epochs=3)
     windows = windows_of_training([batches] * 3, scheduled(schedule))
@@ -70,10 +86,18 @@ def test_a_schedule_by_step_trains_as_the_hand_written_loop(schedule: dict[int, 
 def test_a_schedule_by_samples_counts_the_samples_of_a_module_without_a_counter() -> None:
     speed = fit(AccumulationSchedule({0: 1, 10: 2, 40: 4}, by="samples"))  # batches of two
     starts = [2 * (24 * window.epoch + window.batch) for window in speed.history]
-    assert [window.samples for window in speed.history] == [2 * window.length for window in speed.history]
+    assert [window.samples for window in speed.history] == [
+        2 * window.length for window in speed.history
+    ]
     wanted = [1 if start < 10 else 2 if start < 40 else 4 for start in starts]
-    assert all(window.length <= length for window, length in zip(speed.history, wanted, strict=True))
-    assert taken(speed)[4:7] == [(0, 4, 1), (0, 5, 1), (0, 6, 2)]  # a window that starts at batch 5 takes one
+    assert all(
+        window.length <= length for window, length in zip(speed.history, wanted, strict=True)
+    )
+    assert taken(speed)[4:7] == [
+        (0, 4, 1),
+        (0, 5, 1),
+        (0, 6, 2),
+    ]  # a window that starts at batch 5 takes one
     assert taken(speed)[-6:] == [(1, batch, 4) for batch in range(0, 24, 4)]
 
 
@@ -93,7 +117,10 @@ def test_a_batch_of_ones_own_class_needs_a_size_only_where_a_schedule_goes_by_sa
     loader = loader_of([Graph(batch) for batch in batches_of(8)])
     speed = fit(lambda window: 2, module=OfGraphs(), loader=loader)
     assert {(window.length, window.samples) for window in speed.history} == {(2, 0)}
-    with pytest.raises(MisconfigurationException, match=r"by='samples' needs the size .* cannot tell of a Graph: take"):
+    with pytest.raises(
+        MisconfigurationException,
+        match=r"by='samples' needs the size .* cannot tell of a Graph: take",
+    ):
         fit(AccumulationSchedule({0: 2}, by="samples"), module=OfGraphs(), loader=loader)
 
 
@@ -125,22 +152,32 @@ def test_a_resumed_run_may_go_on_with_another_policy(tmp_path: Path) -> None:
     trainer.fit(ScriptedMasking((16,)), loader_of(batches_of(12)))
     trainer.save_checkpoint(tmp_path / "end.ckpt")
     module, loader = ScriptedMasking(), loader_of(batches_of(12))
-    resumed = fit(AccumulationSchedule({0: 3}), module=module, loader=loader, ckpt_path=tmp_path / "end.ckpt")
+    resumed = fit(
+        AccumulationSchedule({0: 3}), module=module, loader=loader, ckpt_path=tmp_path / "end.ckpt"
+    )
     assert taken(resumed) == [(1, batch, 3) for batch in range(0, 12, 3)]
     assert resumed.history[0].step == speed.history[-1].step + 1
 
 
 @pytest.mark.parametrize("length", [0, -1, 2.0, None, True, "4"])
 def test_a_policy_that_gives_no_length_is_refused_before_training(length: Any) -> None:
-    with pytest.raises(MisconfigurationException, match=r"must return the number of batches of the next window"):
+    with pytest.raises(
+        MisconfigurationException, match=r"must return the number of batches of the next window"
+    ):
         fit(lambda window: length)
 
 
-@pytest.mark.parametrize("schedule", [{}, {1: 2}, {0: 0}, {-1: 2, 0: 1}, {0: 1.5}, {0: True}, {0.0: 1}])
+@pytest.mark.parametrize(
+    "schedule", [{}, {1: 2}, {0: 0}, {-1: 2, 0: 1}, {0: 1.5}, {0: True}, {0.0: 1}]
+)
 def test_a_schedule_that_says_no_length_everywhere_is_refused(schedule: Any) -> None:
-    with pytest.raises(ValueError, match="by must be one of 'step', 'samples', 'items', got 'epoch'"):
+    with pytest.raises(
+        ValueError, match="by must be one of 'step', 'samples', 'items', got 'epoch'"
+    ):
         AccumulationSchedule({0: 1}, by="epoch")  # type: ignore[arg-type]
-    with pytest.raises((TypeError, ValueError), match=r"schedule must (say the length from 0 on|be an integer)"):
+    with pytest.raises(
+        (TypeError, ValueError), match=r"schedule must (say the length from 0 on|be an integer)"
+    ):
         AccumulationSchedule(schedule)
 
 
@@ -149,9 +186,15 @@ def test_a_schedule_that_says_no_length_everywhere_is_refused(schedule: Any) -> 
     first=st.integers(1, 32),
     lengths=st.lists(st.integers(1, 8), max_size=40),
 )
-def test_a_schedule_says_the_length_of_its_latest_key(schedule: dict[int, int], first: int, lengths: list[int]) -> None:
+def test_a_schedule_says_the_length_of_its_latest_key(
+    schedule: dict[int, int], first: int, lengths: list[int]
+) -> None:
     for step, length in enumerate(lengths, 1):
-        positions: Any = {"step": step, "samples": 3 * sum(lengths[:step]), "items": 5.5 * sum(lengths[:step])}
+        positions: Any = {
+            "step": step,
+            "samples": 3 * sum(lengths[:step]),
+            "items": 5.5 * sum(lengths[:step]),
+        }
         seen = positions["samples"], positions["items"]
         window = AccumulationWindow(0, 0, length, 0, 3 * length, 0, step, 1, *seen)
         for by, position in positions.items():
@@ -177,7 +220,9 @@ class WithLossModule(ScriptedMasking):
         return self.criterion(self.net(batch[0]), batch[1])
 
 
-@pytest.mark.parametrize("make", [lambda: ScriptedMasking((4,)), WithLossModule], ids=["own counts", "loss module"])
+@pytest.mark.parametrize(
+    "make", [lambda: ScriptedMasking((4,)), WithLossModule], ids=["own counts", "loss module"]
+)
 @pytest.mark.parametrize("beside", [[], [MaskingMonitor()]], ids=["alone", "with monitor"])
 def test_one_host_read_a_window_and_none_a_batch(
     beside: list[pl.Callback], make: Callable[[], ScriptedMasking], host_reads: Counter[str]
@@ -185,20 +230,34 @@ def test_one_host_read_a_window_and_none_a_batch(
     speed = AdaptiveGradientAccumulation(max_steps=4)
     trainer = quiet_trainer(max_epochs=2, callbacks=[speed, *beside])
     trainer.fit(make(), loader_of(batches_of(24)))
-    ours = {name: count for name, count in host_reads.items() if name.startswith("as_lightning.callbacks")}
-    # the monitor reads at the end of each epoch, and where it writes a step: here the first and the last
+    ours = {
+        name: count
+        for name, count in host_reads.items()
+        if name.startswith("as_lightning.callbacks")
+    }
+    # the monitor reads at the end of each epoch, and where it writes a step: here the first and the
+    # last
     written = {"as_lightning.callbacks.masking_monitor": 2 + 2} if beside else {}
     # the first and the last step write their loss
-    assert ours == {"as_lightning.callbacks.adaptive_gradient_accumulation": len(speed.history) + 2} | written
+    assert (
+        ours
+        == {"as_lightning.callbacks.adaptive_gradient_accumulation": len(speed.history) + 2}
+        | written
+    )
     assert len(speed.history) < 48 or make is WithLossModule
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="counts device synchronisations of a CUDA device")
+@pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="counts device synchronisations of a CUDA device"
+)
 def test_no_device_synchronisation_inside_a_window() -> None:
     mode = torch.cuda.set_sync_debug_mode
     # inside a window, waiting for the device is an error
-    hooks = {"on_train_batch_start": lambda *_: mode("error"), "on_before_optimizer_step": lambda *_: mode("default")}
+    hooks = {
+        "on_train_batch_start": lambda *_: mode("error"),
+        "on_before_optimizer_step": lambda *_: mode("default"),
+    }
     module = ScriptedMasking((8,)).cuda()
     counts = MaskingCounts(*(count.cuda() for count in masking_that_asks_for(8)))
     module.training_step = lambda batch, batch_idx: (  # type: ignore[method-assign]
@@ -218,15 +277,24 @@ def test_no_device_synchronisation_inside_a_window() -> None:
 
 def test_lengths_may_be_integers_of_numpy() -> None:
     assert AccumulationSchedule({np.int64(0): np.int64(4)}).schedule == {0: 4}
-    assert type(MaskingPolicy(max_steps=np.int64(2)).max_steps) is type(DeltaWarmup(batches=np.int64(2)).batches) is int
-    assert [window.length for window in fit(lambda window: np.int64(3), epochs=1).history] == [3] * 8
+    assert (
+        type(MaskingPolicy(max_steps=np.int64(2)).max_steps)
+        is type(DeltaWarmup(batches=np.int64(2)).batches)
+        is int
+    )
+    assert [window.length for window in fit(lambda window: np.int64(3), epochs=1).history] == [
+        3
+    ] * 8
 
 
 @pytest.mark.bug_report(
-    "Lightning-AI/pytorch-lightning#21808", "Windows longer than the epoch are cut short in silence."
+    "Lightning-AI/pytorch-lightning#21808",
+    "Windows longer than the epoch are cut short in silence.",
 )
 def test_windows_that_would_be_longer_than_the_epoch_are_warned_of_once() -> None:
-    with pytest.warns(UserWarning, match="wants windows of 8 batches, and an epoch has 3") as warned:
+    with pytest.warns(
+        UserWarning, match="wants windows of 8 batches, and an epoch has 3"
+    ) as warned:
         speed = fit(AccumulationSchedule({0: 8}), loader=loader_of(batches_of(3)))
     assert taken(speed) == [(0, 0, 3), (1, 0, 3)]
     assert [window.wanted for window in speed.history] == [8, 8]
@@ -246,7 +314,10 @@ def test_the_names_of_0_3_work_for_one_release_with_a_warning() -> None:
 
 def test_a_state_of_0_3_is_taken_over() -> None:
     window = {"first_batch": 4, "length": 2, "accumulated": 1, "is_open": True}
-    policy = {"name": "MaskingPolicy", "state": {"steps": 3, "windows_seen": 5, "undecided": (1, 64, 32)}}
+    policy = {
+        "name": "MaskingPolicy",
+        "state": {"steps": 3, "windows_seen": 5, "undecided": (1, 64, 32)},
+    }
     old = {"policy": policy, "next_length": 3, "window": window, "unit": None, "lr_scale": "sqrt"}
     speed = AdaptiveGradientAccumulation(max_steps=2)
     speed.load_state_dict(old)

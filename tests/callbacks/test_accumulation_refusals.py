@@ -35,7 +35,9 @@ class AccumulatesByItself(SingleDeviceStrategy):
     handles_gradient_accumulation = True
 
 
-class Another(AdaptiveGradientAccumulation):  # Lightning itself refuses a second one of the same class
+class Another(
+    AdaptiveGradientAccumulation
+):  # Lightning itself refuses a second one of the same class
     pass
 
 
@@ -79,7 +81,11 @@ def without_counter() -> NeverTrains:
         (TurnsManual, {}, "automatic_optimization is False"),
         (TakesIterator, {}, "dataloader_iter: take"),
         (without_counter, {}, r"NeverTrains.masking_counter is None. Mix in as_lightning"),
-        (NeverTrains, {"accumulate_grad_batches": 2}, r"accumulate_grad_batches=2\).*Remove that argument"),
+        (
+            NeverTrains,
+            {"accumulate_grad_batches": 2},
+            r"accumulate_grad_batches=2\).*Remove that argument",
+        ),
         (
             NeverTrains,
             {"strategy": AccumulatesByItself(torch.device("cpu"))},
@@ -92,7 +98,11 @@ def without_counter() -> NeverTrains:
         ),
         (BringsScheduler, {}, "GradientAccumulationScheduler both set"),
         (NeverTrains, {"callbacks": [Another(max_steps=2)]}, "both set .* remove"),
-        (WithBatchNorm, {"callbacks": [StochasticWeightAveraging(0.1)]}, "StochasticWeightAveraging both set"),
+        (
+            WithBatchNorm,
+            {"callbacks": [StochasticWeightAveraging(0.1)]},
+            "StochasticWeightAveraging both set",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_before_training_with_the_way_out(
@@ -142,7 +152,9 @@ def test_a_schedule_by_steps_needs_no_masking_of_a_loss_that_is_there_for_valida
         fit(OnlyValidates())
 
 
-@pytest.mark.parametrize("hook", ["on_train_batch_start", "on_train_epoch_start", "on_train_batch_end"])
+@pytest.mark.parametrize(
+    "hook", ["on_train_batch_start", "on_train_epoch_start", "on_train_batch_end"]
+)
 def test_an_assignment_by_something_else_is_an_error_and_not_a_wrong_gradient(hook: str) -> None:
     class Assigns(ScriptedMasking):
         pass
@@ -162,18 +174,30 @@ def test_an_assignment_by_something_else_is_an_error_and_not_a_wrong_gradient(ho
         ({"scale": math.nan}, "scale"),
         ({"scale": "1"}, "scale"),
         ({"lr_interval": "epochs"}, "lr_interval must be one of 'batch', 'step', got 'epochs'"),
-        ({"lr_scale": "cubic"}, "lr_scale must be one of 'auto', 'none', 'sqrt', 'linear', got 'cubic'"),
+        (
+            {"lr_scale": "cubic"},
+            "lr_scale must be one of 'auto', 'none', 'sqrt', 'linear', got 'cubic'",
+        ),
         ({"normalize": "tokens"}, "normalize must be one of 'batches', 'items', got 'tokens'"),
         ({"loss_is": "none"}, "loss_is must be one of 'mean', 'sum', got 'none'"),
         ({"loss_is": "sum"}, "say what they are with items= too"),
-        ({"items": len, "normalize": "batches"}, "items= weighs the items of a window: leave it out"),
+        (
+            {"items": len, "normalize": "batches"},
+            "items= weighs the items of a window: leave it out",
+        ),
         ({"items": "tokens"}, "items must be one of 'module', got 'tokens'"),
         ({"policy": AccumulationSchedule}, "policy must be a function of the closed window"),
         ({"policy": object()}, "policy must be a function of the closed window"),
         ({"policy": 4}, r"got 4 \(for AS-Speed write max_steps=4\)"),
-        ({"policy": AccumulationSchedule({0: 2}), "max_steps": 4}, "max_steps: arguments of AS-Speed"),
+        (
+            {"policy": AccumulationSchedule({0: 2}), "max_steps": 4},
+            "max_steps: arguments of AS-Speed",
+        ),
         ({"policy": TokenBudget(100)}, "TokenBudget goes by items: say what they are with items="),
-        ({"policy": AccumulationSchedule({0: 1}, by="items")}, "AccumulationSchedule goes by items"),
+        (
+            {"policy": AccumulationSchedule({0: 1}, by="items")},
+            "AccumulationSchedule goes by items",
+        ),
     ],
 )
 def test_arguments_outside_their_range(arguments: dict[str, Any], message: str) -> None:

@@ -8,7 +8,14 @@ import lightning.pytorch as pl
 import pytest
 from harness.scripted_masking import Batches, ScriptedMasking, batches_of, loader_of, quiet_trainer
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler, OneCycleLR, ReduceLROnPlateau, StepLR
+from torch.optim.lr_scheduler import (
+    CosineAnnealingLR,
+    LambdaLR,
+    LRScheduler,
+    OneCycleLR,
+    ReduceLROnPlateau,
+    StepLR,
+)
 from torch.utils.data import DataLoader
 
 from as_lightning.callbacks import AccumulationWindow, AdaptiveGradientAccumulation
@@ -26,7 +33,10 @@ def cosine(optimizer: Optimizer, steps: int) -> LRScheduler:
 
 def warmup_and_decay(optimizer: Optimizer, steps: int) -> LRScheduler:
     warmup = max(1, steps // 10)
-    return LambdaLR(optimizer, lambda step: min((step + 1) / warmup, max(0.0, (steps - step) / (steps - warmup))))
+    return LambdaLR(
+        optimizer,
+        lambda step: min((step + 1) / warmup, max(0.0, (steps - step) / (steps - warmup))),
+    )
 
 
 def by_step(optimizer: Optimizer, steps: int) -> dict[str, Any]:
@@ -37,13 +47,17 @@ SCHEDULES = [one_cycle, cosine, warmup_and_decay]
 
 
 class RecordsRates(pl.Callback):
-    """The learning rate that each batch's step would use, and the scheduler as training leaves it."""
+    """The learning rate that each batch's step would use, and the scheduler as training
+    leaves it.
+    """
 
     def __init__(self) -> None:
         self.rates: dict[tuple[int, int], float] = {}
         self.last_step = -1
 
-    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int
+    ) -> None:
         self.rates[trainer.current_epoch, batch_idx] = trainer.optimizers[0].param_groups[0]["lr"]
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -64,7 +78,11 @@ def fit(
     records = RecordsRates()
     module = kind(
         script,
-        scheduler=lambda optimizer, steps: {"interval": "step", **(config or {}), "scheduler": build(optimizer, steps)},
+        scheduler=lambda optimizer, steps: {
+            "interval": "step",
+            **(config or {}),
+            "scheduler": build(optimizer, steps),
+        },
     )
     trainer = quiet_trainer(callbacks=[records, *callbacks], **{"max_epochs": 3, **arguments})
     validation = loader_of(batches_of(1)) if "val_check_interval" in arguments else None
@@ -89,7 +107,9 @@ def test_by_batches_every_window_uses_the_rate_of_its_first_batch(
 
 
 @pytest.mark.parametrize("build", SCHEDULES)
-def test_by_optimizer_steps_the_schedule_counts_optimizer_steps(build: Callable[[Optimizer, int], LRScheduler]) -> None:
+def test_by_optimizer_steps_the_schedule_counts_optimizer_steps(
+    build: Callable[[Optimizer, int], LRScheduler],
+) -> None:
     speed = AdaptiveGradientAccumulation(max_steps=5, monotone=False, lr_interval="step")
     records = fit(build, callbacks=[speed])
     assert records.last_step == len(speed.history) < 3 * 23
@@ -97,7 +117,9 @@ def test_by_optimizer_steps_the_schedule_counts_optimizer_steps(build: Callable[
 
 @pytest.mark.filterwarnings("ignore:train_dataloader yielded None")
 @pytest.mark.parametrize("max_steps", [1, 3])
-def test_a_batch_of_none_advances_the_schedule_by_one_batch_wherever_it_lies(max_steps: int) -> None:
+def test_a_batch_of_none_advances_the_schedule_by_one_batch_wherever_it_lies(
+    max_steps: int,
+) -> None:
     for none_at in range(12):
         data = [None if index == none_at else batch for index, batch in enumerate(batches_of(12))]
         ends: list[int] = []
@@ -108,19 +130,25 @@ def test_a_batch_of_none_advances_the_schedule_by_one_batch_wherever_it_lies(max
             trainer.fit(module, DataLoader(Batches(data), batch_size=None))
             ends.append(records.last_step)
             windows += [
-                (window.epoch, window.batch, window.length) for callback in speed for window in callback.history
+                (window.epoch, window.batch, window.length)
+                for callback in speed
+                for window in callback.history
             ]
         assert ends == [24, 24]
         ends_of_windows = [epoch * 12 + batch + length for epoch, batch, length in windows]
         starts = [epoch * 12 + batch for epoch, batch, _ in windows]
-        assert all(end <= start for end, start in zip(ends_of_windows, starts[1:], strict=False)), "windows overlap"
+        assert all(end <= start for end, start in zip(ends_of_windows, starts[1:], strict=False)), (
+            "windows overlap"
+        )
 
 
 @pytest.mark.parametrize("interval", ["batch", "step"])
 def test_a_scheduler_by_epoch_is_left_alone(interval: Any) -> None:
     halves = partial(StepLR, step_size=1, gamma=0.5)
     speed = AdaptiveGradientAccumulation(max_steps=5, lr_interval=interval)
-    records = fit(lambda optimizer, _: halves(optimizer), config={"interval": "epoch"}, callbacks=[speed])
+    records = fit(
+        lambda optimizer, _: halves(optimizer), config={"interval": "epoch"}, callbacks=[speed]
+    )
     assert [records.rates[epoch, 0] for epoch in range(3)] == [0.1, 0.05, 0.025]
     assert records.last_step == 3
 
@@ -132,9 +160,15 @@ def test_reduce_on_plateau_by_step_counts_optimizer_steps() -> None:
             self.log("loss", loss)
             return loss
 
-    speed, plateau = AdaptiveGradientAccumulation(max_steps=4), partial(ReduceLROnPlateau, patience=100)
+    speed, plateau = (
+        AdaptiveGradientAccumulation(max_steps=4),
+        partial(ReduceLROnPlateau, patience=100),
+    )
     records = fit(
-        lambda optimizer, _: plateau(optimizer), kind=LogsItsLoss, config={"monitor": "loss"}, callbacks=[speed]
+        lambda optimizer, _: plateau(optimizer),
+        kind=LogsItsLoss,
+        config={"monitor": "loss"},
+        callbacks=[speed],
     )
     assert records.last_step == len(speed.history) < 3 * 23
 
@@ -146,7 +180,13 @@ def test_the_schedule_ends_with_training_too_where_max_steps_may_end_it(
     max_epochs: int | None, optimizer_steps: int, script: Any
 ) -> None:
     speed = AdaptiveGradientAccumulation(max_steps=5, monotone=False)
-    records = fit(one_cycle, script=script, callbacks=[speed], max_epochs=max_epochs, max_steps=optimizer_steps)
+    records = fit(
+        one_cycle,
+        script=script,
+        callbacks=[speed],
+        max_epochs=max_epochs,
+        max_steps=optimizer_steps,
+    )
     estimated = min(optimizer_steps, 69) if max_epochs else optimizer_steps
     assert records.last_step == estimated
 
@@ -174,7 +214,9 @@ def test_an_epoch_that_the_module_leaves_advances_the_schedule_as_without_accumu
             return -1 if batch_idx == 10 else None
 
     with pytest.warns(UserWarning, match="inside an accumulation window"):
-        accumulated = fit(cosine, kind=LeavesEpochEarly, script=(16,), callbacks=[AdaptiveGradientAccumulation()])
+        accumulated = fit(
+            cosine, kind=LeavesEpochEarly, script=(16,), callbacks=[AdaptiveGradientAccumulation()]
+        )
     assert accumulated.last_step == fit(cosine, kind=LeavesEpochEarly).last_step
 
 
@@ -202,7 +244,9 @@ def test_a_schedule_is_built_from_every_batch_of_training_also_on_resume(tmp_pat
     trainer.fit(ScriptedMasking((16,), scheduler=records_length), data)
     trainer.save_checkpoint(tmp_path / "end.ckpt")
     resumed = quiet_trainer(max_epochs=4, callbacks=[AdaptiveGradientAccumulation(max_steps=4)])
-    resumed.fit(ScriptedMasking((16,), scheduler=records_length), data, ckpt_path=tmp_path / "end.ckpt")
+    resumed.fit(
+        ScriptedMasking((16,), scheduler=records_length), data, ckpt_path=tmp_path / "end.ckpt"
+    )
     assert built == [24, 48]
 
 

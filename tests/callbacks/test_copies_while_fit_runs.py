@@ -1,4 +1,6 @@
-"""Modules and callbacks that something copies or pickles while ``fit`` runs, as weight averaging and loggers do."""
+"""Modules and callbacks that something copies or pickles while ``fit`` runs, as weight averaging
+and loggers do.
+"""
 
 import copy
 import pickle
@@ -38,7 +40,9 @@ class Copies(pl.Callback):
         else:
             self.modules.append(copy.deepcopy(pl_module))
 
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         if trainer.current_epoch == 1 and batch_idx == 0:
             self._copy(trainer, pl_module)
 
@@ -48,7 +52,9 @@ class Copies(pl.Callback):
 
 def fit(module: pl.LightningModule, callbacks: list[pl.Callback], epochs: int = 2) -> None:
     torch.manual_seed(0)
-    quiet_trainer(max_epochs=epochs, callbacks=callbacks, num_sanity_val_steps=0).fit(module, Points())
+    quiet_trainer(max_epochs=epochs, callbacks=callbacks, num_sanity_val_steps=0).fit(
+        module, Points()
+    )
 
 
 def test_a_copied_module_trains_as_one_that_was_never_trained_with_the_callback() -> None:
@@ -60,13 +66,20 @@ def test_a_copied_module_trains_as_one_that_was_never_trained_with_the_callback(
         twin.load_state_dict(copied.state_dict())
         fit(twin, [])
         fit(copied, [])
-        assert all(torch.equal(weight, copied.state_dict()[name]) for name, weight in twin.state_dict().items())
+        assert all(
+            torch.equal(weight, copied.state_dict()[name])
+            for name, weight in twin.state_dict().items()
+        )
         fit(copied, [AdaptiveGradientAccumulation()])  # and with a callback of its own
     assert all(torch.equal(weight, module.state_dict()[name]) for name, weight in after.items())
 
 
-@pytest.mark.parametrize("build", [MaskingMonitor, AdaptiveGradientAccumulation, TemperatureScaling, MarginHistogram])
-def test_callbacks_can_be_copied_and_pickled_inside_and_after_fit(build: Callable[[], pl.Callback]) -> None:
+@pytest.mark.parametrize(
+    "build", [MaskingMonitor, AdaptiveGradientAccumulation, TemperatureScaling, MarginHistogram]
+)
+def test_callbacks_can_be_copied_and_pickled_inside_and_after_fit(
+    build: Callable[[], pl.Callback],
+) -> None:
     callback, copies = build(), Copies(of_callbacks=True)
     fit(Masked(), [callback, copies])
     for copied in (copy.deepcopy(callback), pickled(callback)):

@@ -1,4 +1,6 @@
-"""A loss module in a LightningModule without the mixin is counted by the callbacks, in training alone."""
+"""A loss module in a LightningModule without the mixin is counted by the callbacks, in training
+alone.
+"""
 
 import copy
 import pickle
@@ -21,7 +23,11 @@ from as_lightning import (
     MaskingMonitor,
     MultiLabelASSoftmaxLoss,
 )
-from as_lightning.functional import as_cross_entropy, as_linear_cross_entropy, multilabel_as_cross_entropy
+from as_lightning.functional import (
+    as_cross_entropy,
+    as_linear_cross_entropy,
+    multilabel_as_cross_entropy,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")  # sums in another order are other bits
 
@@ -29,7 +35,9 @@ Batch = tuple[Tensor, Tensor]
 
 
 class Plain(pl.LightningModule):
-    """A module as users have it, with a loss of this package in the place of ``nn.CrossEntropyLoss``."""
+    """A module as users have it, with a loss of this package in the place of
+    ``nn.CrossEntropyLoss``.
+    """
 
     def __init__(self, criterion: nn.Module, net: nn.Module | None = None) -> None:
         super().__init__()
@@ -52,14 +60,18 @@ class Mixed(ASSoftmaxMixin, Plain):
     as_softmax_replaces = "criterion"
 
 
-def batches(number: int = 7, *, rows: Callable[[int], int] = lambda batch: 5 + batch) -> list[Batch]:
+def batches(
+    number: int = 7, *, rows: Callable[[int], int] = lambda batch: 5 + batch
+) -> list[Batch]:
     """Batches of different sizes whose classes can be learnt in a few steps."""
     inputs = [torch.randn(rows(batch), 6) for batch in range(number)]
     return [(x, x[:, :4].argmax(1)) for x in inputs]
 
 
 class CountsByHand(pl.Callback):
-    """The oracle: the counts of each batch from the functions, before the step changes the weights."""
+    """The oracle: the counts of each batch from the functions, before the step changes
+    the weights.
+    """
 
     def __init__(self, counts_of: Callable[[Any, Batch], Any]) -> None:
         self.counts_of = counts_of
@@ -85,26 +97,39 @@ def of_labels(module: Any, batch: Batch) -> Any:
 
 def of_head(module: Any, batch: Batch) -> Any:
     head = module.criterion.linear
-    return as_linear_cross_entropy(batch[0], head.weight, batch[1], 0.2, bias=head.bias, return_counts=True)[1]
+    return as_linear_cross_entropy(
+        batch[0], head.weight, batch[1], 0.2, bias=head.bias, return_counts=True
+    )[1]
 
 
 CASES = {
     "single label": (lambda: Plain(ASSoftmaxLoss(0.2)), of_logits),
     "several labels": (lambda: Plain(MultiLabelASSoftmaxLoss(0.2)), of_labels),
-    "wide head": (lambda: Plain(LinearCrossEntropyLoss(6, 4, bias=True, delta=0.2), nn.Identity()), of_head),
+    "wide head": (
+        lambda: Plain(LinearCrossEntropyLoss(6, 4, bias=True, delta=0.2), nn.Identity()),
+        of_head,
+    ),
 }
 
 
 @pytest.mark.parametrize("accumulated", [1, 3])
 @pytest.mark.parametrize("case", CASES)
-def test_the_counts_are_those_of_the_trainings_batches_and_of_no_validation(case: str, accumulated: int) -> None:
+def test_the_counts_are_those_of_the_trainings_batches_and_of_no_validation(
+    case: str, accumulated: int
+) -> None:
     make, counts_of = CASES[case]
     data = batches()
     if case == "several labels":
         data = [(x, (x[:, :4] > 0).long()) for x, _ in data]
     monitor, by_hand = MaskingMonitor(), CountsByHand(counts_of)
-    settings: dict[str, Any] = {"accumulate_grad_batches": accumulated, "val_check_interval": 2, "max_epochs": 3}
-    quiet_trainer(callbacks=[by_hand, monitor], **settings).fit(make(), loader_of(data), loader_of(data[:3]))
+    settings: dict[str, Any] = {
+        "accumulate_grad_batches": accumulated,
+        "val_check_interval": 2,
+        "max_epochs": 3,
+    }
+    quiet_trainer(callbacks=[by_hand, monitor], **settings).fit(
+        make(), loader_of(data), loader_of(data[:3])
+    )
     assert [list(epoch[1:]) for epoch in monitor.history] == by_hand.epochs
     assert 0 < by_hand.epochs[-1][2] < by_hand.epochs[-1][3]
 
@@ -113,12 +138,19 @@ def test_the_counts_are_those_of_the_trainings_batches_and_of_no_validation(case
 def test_windows_weights_and_counts_are_those_of_the_mixin_bit_for_bit(in_eval_mode: bool) -> None:
     data, ends = batches(24), []
     for module in (Plain(ASSoftmaxLoss(0.1)), Mixed(nn.CrossEntropyLoss(), delta=0.1)):
-        if in_eval_mode:  # as parts that are fine-tuned with their dropout off: they are trained all the same
+        if (
+            in_eval_mode
+        ):  # as parts that are fine-tuned with their dropout off: they are trained all the same
             module.eval()
-        callbacks = [monitor := MaskingMonitor(), speed := AdaptiveGradientAccumulation(max_steps=4)]
+        callbacks = [
+            monitor := MaskingMonitor(),
+            speed := AdaptiveGradientAccumulation(max_steps=4),
+        ]
         trainer = quiet_trainer(max_epochs=4, callbacks=callbacks, log_every_n_steps=1)
         trainer.fit(module, loader_of(data))
-        ends.append((monitor.history, speed.history, [p.tolist() for p in module.parameters()], trainer))
+        ends.append(
+            (monitor.history, speed.history, [p.tolist() for p in module.parameters()], trainer)
+        )
     (*plain, ours), (*mixed, theirs) = ends
     assert plain == mixed
     assert {window.length for window in plain[1]} > {1, 2}
@@ -134,9 +166,14 @@ class CopiesInsideABatch(pl.Callback):
 
 def test_copies_count_for_themselves_and_state_dicts_stay_those_of_cross_entropy() -> None:
     module, copies = Plain(ASSoftmaxLoss(weight=torch.ones(4))), CopiesInsideABatch()
-    quiet_trainer(max_epochs=2, callbacks=[monitor := MaskingMonitor(), copies]).fit(module, loader_of(batches()))
+    quiet_trainer(max_epochs=2, callbacks=[monitor := MaskingMonitor(), copies]).fit(
+        module, loader_of(batches())
+    )
     assert module.criterion.masking_counter is None
-    assert module.criterion.state_dict().keys() == nn.CrossEntropyLoss(weight=torch.ones(4)).state_dict().keys()
+    assert (
+        module.criterion.state_dict().keys()
+        == nn.CrossEntropyLoss(weight=torch.ones(4)).state_dict().keys()
+    )
     for loss in (copies.copy, copies.pickled):
         loss(torch.randn(9, 4), torch.zeros(9, dtype=torch.int64))
     assert [epoch.samples for epoch in monitor.history] == [sum(len(y) for _, y in batches())] * 2
@@ -144,13 +181,24 @@ def test_copies_count_for_themselves_and_state_dicts_stay_those_of_cross_entropy
 
 def test_a_compiled_module_counts_the_same_and_is_compiled_once() -> None:
     data, histories = batches(9, rows=lambda batch: 5), []
-    for wrap in (lambda module: module, lambda module: torch.compile(module, backend="eager", fullgraph=True)):
+    for wrap in (
+        lambda module: module,
+        lambda module: torch.compile(module, backend="eager", fullgraph=True),
+    ):
         torch._dynamo.reset()
         module = Plain(ASSoftmaxLoss(0.2))
         module.criterion = wrap(module.criterion)
-        limit = "recompile_limit" if hasattr(torch._dynamo.config, "recompile_limit") else "cache_size_limit"  # 2.6
-        with torch._dynamo.config.patch({limit: 2}):  # the first batch has nothing to add its counts to
-            quiet_trainer(max_epochs=3, callbacks=[monitor := MaskingMonitor()]).fit(module, loader_of(data))
+        limit = (
+            "recompile_limit"
+            if hasattr(torch._dynamo.config, "recompile_limit")
+            else "cache_size_limit"
+        )  # 2.6
+        with torch._dynamo.config.patch(
+            {limit: 2}
+        ):  # the first batch has nothing to add its counts to
+            quiet_trainer(max_epochs=3, callbacks=[monitor := MaskingMonitor()]).fit(
+                module, loader_of(data)
+            )
         histories.append(monitor.history)
     assert histories[0] == histories[1]
 
@@ -164,7 +212,9 @@ def test_a_loss_that_is_exchanged_between_two_fits_is_found_again() -> None:
     assert trainer.logged_metrics["masking/delta"] == 0.3
     assert len(monitor.history) == 1
     module.criterion = nn.CrossEntropyLoss()
-    with pytest.raises(MisconfigurationException, match=r"MaskingMonitor needs .* Mix in .* ASSoftmaxLoss"):
+    with pytest.raises(
+        MisconfigurationException, match=r"MaskingMonitor needs .* Mix in .* ASSoftmaxLoss"
+    ):
         quiet_trainer(max_epochs=1, callbacks=[MaskingMonitor()]).fit(module, data)
 
 
@@ -173,28 +223,44 @@ class Exchanges(pl.Callback):
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if trainer.current_epoch == 1:
-            kind = ASSoftmaxLoss if isinstance(pl_module.criterion, ASSoftmaxLoss) else nn.CrossEntropyLoss
+            kind = (
+                ASSoftmaxLoss
+                if isinstance(pl_module.criterion, ASSoftmaxLoss)
+                else nn.CrossEntropyLoss
+            )
             pl_module.criterion = kind(weight=torch.arange(1.0, 5.0))
 
 
 def test_a_loss_that_is_exchanged_inside_a_fit_is_counted_or_refused() -> None:
     data, monitor = loader_of(batches()), MaskingMonitor()
-    quiet_trainer(max_epochs=2, callbacks=[monitor, Exchanges()]).fit(Plain(ASSoftmaxLoss(0.1)), data)
+    quiet_trainer(max_epochs=2, callbacks=[monitor, Exchanges()]).fit(
+        Plain(ASSoftmaxLoss(0.1)), data
+    )
     assert monitor.history[0].samples == monitor.history[1].samples > 0
     module = Mixed(nn.CrossEntropyLoss(), delta=0.2)
     with pytest.raises(
-        MisconfigurationException, match=r"Mixed\.criterion has been set to Cross.* in its place, as in"
+        MisconfigurationException,
+        match=r"Mixed\.criterion has been set to Cross.* in its place, as in",
     ):
         quiet_trainer(max_epochs=2, callbacks=[Exchanges()]).fit(module, data)
     module = Mixed(nn.CrossEntropyLoss(), delta=0.2)
-    module.criterion, masked = nn.Identity(), module.criterion  # a user's own that calls the masked loss
+    module.criterion, masked = (
+        nn.Identity(),
+        module.criterion,
+    )  # a user's own that calls the masked loss
     module.criterion.forward = masked.__call__  # type: ignore[method-assign]
     quiet_trainer(max_epochs=1).fit(module, data)
 
 
-@pytest.mark.parametrize("make", [lambda: Plain(ASSoftmaxLoss(0.2)), lambda: Mixed(nn.CrossEntropyLoss(), delta=0.2)])
-def test_the_progress_bar_shows_the_share_of_masked_samples(make: Callable[[], Plain], capsys: Any) -> None:
-    trainer = quiet_trainer(max_epochs=6, callbacks=[monitor := MaskingMonitor()], enable_progress_bar=True)
+@pytest.mark.parametrize(
+    "make", [lambda: Plain(ASSoftmaxLoss(0.2)), lambda: Mixed(nn.CrossEntropyLoss(), delta=0.2)]
+)
+def test_the_progress_bar_shows_the_share_of_masked_samples(
+    make: Callable[[], Plain], capsys: Any
+) -> None:
+    trainer = quiet_trainer(
+        max_epochs=6, callbacks=[monitor := MaskingMonitor()], enable_progress_bar=True
+    )
     trainer.fit(make(), loader_of(batches()))
     bar = trainer.progress_bar_callback
     assert bar is not None
@@ -205,7 +271,7 @@ def test_the_progress_bar_shows_the_share_of_masked_samples(make: Callable[[], P
 
 
 def in_a_comparison() -> Plain:
-    app = pytest.importorskip("as_lightning.benchmark.compare.own_loss", exc_type=ImportError)
+    app = pytest.importorskip("as_lightning.compare.own_loss", exc_type=ImportError)
     module = Plain(nn.CrossEntropyLoss())
     app.OwnLosses(["as_softmax"]).put_in(module, "as_softmax", "criterion", {"delta": 0.1})
     return module
@@ -217,16 +283,25 @@ BOTH = [lambda: Plain(ASSoftmaxLoss(0.1)), lambda: Mixed(nn.CrossEntropyLoss(), 
 @pytest.mark.parametrize("make", [*BOTH, in_a_comparison])
 def test_a_loss_before_or_after_the_batch_is_in_no_window(make: Callable[[], Plain]) -> None:
     class Again(pl.Callback):
-        def on_train_batch_start(self, trainer: pl.Trainer, pl_module: Any, batch: Batch, batch_idx: int) -> None:
+        def on_train_batch_start(
+            self, trainer: pl.Trainer, pl_module: Any, batch: Batch, batch_idx: int
+        ) -> None:
             pl_module.training_step(batch, batch_idx)
 
-        def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Batch, batch_idx: int) -> None:
+        def on_train_batch_end(
+            self, trainer: Any, pl_module: Any, outputs: Any, batch: Batch, batch_idx: int
+        ) -> None:
             pl_module.training_step(batch, batch_idx)
 
     data, ends = batches(6), []
     for others in ([], [Again()]):
-        callbacks = [monitor := MaskingMonitor(), speed := AdaptiveGradientAccumulation(max_steps=4)]
-        quiet_trainer(max_epochs=2, callbacks=[*callbacks, *others]).fit(module := make(), loader_of(data))
+        callbacks = [
+            monitor := MaskingMonitor(),
+            speed := AdaptiveGradientAccumulation(max_steps=4),
+        ]
+        quiet_trainer(max_epochs=2, callbacks=[*callbacks, *others]).fit(
+            module := make(), loader_of(data)
+        )
         ends.append((monitor.history, speed.history))
     assert ends[0] == ends[1]
     module.training_step(data[0], 0)  # by hand, after the fit: the mixin's counter counts it

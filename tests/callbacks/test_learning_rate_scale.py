@@ -1,4 +1,6 @@
-"""With ``lr_scale`` a window of k batches steps at sqrt(k) or k times the rate, and nothing else changes."""
+"""With ``lr_scale`` a window of k batches steps at sqrt(k) or k times the rate, and nothing else
+changes.
+"""
 
 import math
 from pathlib import Path
@@ -36,19 +38,27 @@ FACTORS = {"none": lambda k: 1.0, "sqrt": math.sqrt, "linear": float}
 class TwoGroups(ScriptedMasking):
     """Two parameter groups, and a schedule that is computed from the rates as they stand."""
 
-    def __init__(self, build: Any = ExponentialLR, tensor_rates: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self, build: Any = ExponentialLR, tensor_rates: bool = False, **kwargs: Any
+    ) -> None:
         super().__init__((1, 3, 4), dtype=torch.float64)
         self.build, self.build_arguments, self.tensor_rates = build, kwargs, tensor_rates
 
     def make(self) -> tuple[Optimizer, Any]:
         rates = [torch.tensor(rate) if self.tensor_rates else rate for rate in (0.01, 0.03)]
-        groups = [{"params": self.net[i].parameters(), "lr": rate} for i, rate in zip((0, 2), rates, strict=True)]
+        groups = [
+            {"params": self.net[i].parameters(), "lr": rate}
+            for i, rate in zip((0, 2), rates, strict=True)
+        ]
         optimizer = torch.optim.AdamW(groups, weight_decay=0.1)
         return optimizer, self.build(optimizer, **self.build_arguments)
 
     def configure_optimizers(self) -> Any:
         optimizer, scheduler = self.make()
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
+        }
 
 
 SCHEDULERS = [
@@ -58,8 +68,17 @@ SCHEDULERS = [
 ]
 
 
-def fit(module: pl.LightningModule, lr_scale: Any, *, policy: Any = None, loader: Any = None, **arguments: Any) -> Any:
-    speed = AdaptiveGradientAccumulation(policy or AccumulationSchedule(SCHEDULE), lr_scale=lr_scale)
+def fit(
+    module: pl.LightningModule,
+    lr_scale: Any,
+    *,
+    policy: Any = None,
+    loader: Any = None,
+    **arguments: Any,
+) -> Any:
+    speed = AdaptiveGradientAccumulation(
+        policy or AccumulationSchedule(SCHEDULE), lr_scale=lr_scale
+    )
     fit_arguments = {"ckpt_path": arguments.pop("ckpt_path", None)}
     callbacks = [*arguments.pop("callbacks", ()), speed]
     trainer = quiet_trainer(**{"max_epochs": 2, "callbacks": callbacks, **arguments})
@@ -68,8 +87,12 @@ def fit(module: pl.LightningModule, lr_scale: Any, *, policy: Any = None, loader
     return speed
 
 
-def by_hand(module: TwoGroups, speed: AdaptiveGradientAccumulation, lr_scale: str, **options: Any) -> TwoGroups:
-    """The loop that sets the rates before each step, puts them back, and advances the schedule by the batches."""
+def by_hand(
+    module: TwoGroups, speed: AdaptiveGradientAccumulation, lr_scale: str, **options: Any
+) -> TwoGroups:
+    """The loop that sets the rates before each step, puts them back, and advances the schedule by
+    the batches.
+    """
     optimizer, scheduler = module.make()
     train_by_hand(
         module,
@@ -86,8 +109,12 @@ def by_hand(module: TwoGroups, speed: AdaptiveGradientAccumulation, lr_scale: st
 
 @pytest.mark.filterwarnings("ignore:Detected call of .lr_scheduler")
 @pytest.mark.parametrize("lr_scale", sorted(FACTORS))
-@pytest.mark.parametrize(("build", "arguments"), SCHEDULERS, ids=lambda value: getattr(value, "__name__", ""))
-def test_weights_and_rates_equal_the_hand_written_loop(lr_scale: str, build: Any, arguments: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("build", "arguments"), SCHEDULERS, ids=lambda value: getattr(value, "__name__", "")
+)
+def test_weights_and_rates_equal_the_hand_written_loop(
+    lr_scale: str, build: Any, arguments: dict[str, Any]
+) -> None:
     module = TwoGroups(build, **arguments)
     speed = fit(module, lr_scale)
     assert {window.length for window in speed.history} >= {1, 3, 4}
@@ -98,11 +125,19 @@ AS_SPEED = MaskingPolicy(max_steps=4)
 
 
 @pytest.mark.parametrize("saved", ["sqrt", "none", "of 0.2"])
-def test_a_resumed_run_keeps_the_scale_that_it_had_unless_it_is_said(saved: str, tmp_path: Path) -> None:
+def test_a_resumed_run_keeps_the_scale_that_it_had_unless_it_is_said(
+    saved: str, tmp_path: Path
+) -> None:
     policy, data = AS_SPEED, batches_of(BATCHES, dtype=torch.float64)
     scale = "none" if saved == "of 0.2" else saved
     whole = TwoGroups(gamma=0.97)
-    fit(whole, scale, policy=policy, loader=StatefulLoader(data), callbacks=[SavesEveryBatch(tmp_path)])
+    fit(
+        whole,
+        scale,
+        policy=policy,
+        loader=StatefulLoader(data),
+        callbacks=[SavesEveryBatch(tmp_path)],
+    )
     path = sorted(tmp_path.glob("*.ckpt"))[BATCHES]
     checkpoint = torch.load(path, weights_only=True)
     if saved == "of 0.2":  # which had no such entry
@@ -122,7 +157,9 @@ class WithoutRate(TwoGroups):
 
 
 def test_an_optimizer_without_a_learning_rate_is_refused_before_the_first_step() -> None:
-    with pytest.raises(MisconfigurationException, match="AdamW is no optimizer of torch with a learning rate: set"):
+    with pytest.raises(
+        MisconfigurationException, match="AdamW is no optimizer of torch with a learning rate: set"
+    ):
         fit(WithoutRate(gamma=0.97), "auto", policy=AS_SPEED)
 
 
@@ -137,7 +174,9 @@ class Watches(pl.Callback):
 def test_without_a_scale_no_rate_is_logged() -> None:
     logger = KeepsRows()
     speed = fit(TwoGroups(gamma=0.97), "none", logger=logger, log_every_n_steps=3)
-    assert all(set(row) == {"accumulation/steps", "accumulation/loss", "step"} for row in logger.rows)
+    assert all(
+        set(row) == {"accumulation/steps", "accumulation/loss", "step"} for row in logger.rows
+    )
     taken = len(speed.history)
     assert [row["step"] for row in logger.rows] == sorted({0, taken - 1, *range(2, taken, 3)})
 
@@ -159,12 +198,16 @@ def sets_rates_in(hook: str) -> SetsRates:
     return type("Sets", (SetsRates,), {hook: sets})(gamma=1.0)
 
 
-@pytest.mark.parametrize("hook", ["training_step", "on_before_optimizer_step", "on_train_batch_start"])
+@pytest.mark.parametrize(
+    "hook", ["training_step", "on_before_optimizer_step", "on_train_batch_start"]
+)
 def test_rates_that_are_set_inside_a_step_are_scaled_too_and_logged_as_used(hook: str) -> None:
     logger, module, watches = KeepsRows(), sets_rates_in(hook), Watches()
     speed = fit(module, "sqrt", logger=logger, log_every_n_steps=1, callbacks=[watches])
     warm = [min(1.0, (step + 1) / 6) for step in range(len(speed.history))]
-    assert [row["accumulation/steps"] for row in logger.rows] == [window.length for window in speed.history]
+    assert [row["accumulation/steps"] for row in logger.rows] == [
+        window.length for window in speed.history
+    ]
     used = [(row["accumulation/lr/pg1"], row["accumulation/lr/pg2"]) for row in logger.rows]
     for rates, of, window in zip(used, warm, speed.history, strict=True):
         factor = of * math.sqrt(window.length)
@@ -184,7 +227,9 @@ class SavesInsideAStep(TwoGroups):
         self.trainer.save_checkpoint(self.path)
 
 
-def test_a_checkpoint_that_is_saved_while_a_step_runs_holds_the_schedulers_rates(tmp_path: Path) -> None:
+def test_a_checkpoint_that_is_saved_while_a_step_runs_holds_the_schedulers_rates(
+    tmp_path: Path,
+) -> None:
     module = SavesInsideAStep(gamma=1.0)
     module.path = tmp_path / "inside.ckpt"
     fit(module, "linear")
@@ -224,7 +269,11 @@ class Exchanges(pl.Callback):
         (TwoGroups, [Exchanges()], 0.0),
         (lambda gamma: TwoGroups(gamma=gamma, tensor_rates=True), [], 1e-4),  # these are of float32
     ],
-    ids=["its step calls that of its base class", "takes the place of another", "rates that are tensors"],
+    ids=[
+        "its step calls that of its base class",
+        "takes the place of another",
+        "rates that are tensors",
+    ],
 )
 def test_an_optimizer_of_another_kind_is_scaled_once_and_its_rates_put_back(
     make: Any, callbacks: list[pl.Callback], tolerance: float
@@ -234,7 +283,10 @@ def test_an_optimizer_of_another_kind_is_scaled_once_and_its_rates_put_back(
     fit(other, "linear", callbacks=callbacks)
     for trained, expected in zip(other.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(trained, expected, rtol=tolerance, atol=tolerance / 100)
-    rates = [[float(group["lr"]) for group in module.optimizers().param_groups] for module in (other, plain)]
+    rates = [
+        [float(group["lr"]) for group in module.optimizers().param_groups]
+        for module in (other, plain)
+    ]
     assert rates[0] == pytest.approx(rates[1], rel=tolerance)
 
 
@@ -253,6 +305,10 @@ def test_a_step_that_the_gradient_scaler_leaves_out_changes_no_rate(lr_scale: st
     assert plugin.scaler.get_scale() == 2.0**15  # it has left out one step
     assert watches.rates == [[0.01, 0.03]] * 2 * BATCHES
 
-    left_out = next(i for i, window in enumerate(speed.history) if window.batch <= 6 < window.batch + window.length)
+    left_out = next(
+        i
+        for i, window in enumerate(speed.history)
+        if window.batch <= 6 < window.batch + window.length
+    )
     del speed.history[left_out]
     assert same_weights(module, by_hand(TwoGroups(gamma=1.0), speed, lr_scale))

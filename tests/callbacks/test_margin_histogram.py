@@ -49,8 +49,12 @@ class Masked(ASSoftmaxMixin, Plain):
     as_softmax_replaces = "criterion"
 
 
-def fit(module: pl.LightningModule, *callbacks: pl.Callback, logger=False, validation=LOADER) -> pl.Trainer:
-    trainer = quiet_trainer(max_epochs=1, num_sanity_val_steps=1, logger=logger, callbacks=list(callbacks))
+def fit(
+    module: pl.LightningModule, *callbacks: pl.Callback, logger=False, validation=LOADER
+) -> pl.Trainer:
+    trainer = quiet_trainer(
+        max_epochs=1, num_sanity_val_steps=1, logger=logger, callbacks=list(callbacks)
+    )
     trainer.fit(module, LOADER, validation)
     return trainer
 
@@ -72,7 +76,9 @@ def test_the_counts_are_those_of_all_validation_samples_at_no_second_forward_pas
     logged = trainer.logged_metrics
     assert float(logged["margin/mean"]) == pytest.approx(float(leads.mean()))
     if module is Masked:
-        assert float(logged["margin/share_above_delta"]) == pytest.approx(float((leads > 0.1).float().mean()))
+        assert float(logged["margin/share_above_delta"]) == pytest.approx(
+            float((leads > 0.1).float().mean())
+        )
     else:
         assert "margin/share_above_delta" not in logged
 
@@ -92,18 +98,24 @@ def test_the_share_above_the_margin_is_that_of_the_loss_of_training(make):
     model = make(delta=0.05)
     logged = fit(model, MarginHistogram()).callback_metrics
     leads = torch.cat(model.leads[1:])
-    assert float(logged["margin/share_above_delta"]) == pytest.approx(float((leads > 0.05).float().mean()))
+    assert float(logged["margin/share_above_delta"]) == pytest.approx(
+        float((leads > 0.05).float().mean())
+    )
 
 
 def test_unknown_labels_take_no_part():
     target = F.one_hot(TARGET, 5).float()
     target[::2, 0] = -100.0
-    histogram = MarginHistogram(logits=lambda module, batch: (module(batch[0]), target[: len(batch[0])]), bins=10)
+    histogram = MarginHistogram(
+        logits=lambda module, batch: (module(batch[0]), target[: len(batch[0])]), bins=10
+    )
     data, module = DataLoader(TensorDataset(INPUTS, TARGET), batch_size=50), Plain()
     trainer = fit(module, histogram, validation=data)
     leads = target_leads(module.net(INPUTS), target)
     assert 25 <= len(leads) == int(histogram.counts.sum()) < 50
-    assert float(trainer.callback_metrics["margin/mean"]) == pytest.approx(float(leads.mean()), rel=1e-5)
+    assert float(trainer.callback_metrics["margin/mean"]) == pytest.approx(
+        float(leads.mean()), rel=1e-5
+    )
 
 
 class TwoLoaders(Plain):
@@ -137,12 +149,21 @@ def test_two_histograms_of_two_loaders_log_under_two_names(tmp_path):
     assert int(histograms[0].counts.sum()) == 50
     for index, rows in enumerate((50, 20)):
         leads = target_leads(module.net(INPUTS[:rows]), TARGET[:rows])
-        assert float(logged[f"margin/mean/dataloader_idx_{index}"]) == pytest.approx(float(leads.mean()), abs=1e-6)
+        assert float(logged[f"margin/mean/dataloader_idx_{index}"]) == pytest.approx(
+            float(leads.mean()), abs=1e-6
+        )
         (event,) = events(tmp_path).Histograms(f"margin/validation/dataloader_idx_{index}")
         assert event.histogram_value.num == rows
-    histogram = MarginHistogram(lambda module, batch: (module.net(batch[1][0]), batch[1][1]), dataloader_idx=1)
-    module.validation_step = lambda batch, batch_idx: None  # of one batch of both, which Lightning does not number
-    assert "margin/mean" in fit(module, histogram, validation=CombinedLoader(loaders, "min_size")).callback_metrics
+    histogram = MarginHistogram(
+        lambda module, batch: (module.net(batch[1][0]), batch[1][1]), dataloader_idx=1
+    )
+    module.validation_step = lambda batch, batch_idx: (
+        None
+    )  # of one batch of both, which Lightning does not number
+    assert (
+        "margin/mean"
+        in fit(module, histogram, validation=CombinedLoader(loaders, "min_size")).callback_metrics
+    )
 
 
 def test_a_lead_that_is_not_a_number_is_in_no_bin():
@@ -156,7 +177,9 @@ def test_a_lead_that_is_not_a_number_is_in_no_bin():
 
 
 class CallsOutsideTheStep(pl.Callback):
-    """Looks at other inputs before and after each step, as a callback that plots an example does."""
+    """Looks at other inputs before and after each step, as a callback that plots an
+    example does.
+    """
 
     def on_validation_batch_start(self, trainer, pl_module, *args):
         pl_module(torch.zeros(3, 8))
@@ -185,13 +208,21 @@ def test_tensorboard_gets_the_histogram_with_a_bounded_number_of_buckets(tmp_pat
 
 
 def test_the_monitor_gives_tensorboard_the_layout_of_its_custom_scalars(tmp_path):
-    fit(Masked(), MaskingMonitor(), MarginHistogram(), logger=TensorBoardLogger(tmp_path, name="", version=""))
+    fit(
+        Masked(),
+        MaskingMonitor(),
+        MarginHistogram(),
+        logger=TensorBoardLogger(tmp_path, name="", version=""),
+    )
     written = events(tmp_path)
     (event,) = written.Tensors("custom_scalars__config__")
     layout = layout_pb2.Layout.FromString(event.tensor_proto.string_val[0])
     patterns = {chart.title: list(chart.multiline.tag) for chart in layout.category[0].chart}
     tags = [*written.Tags()["scalars"], "train/loss", "val_accuracy", "val/acc"]
-    assert {title: [tag for tag in tags if any(re.match(p, tag) for p in ps)] for title, ps in patterns.items()} == {
+    assert {
+        title: [tag for tag in tags if any(re.match(p, tag) for p in ps)]
+        for title, ps in patterns.items()
+    } == {
         "masked samples / samples": ["masking/sample_ratio"],
         "masked classes / classes": ["masking/class_ratio"],
         "validation score": ["val_accuracy", "val/acc"],
@@ -203,7 +234,9 @@ def test_the_monitor_gives_tensorboard_the_layout_of_its_custom_scalars(tmp_path
 
 
 class Wraps(SingleDeviceStrategy):
-    """As DDP does, it trains a wrapper of the module, so that Lightning calls a step as the module's forward."""
+    """As DDP does, it trains a wrapper of the module, so that Lightning calls a step as the
+    module's forward.
+    """
 
     def __init__(self) -> None:
         super().__init__(torch.device("cpu"))
@@ -237,6 +270,8 @@ def test_what_a_validation_step_returns_is_no_logits_also_where_the_strategy_wra
     settings = {"max_epochs": 1, "num_sanity_val_steps": 0, "callbacks": [MarginHistogram()]}
     trainer, module = quiet_trainer(strategy=Wraps(), **settings), ReturnsScores()
     trainer.fit(module, LOADER, LOADER)
-    assert trainer.callback_metrics["margin/mean"] == pytest.approx(float(torch.cat(module.leads).mean()), abs=1e-6)
+    assert trainer.callback_metrics["margin/mean"] == pytest.approx(
+        float(torch.cat(module.leads).mean()), abs=1e-6
+    )
     with pytest.raises(MisconfigurationException, match="found no logits of a batch"):
         quiet_trainer(strategy=Wraps(), **settings).fit(OnlyReturns(), LOADER, LOADER)

@@ -50,7 +50,9 @@ class Scripted(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.01)
 
 
-def fit(module, callbacks, tmp_path, *, epochs=1, batches=6, **settings) -> tuple[KeepsRows, pl.Trainer]:
+def fit(
+    module, callbacks, tmp_path, *, epochs=1, batches=6, **settings
+) -> tuple[KeepsRows, pl.Trainer]:
     logger, ckpt_path = KeepsRows(), settings.pop("ckpt_path", None)
     settings = {"log_every_n_steps": 1, "default_root_dir": tmp_path, **settings}
     trainer = quiet_trainer(max_epochs=epochs, logger=logger, callbacks=callbacks, **settings)
@@ -61,10 +63,16 @@ def fit(module, callbacks, tmp_path, *, epochs=1, batches=6, **settings) -> tupl
 
 def test_a_step_logs_the_ratio_of_its_window_and_not_of_its_last_batch(tmp_path):
     script = [(1, 10, 2, 20), (3, 10, 4, 20), (2, 30, 6, 60), (0, 10, 0, 20), (4, 4, 8, 8)]
-    logger, _ = fit(Scripted(script), [MaskingMonitor()], tmp_path, batches=5, accumulate_grad_batches=2)
+    logger, _ = fit(
+        Scripted(script), [MaskingMonitor()], tmp_path, batches=5, accumulate_grad_batches=2
+    )
     written = having(logger, "masking/sample_ratio")
-    assert [entry["masking/sample_ratio"] for entry in written] == pytest.approx([4 / 20, 2 / 40, 4 / 4])
-    assert [entry["masking/class_ratio"] for entry in written] == pytest.approx([6 / 40, 6 / 80, 8 / 8])
+    assert [entry["masking/sample_ratio"] for entry in written] == pytest.approx(
+        [4 / 20, 2 / 40, 4 / 4]
+    )
+    assert [entry["masking/class_ratio"] for entry in written] == pytest.approx(
+        [6 / 40, 6 / 80, 8 / 8]
+    )
     assert [entry["masking/samples_seen"] for entry in written] == [20, 60, 64]
     assert [entry["accumulation/steps"] for entry in written] == [2, 2, 1]
 
@@ -74,15 +82,24 @@ def test_an_epoch_logs_the_ratio_of_its_sums(tmp_path):
     monitor = MaskingMonitor()
     logger, _ = fit(Scripted(script), [monitor], tmp_path, epochs=2, batches=2)
     written = having(logger, "masking/sample_ratio_epoch")
-    assert [entry["masking/sample_ratio_epoch"] for entry in written] == pytest.approx([10 / 100, 55 / 100])
-    assert [entry["masking/class_ratio_epoch"] for entry in written] == pytest.approx([6 / 200, 66 / 120])
-    assert [tuple(epoch) for epoch in monitor.history] == [(0, 10, 100, 6, 200), (1, 55, 100, 66, 120)]
+    assert [entry["masking/sample_ratio_epoch"] for entry in written] == pytest.approx(
+        [10 / 100, 55 / 100]
+    )
+    assert [entry["masking/class_ratio_epoch"] for entry in written] == pytest.approx(
+        [6 / 200, 66 / 120]
+    )
+    assert [tuple(epoch) for epoch in monitor.history] == [
+        (0, 10, 100, 6, 200),
+        (1, 55, 100, 66, 120),
+    ]
 
 
 @pytest.mark.parametrize("settings", [{}, {"max_steps": 5}, {"accumulate_grad_batches": 3}])
 def test_the_first_and_the_last_step_are_written_however_short_the_training_is(settings, tmp_path):
     script = [(batch, 10, 0, 20) for batch in range(8)]
-    logger, trainer = fit(Scripted(script), [MaskingMonitor()], tmp_path, batches=8, log_every_n_steps=50, **settings)
+    logger, trainer = fit(
+        Scripted(script), [MaskingMonitor()], tmp_path, batches=8, log_every_n_steps=50, **settings
+    )
     names = "step", "masking/sample_ratio", "masking/samples_seen"
     written = [tuple(map(row.get, names)) for row in logger.rows]
     first, last = [row for row in written if row[1] is not None]
@@ -98,7 +115,14 @@ def test_with_samples_as_the_axis_runs_of_other_window_lengths_end_at_the_same_p
     script, ends = [(1, 10, 2, 20)] * 12, []
     for length in (1, 4):
         monitor = MaskingMonitor(step="samples")
-        logger, _ = fit(Scripted(script), [monitor], tmp_path, epochs=2, batches=6, accumulate_grad_batches=length)
+        logger, _ = fit(
+            Scripted(script),
+            [monitor],
+            tmp_path,
+            epochs=2,
+            batches=6,
+            accumulate_grad_batches=length,
+        )
         seen = [row["masking/samples_seen"] for row in having(logger, "masking/samples_seen")]
         assert [row["step"] for row in having(logger, "masking/sample_ratio")] == seen
         assert [row["step"] for row in having(logger, "masking/sample_ratio_epoch")] == [60, 120]
@@ -107,13 +131,18 @@ def test_with_samples_as_the_axis_runs_of_other_window_lengths_end_at_the_same_p
 
 
 def test_an_axis_that_does_not_exist_is_refused():
-    with pytest.raises(ValueError, match=r"step must be one of 'optimizer', 'samples', got 'epochs'"):
+    with pytest.raises(
+        ValueError, match=r"step must be one of 'optimizer', 'samples', got 'epochs'"
+    ):
         MaskingMonitor(step="epochs")
 
 
 def test_windows_of_ignored_rows_alone_have_ratio_zero(tmp_path):
     logger, _ = fit(Scripted([(0, 0, 0, 0)] * 2), [MaskingMonitor()], tmp_path, batches=2)
-    assert [entry["masking/sample_ratio"] for entry in having(logger, "masking/sample_ratio")] == [0.0, 0.0]
+    assert [entry["masking/sample_ratio"] for entry in having(logger, "masking/sample_ratio")] == [
+        0.0,
+        0.0,
+    ]
 
 
 def test_a_module_with_the_mixin_logs_the_five_names_and_its_warmup(tmp_path):
@@ -142,7 +171,9 @@ class Classifier(ASSoftmaxMixin, pl.LightningModule):
         self.net, self.lr = nn.Linear(1, 3), 0.01
 
     def training_step(self, batch, batch_idx):
-        loss = self.as_softmax_loss(self.net(batch[0]), torch.zeros(len(batch[0]), dtype=torch.int64))
+        loss = self.as_softmax_loss(
+            self.net(batch[0]), torch.zeros(len(batch[0]), dtype=torch.int64)
+        )
         self.log("train_loss", loss)
         return loss
 
@@ -176,14 +207,26 @@ def test_an_earlier_fit_is_not_counted(tmp_path):
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["monitor first", "search first"])
-@pytest.mark.parametrize("search", [lambda: LearningRateFinder(num_training_steps=5), FindsInTheSecondEpoch])
+@pytest.mark.parametrize(
+    "search", [lambda: LearningRateFinder(num_training_steps=5), FindsInTheSecondEpoch]
+)
 def test_a_learning_rate_search_is_not_counted(search, order, tmp_path):
     found = []
     for searches in ([], [search()]):  # nor has it a part in windows and weights
         torch.manual_seed(0)
-        monitor, speed, module = MaskingMonitor(), AdaptiveGradientAccumulation(max_steps=4), Classifier()
+        monitor, speed, module = (
+            MaskingMonitor(),
+            AdaptiveGradientAccumulation(max_steps=4),
+            Classifier(),
+        )
         module.lr = 1.0  # masks within an epoch
-        fit(module, [monitor, *searches, speed][::order], tmp_path, epochs=4, enable_checkpointing=bool(searches))
+        fit(
+            module,
+            [monitor, *searches, speed][::order],
+            tmp_path,
+            epochs=4,
+            enable_checkpointing=bool(searches),
+        )
         assert samples(monitor) == [6, 6, 6, 6]
         assert max(window.length for window in speed.history) > 1
         found.append((monitor.history, speed.history, module.net.weight.tolist()))
@@ -206,14 +249,23 @@ def test_a_training_that_failed_is_not_counted(same_trainer, tmp_path):
 def test_a_checkpoint_of_an_epochs_last_step_loses_no_epoch_and_doubles_none(tmp_path):
     script = [(1, 2, 3, 4)] * 12
     keeps = ModelCheckpoint(tmp_path, every_n_train_steps=6, save_top_k=-1, filename="{step}")
-    fit(Scripted(script), [MaskingMonitor(), keeps], tmp_path, epochs=2, batches=6, enable_checkpointing=True)
+    fit(
+        Scripted(script),
+        [MaskingMonitor(), keeps],
+        tmp_path,
+        epochs=2,
+        batches=6,
+        enable_checkpointing=True,
+    )
     resumed = MaskingMonitor()
     fit(Scripted(script), [resumed], tmp_path, epochs=2, ckpt_path=tmp_path / "step=6.ckpt")
     assert [tuple(epoch) for epoch in resumed.history] == [(0, 6, 12, 18, 24), (1, 6, 12, 18, 24)]
 
 
 @pytest.mark.parametrize("optimizers", [1, 2, 3])
-def test_with_manual_optimizers_the_monitor_logs_at_the_steps_of_the_modules_own_metrics(optimizers, tmp_path):
+def test_with_manual_optimizers_the_monitor_logs_at_the_steps_of_the_modules_own_metrics(
+    optimizers, tmp_path
+):
     class Manual(Classifier):
         def __init__(self):
             super().__init__()
@@ -230,9 +282,13 @@ def test_with_manual_optimizers_the_monitor_logs_at_the_steps_of_the_modules_own
             return [torch.optim.SGD(self.parameters(), lr=0.01) for _ in range(optimizers)]
 
     for every in (1, 3):
-        logger, _ = fit(Manual(), [MaskingMonitor()], tmp_path, epochs=2, batches=7, log_every_n_steps=every)
+        logger, _ = fit(
+            Manual(), [MaskingMonitor()], tmp_path, epochs=2, batches=7, log_every_n_steps=every
+        )
         steps = [row["step"] for row in having(logger, "train_loss")]
-        assert [row["step"] for row in having(logger, "masking/sample_ratio")] == sorted({0, *steps, 13})
+        assert [row["step"] for row in having(logger, "masking/sample_ratio")] == sorted(
+            {0, *steps, 13}
+        )
         assert len(steps) == 14 // every
 
 
@@ -245,9 +301,14 @@ def test_with_manual_optimization_each_loss_of_a_batch_is_counted_once_also_wher
 
         def training_step(self, batch, batch_idx):
             for samples in (5, 2):
-                inputs, target = torch.randn(samples, 4, requires_grad=True), torch.zeros(samples, dtype=torch.int64)
+                inputs, target = (
+                    torch.randn(samples, 4, requires_grad=True),
+                    torch.zeros(samples, dtype=torch.int64),
+                )
                 loss_of = lambda x, y: self.criterion(self.net(x), y)  # noqa: E731
-                self.manual_backward(activations.checkpoint(loss_of, inputs, target, use_reentrant=True))
+                self.manual_backward(
+                    activations.checkpoint(loss_of, inputs, target, use_reentrant=True)
+                )
             self.optimizers().step()
 
         def configure_optimizers(self):
@@ -281,7 +342,10 @@ def test_a_step_that_fetches_its_batches_itself_is_counted_and_logged_as_any_oth
             return torch.optim.SGD(self.parameters(), lr=0.01)
 
     data = DataLoader(TensorDataset(torch.randn(22, 4), torch.arange(22) % 3), batch_size=2)
-    callbacks, logger = [monitor := MaskingMonitor(), MarginHistogram(), TemperatureScaling()], KeepsRows()
+    callbacks, logger = (
+        [monitor := MaskingMonitor(), MarginHistogram(), TemperatureScaling()],
+        KeepsRows(),
+    )
     settings = {"accumulate_grad_batches": accumulate, "logger": logger, "log_every_n_steps": 1}
     trainer = quiet_trainer(max_epochs=2, callbacks=callbacks, **settings)
     trainer.fit(module := Fetches(), data, data)
@@ -299,7 +363,10 @@ def test_a_batch_of_none_has_no_step_and_logs_nothing(schedule, missing):
     data = [torch.ones(1, 1)] * 5
     data[missing] = None
     monitor, logger = MaskingMonitor(), KeepsRows()
-    callbacks = [monitor, *([AdaptiveGradientAccumulation(AccumulationSchedule(schedule))] if schedule else [])]
+    callbacks = [
+        monitor,
+        *([AdaptiveGradientAccumulation(AccumulationSchedule(schedule))] if schedule else []),
+    ]
     trainer = quiet_trainer(max_epochs=1, callbacks=callbacks, logger=logger, log_every_n_steps=1)
     trainer.fit(Scripted([(1, 2, 3, 4)] * 5), DataLoader(data, batch_size=None))
     for name in ("masking/sample_ratio", "accumulation/steps")[: len(callbacks)]:
@@ -314,7 +381,9 @@ class LeavesInsideAWindow(Scripted):
 
 @pytest.mark.filterwarnings("ignore:Epoch 0 ended inside")
 @pytest.mark.parametrize("schedule", [None, {0: 2}])
-def test_what_an_epoch_drops_is_not_counted_in_the_next_one_also_if_that_begins_with_a_batch_of_none(schedule):
+def test_what_an_epoch_drops_is_not_counted_in_the_next_one_also_if_that_begins_with_a_batch_of_none(
+    schedule,
+):
     class Data(Dataset):
         epoch = -1
 
@@ -338,4 +407,7 @@ def test_what_an_epoch_drops_is_not_counted_in_the_next_one_also_if_that_begins_
 def test_without_a_logger_the_monitor_warns_of_nothing():
     trainer = quiet_trainer(max_epochs=1, callbacks=[monitor := MaskingMonitor()])
     trainer.fit(Scripted([(1, 2, 3, 4)] * 4), DataLoader(torch.ones(4, 1, 1), batch_size=None))
-    assert trainer.callback_metrics["masking/sample_ratio_epoch"] == monitor.history[0].masked_samples / 8
+    assert (
+        trainer.callback_metrics["masking/sample_ratio_epoch"]
+        == monitor.history[0].masked_samples / 8
+    )

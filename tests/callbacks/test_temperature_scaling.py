@@ -1,4 +1,6 @@
-"""TemperatureScaling in trainings: with and without the mixin, one class, several labels, tokens, checkpoints."""
+"""TemperatureScaling in trainings: with and without the mixin, one class, several labels, tokens,
+checkpoints.
+"""
 
 import copy
 from pathlib import Path
@@ -10,7 +12,12 @@ import torch
 import torch.nn.functional as F
 from harness.own_modules import HuggingFace, Sentences
 from harness.scripted_masking import SavesEveryBatch, quiet_trainer
-from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint, ModelPruning, StochasticWeightAveraging
+from lightning.pytorch.callbacks import (
+    EMAWeightAveraging,
+    ModelCheckpoint,
+    ModelPruning,
+    StochasticWeightAveraging,
+)
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -68,11 +75,23 @@ def loader(kind: str = "class", rows: int = 64) -> DataLoader:
 
 
 def fitted(
-    module: Any, callback: TemperatureScaling, folder: Path, save_weights_only: bool = False, steps: int = -1, **loaders
+    module: Any,
+    callback: TemperatureScaling,
+    folder: Path,
+    save_weights_only: bool = False,
+    steps: int = -1,
+    **loaders,
 ) -> pl.Trainer:
-    kept = {"filename": "{epoch}", "save_last": True, "save_top_k": -1, "save_weights_only": save_weights_only}
+    kept = {
+        "filename": "{epoch}",
+        "save_last": True,
+        "save_top_k": -1,
+        "save_weights_only": save_weights_only,
+    }
     callbacks = [callback, ModelCheckpoint(folder, **kept)]
-    trainer = quiet_trainer(max_epochs=2, max_steps=steps, callbacks=callbacks, enable_checkpointing=True)
+    trainer = quiet_trainer(
+        max_epochs=2, max_steps=steps, callbacks=callbacks, enable_checkpointing=True
+    )
     trainer.fit(module, **({"train_dataloaders": loader(), "val_dataloaders": loader()} | loaders))
     return trainer
 
@@ -83,11 +102,18 @@ def all_of(data: DataLoader) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("kind", ["class", "labels", "token"])
 @pytest.mark.parametrize("module_class", [Plain, Masked])
-def test_the_temperature_is_that_of_the_last_validation(kind: str, module_class: type, tmp_path: Path) -> None:
+def test_the_temperature_is_that_of_the_last_validation(
+    kind: str, module_class: type, tmp_path: Path
+) -> None:
     data, callback = loader(kind), TemperatureScaling()
     module = module_class(labels=kind == "labels")
-    fitted(module, callback, tmp_path, steps=6, train_dataloaders=data, val_dataloaders=data)  # in mid-epoch
-    assert torch.load(tmp_path / "last.ckpt")["callbacks"]["TemperatureScaling"]["temperature"] == callback.temperature
+    fitted(
+        module, callback, tmp_path, steps=6, train_dataloaders=data, val_dataloaders=data
+    )  # in mid-epoch
+    assert (
+        torch.load(tmp_path / "last.ckpt")["callbacks"]["TemperatureScaling"]["temperature"]
+        == callback.temperature
+    )
     inputs, target = all_of(data)
     expected = fit_temperature(module(inputs).detach(), target)
     assert callback.temperature == pytest.approx(expected, rel=1e-4) != 1.0
@@ -100,12 +126,16 @@ def test_unknown_labels_take_no_part_in_fit_and_test(tmp_path: Path) -> None:
 
     class Known(Plain):
         def loss(self, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-            return F.binary_cross_entropy_with_logits(logits, target.clamp(min=0), weight=(target >= 0).float())
+            return F.binary_cross_entropy_with_logits(
+                logits, target.clamp(min=0), weight=(target >= 0).float()
+            )
 
     callback, module = TemperatureScaling(ignore_index=-1), Known()
     trainer = fitted(module, callback, tmp_path, train_dataloaders=data, val_dataloaders=data)
     logits = module(inputs).detach()
-    assert callback.temperature == pytest.approx(fit_temperature(logits[known], target[known]), rel=1e-4)
+    assert callback.temperature == pytest.approx(
+        fit_temperature(logits[known], target[known]), rel=1e-4
+    )
     (metrics,) = trainer.test(module, data, verbose=False)
     expected = float(F.binary_cross_entropy_with_logits(logits[known], target[known]))
     assert metrics["test/nll_unscaled"] == pytest.approx(expected, rel=1e-5)
@@ -115,7 +145,11 @@ def test_unknown_labels_take_no_part_in_fit_and_test(tmp_path: Path) -> None:
 @pytest.mark.parametrize("save_weights_only", [False, True])
 @pytest.mark.parametrize(
     "averaging",
-    [None, lambda: StochasticWeightAveraging(swa_lrs=0.3, swa_epoch_start=1), lambda: EMAWeightAveraging(decay=0.7)],
+    [
+        None,
+        lambda: StochasticWeightAveraging(swa_lrs=0.3, swa_epoch_start=1),
+        lambda: EMAWeightAveraging(decay=0.7),
+    ],
     ids=["plain", "SWA", "EMA"],
 )
 @pytest.mark.parametrize("normalised", [False, True])
@@ -132,7 +166,9 @@ def test_each_checkpoint_and_the_trained_module_hold_the_temperature_of_their_ow
         ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=2, **kept),
         ModelCheckpoint(tmp_path, "val-{step}", **kept),
     ]
-    trainer = quiet_trainer(callbacks=callbacks, enable_checkpointing=True, max_epochs=3, val_check_interval=3)
+    trainer = quiet_trainer(
+        callbacks=callbacks, enable_checkpointing=True, max_epochs=3, val_check_interval=3
+    )
     trainer.fit(module, loader(), loader())
     trainer.save_checkpoint(tmp_path / "end.ckpt", save_weights_only)
     inputs, target = all_of(loader())
@@ -152,12 +188,20 @@ def test_each_checkpoint_and_the_trained_module_hold_the_temperature_of_their_ow
             assert held[path.stem] == pytest.approx(of_its_weights(loaded), rel=1e-3), path.stem
     assert held["step=4"] is None  # between two validations
     assert len(set(held.values()) - {None}) > 1 or (averaging is not None and save_weights_only)
-    assert held["end"] == module.as_softmax_temperature == pytest.approx(of_its_weights(module), rel=1e-3)
+    assert (
+        held["end"]
+        == module.as_softmax_temperature
+        == pytest.approx(of_its_weights(module), rel=1e-3)
+    )
 
 
 @pytest.mark.parametrize("permanent", [False, True])
-def test_weights_that_are_pruned_after_their_validation_get_a_temperature_of_their_own(permanent: bool) -> None:
-    class Remembers(Masked):  # a number that a validation changes is no weight, nor is what it sets back, as a metric
+def test_weights_that_are_pruned_after_their_validation_get_a_temperature_of_their_own(
+    permanent: bool,
+) -> None:
+    class Remembers(
+        Masked
+    ):  # a number that a validation changes is no weight, nor is what it sets back, as a metric
         def __init__(self) -> None:
             super().__init__()
             self.register_buffer("validations", torch.zeros(()))
@@ -172,7 +216,9 @@ def test_weights_that_are_pruned_after_their_validation_get_a_temperature_of_the
 
     pruning = ModelPruning("l1_unstructured", amount=0.4, make_pruning_permanent=permanent)
     module, (inputs, target) = Remembers(), all_of(loader())
-    quiet_trainer(max_epochs=2, callbacks=[TemperatureScaling(), pruning]).fit(module, loader(), loader())
+    quiet_trainer(max_epochs=2, callbacks=[TemperatureScaling(), pruning]).fit(
+        module, loader(), loader()
+    )
     expected = fit_temperature(module(inputs).detach(), target)
     assert module.as_softmax_temperature == pytest.approx(expected, rel=1e-3)
 
@@ -209,16 +255,22 @@ def test_a_test_measures_at_the_temperature_of_the_checkpoint(
     assert first.as_softmax_temperature != pytest.approx(module.as_softmax_temperature, rel=0.02)
     if not with_the_callback_of_the_fit:
         trainer = quiet_trainer(callbacks=[TemperatureScaling()])
-    chosen = {"ckpt_path": str(tmp_path / "epoch=0.ckpt"), "weights_only": True} if by_trainer else {}
+    chosen = (
+        {"ckpt_path": str(tmp_path / "epoch=0.ckpt"), "weights_only": True} if by_trainer else {}
+    )
     (metrics,) = trainer.test(module if by_trainer else first, loader(), verbose=False, **chosen)
     inputs, target = all_of(loader())
     logits = first(inputs).detach()
     expected = F.cross_entropy(logits / fit_temperature(logits, target), target)
     assert metrics["test/nll_scaled"] == pytest.approx(float(expected), rel=1e-5)
-    assert metrics["test/nll_unscaled"] == pytest.approx(float(F.cross_entropy(logits, target)), rel=1e-5)
+    assert metrics["test/nll_unscaled"] == pytest.approx(
+        float(F.cross_entropy(logits, target)), rel=1e-5
+    )
     assert metrics["test/nll_scaled"] < metrics["test/nll_unscaled"]
     assert metrics["test/calibration_error_scaled"] < metrics["test/calibration_error_unscaled"]
-    diagram = next(c for c in trainer.callbacks if isinstance(c, TemperatureScaling)).diagrams["scaled"]
+    diagram = next(c for c in trainer.callbacks if isinstance(c, TemperatureScaling)).diagrams[
+        "scaled"
+    ]
     assert float(diagram.predictions.sum()) == len(target)
     assert not module._forward_hooks
     assert not first._forward_hooks
@@ -233,7 +285,9 @@ def test_other_weights_are_not_measured_at_the_temperature_of_the_trained_ones(
     module = other = kind.load_from_checkpoint(tmp_path / "epoch=0.ckpt")
     if same_module:
         (module := trained).load_state_dict(other.state_dict())
-    with pytest.warns(UserWarning, match=f"no temperature is fitted for the weights of {kind.__name__}"):
+    with pytest.warns(
+        UserWarning, match=f"no temperature is fitted for the weights of {kind.__name__}"
+    ):
         (metrics,) = trainer.test(module, loader(), verbose=False)
     assert metrics["test/nll_scaled"] == metrics["test/nll_unscaled"]
 
@@ -246,11 +300,15 @@ def test_a_temperature_goes_with_its_weights_and_stays_with_copies_of_them(tmp_p
     class Normalised(Masked):
         def __init__(self) -> None:
             super().__init__()
-            self.net = torch.nn.Sequential(torch.nn.BatchNorm1d(4), self.net)  # whose buffers `double` makes anew
+            self.net = torch.nn.Sequential(
+                torch.nn.BatchNorm1d(4), self.net
+            )  # whose buffers `double` makes anew
             self.scale = Scale(torch.tensor(1.0), requires_grad=False)  # of the logits, as CLIP's
             self.strict_loading = False
 
-        def state_dict(self) -> dict[str, Any]:  # as one that knows no arguments, and leaves a part out
+        def state_dict(
+            self,
+        ) -> dict[str, Any]:  # as one that knows no arguments, and leaves a part out
             return {name: part for name, part in super().state_dict().items() if name != "scale"}
 
     def trained_by_hand(module: Masked, optimizer: type = torch.optim.SGD, **settings) -> None:
@@ -258,23 +316,39 @@ def test_a_temperature_goes_with_its_weights_and_stays_with_copies_of_them(tmp_p
         optimizer(module.parameters(), lr=0.5, **settings).step()
 
     changes = {
-        "load_state_dict": lambda module: module.load_state_dict(Normalised().state_dict(), strict=False),
-        "in another's place": lambda module: module.net.load_state_dict(Normalised().net.state_dict(), assign=True),
+        "load_state_dict": lambda module: module.load_state_dict(
+            Normalised().state_dict(), strict=False
+        ),
+        "in another's place": lambda module: module.net.load_state_dict(
+            Normalised().net.state_dict(), assign=True
+        ),
         "training by hand": trained_by_hand,
         "a fused optimizer": lambda module: trained_by_hand(module, torch.optim.AdamW, fused=True),
         "data": lambda module: module.net[1].weight.data.mul_(2),
         "one number": lambda module: module.scale.data.mul_(2),
-        "other places": lambda module: module.net[1].weight.data.copy_(module.net[1].weight.flip(0)),
+        "other places": lambda module: module.net[1].weight.data.copy_(
+            module.net[1].weight.flip(0)
+        ),
         "statistics": lambda module: module.net[0].train()(torch.ones(2, 4)),
     }
     trained = Normalised()
     fitted(trained, TemperatureScaling(), tmp_path)
     assert trained.as_softmax_temperature is not None
     for name, change in changes.items():
-        for module in (copy.deepcopy(trained), Normalised.load_from_checkpoint(tmp_path / "last.ckpt")):
-            assert copy.deepcopy(module.double()).as_softmax_temperature == trained.as_softmax_temperature
+        for module in (
+            copy.deepcopy(trained),
+            Normalised.load_from_checkpoint(tmp_path / "last.ckpt"),
+        ):
+            assert (
+                copy.deepcopy(module.double()).as_softmax_temperature
+                == trained.as_softmax_temperature
+            )
             change(module.float())
-            assert copy.deepcopy(module).as_softmax_temperature is module.as_softmax_temperature is None, name
+            assert (
+                copy.deepcopy(module).as_softmax_temperature
+                is module.as_softmax_temperature
+                is None
+            ), name
             module.load_state_dict(torch.nn.Module.state_dict(trained))
             assert module.as_softmax_temperature == trained.as_softmax_temperature
     trained.net[0] = torch.nn.Identity()
@@ -298,7 +372,9 @@ def test_logits_that_are_nan_leave_no_temperature(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("same_module", [False, True])
-def test_a_second_training_starts_without_the_temperature_of_the_first(same_module: bool, tmp_path: Path) -> None:
+def test_a_second_training_starts_without_the_temperature_of_the_first(
+    same_module: bool, tmp_path: Path
+) -> None:
     callback, module = TemperatureScaling(), Masked()
     first = fitted(module, callback, tmp_path / "first")
     temperature = callback.temperature
@@ -311,8 +387,12 @@ def test_a_second_training_starts_without_the_temperature_of_the_first(same_modu
     assert not callback.diagrams
 
 
-@pytest.mark.parametrize("callbacks", [[], [TemperatureScaling()]], ids=["without the callback", "with it"])
-def test_a_resumed_training_keeps_the_temperature_until_its_next_validation(callbacks: list, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "callbacks", [[], [TemperatureScaling()]], ids=["without the callback", "with it"]
+)
+def test_a_resumed_training_keeps_the_temperature_until_its_next_validation(
+    callbacks: list, tmp_path: Path
+) -> None:
     callback, resumed = TemperatureScaling(), Masked()
     first = fitted(Masked(), callback, tmp_path)
     trainer = quiet_trainer(max_epochs=2, callbacks=callbacks)
@@ -322,13 +402,17 @@ def test_a_resumed_training_keeps_the_temperature_until_its_next_validation(call
     assert trainer.global_step == first.global_step
 
 
-def test_a_run_resumed_before_the_last_validation_or_inside_it_takes_all_of_it(tmp_path: Path) -> None:
+def test_a_run_resumed_before_the_last_validation_or_inside_it_takes_all_of_it(
+    tmp_path: Path,
+) -> None:
     saves, callback = SavesEveryBatch(tmp_path), TemperatureScaling()
     saves.on_validation_batch_end = lambda trainer, *args: saves._save(trainer, f"-{args[3]}")  # type: ignore[method-assign]
     quiet_trainer(max_epochs=2, callbacks=[callback, saves]).fit(Masked(), loader(), loader())
     for checkpoint in saves.checkpoints()[-5:]:
         resumed, seen = TemperatureScaling(), MarginHistogram()
-        quiet_trainer(max_epochs=2, callbacks=[resumed, seen]).fit(Masked(), loader(), loader(), ckpt_path=checkpoint)
+        quiet_trainer(max_epochs=2, callbacks=[resumed, seen]).fit(
+            Masked(), loader(), loader(), ckpt_path=checkpoint
+        )
         assert (resumed.temperature, int(seen.counts.sum())) == (callback.temperature, 64)
 
 
@@ -349,23 +433,31 @@ class TwoTasks(Plain):
 
 
 @pytest.mark.parametrize("index", [0, 1])
-def test_of_several_loaders_the_chosen_one_is_fitted_and_measured(index: int, tmp_path: Path) -> None:
+def test_of_several_loaders_the_chosen_one_is_fitted_and_measured(
+    index: int, tmp_path: Path
+) -> None:
     inputs, target = all_of(loader())
     other = torch.arange(32) % 5
     loaders = [loader(), DataLoader(TensorDataset(inputs[:32], other), batch_size=16)]
     callback, module = TemperatureScaling(dataloader_idx=index), TwoTasks()
     trainer = fitted(module, callback, tmp_path, val_dataloaders=loaders)
     rows, own = [(inputs, target), (inputs[:32], other)][index]
-    assert callback.temperature == pytest.approx(fit_temperature(module(rows, index).detach(), own), rel=1e-4)
+    assert callback.temperature == pytest.approx(
+        fit_temperature(module(rows, index).detach(), own), rel=1e-4
+    )
     trainer.test(module, loaders, verbose=False)
     assert float(callback.diagrams["scaled"].predictions.sum()) == len(own)
     trainer.test(module, loaders[0], verbose=False)  # the only one, whatever its number
     assert float(callback.diagrams["scaled"].predictions.sum()) == len(target)
 
 
-def test_predict_proba_divides_by_the_temperature_and_warns_once_where_there_is_none(tmp_path: Path) -> None:
+def test_predict_proba_divides_by_the_temperature_and_warns_once_where_there_is_none(
+    tmp_path: Path,
+) -> None:
     module, callback, logits = Masked(), TemperatureScaling(), torch.randn(3, 3)
-    with pytest.warns(UserWarning, match="no temperature is fitted for the weights of Masked") as warned:
+    with pytest.warns(
+        UserWarning, match="no temperature is fitted for the weights of Masked"
+    ) as warned:
         probabilities = [module.predict_proba(logits) for _ in range(2)]
     assert all(torch.equal(p, logits.softmax(-1)) for p in probabilities)
     assert len([w for w in warned if "no temperature" in str(w.message)]) == 1
@@ -389,17 +481,27 @@ class Told(Masked):
 
 
 @pytest.mark.parametrize("made", [Replaced, lambda: Told(labels=True)], ids=["replaced", "told"])
-def test_predict_proba_of_several_labels_is_the_sigmoid_also_without_a_temperature(made: Any, tmp_path: Path) -> None:
+def test_predict_proba_of_several_labels_is_the_sigmoid_also_without_a_temperature(
+    made: Any, tmp_path: Path
+) -> None:
     module, logits, data = made(), torch.randn(3, 3), loader("labels")
     fitted(module, TemperatureScaling(), tmp_path, train_dataloaders=data, val_dataloaders=None)
     quiet_trainer(max_epochs=1).fit(module, data)
     with pytest.warns(UserWarning, match="no temperature is fitted"):
         torch.testing.assert_close(module.predict_proba(logits), logits.sigmoid())
-    fitted(module, TemperatureScaling(), tmp_path / "validated", train_dataloaders=data, val_dataloaders=data)
+    fitted(
+        module,
+        TemperatureScaling(),
+        tmp_path / "validated",
+        train_dataloaders=data,
+        val_dataloaders=data,
+    )
     (again := made()).load_state_dict(module.state_dict())
     again.on_load_checkpoint(torch.load(tmp_path / "validated" / "last.ckpt", weights_only=True))
     for each in (module, again):
-        torch.testing.assert_close(each.predict_proba(logits), (logits / module.as_softmax_temperature).sigmoid())
+        torch.testing.assert_close(
+            each.predict_proba(logits), (logits / module.as_softmax_temperature).sigmoid()
+        )
 
 
 class WithoutForward(Plain):
@@ -437,19 +539,28 @@ class Mapped(Plain):
 
 
 @pytest.mark.parametrize("make", [Plain, WithHook, WithoutForward, Mapped])
-def test_logits_may_come_from_a_function_a_method_of_the_module_or_an_output(make: Any, tmp_path: Path) -> None:
+def test_logits_may_come_from_a_function_a_method_of_the_module_or_an_output(
+    make: Any, tmp_path: Path
+) -> None:
     module, data = make(), loader()
     callback = TemperatureScaling()
     if make is WithoutForward:
         callback = TemperatureScaling(logits=lambda module, batch: (module.net(batch[0]), batch[1]))
     elif make is Mapped:
-        data = DataLoader([dict(zip(("inputs", "labels"), row, strict=True)) for row in data.dataset], batch_size=16)
+        data = DataLoader(
+            [dict(zip(("inputs", "labels"), row, strict=True)) for row in data.dataset],
+            batch_size=16,
+        )
     fitted(module, callback, tmp_path, train_dataloaders=data, val_dataloaders=data)
     inputs, target = all_of(loader())
-    assert callback.temperature == pytest.approx(fit_temperature(module.net(inputs).detach(), target), rel=1e-4)
+    assert callback.temperature == pytest.approx(
+        fit_temperature(module.net(inputs).detach(), target), rel=1e-4
+    )
 
 
-def test_the_logits_of_a_hugging_face_model_are_found_whose_loss_is_replaced(tmp_path: Path) -> None:
+def test_the_logits_of_a_hugging_face_model_are_found_whose_loss_is_replaced(
+    tmp_path: Path,
+) -> None:
     pytest.importorskip("transformers")
 
     class Transformer(HuggingFace):
@@ -472,7 +583,9 @@ def test_the_logits_of_a_hugging_face_model_are_found_whose_loss_is_replaced(tmp
     logits = module.eval().model(input_ids=batch["input_ids"]).logits.detach()
     assert scaling.temperature == pytest.approx(fit_temperature(logits, batch["labels"]), rel=1e-4)
     assert int(histogram.counts.sum()) == len(rows)
-    assert not {type(hook).__name__ for hook in module.model._forward_hooks.values()} - {"LossOfLabels"}
+    assert not {type(hook).__name__ for hook in module.model._forward_hooks.values()} - {
+        "LossOfLabels"
+    }
 
 
 @pytest.mark.parametrize(
@@ -484,10 +597,17 @@ def test_the_logits_of_a_hugging_face_model_are_found_whose_loss_is_replaced(tmp
             [loader(), loader()],
             r"dataloader_idx=2\).* 2 loaders: choose one of 0 to 1",
         ),
-        (WithoutForward, TemperatureScaling(), loader(), r"found no logits.*validation_logits\(batch\)"),
+        (
+            WithoutForward,
+            TemperatureScaling(),
+            loader(),
+            r"found no logits.*validation_logits\(batch\)",
+        ),
         (
             Plain,
-            TemperatureScaling(logits=lambda module, batch: (module.net(batch[0]).movedim(-1, 1), batch[1])),
+            TemperatureScaling(
+                logits=lambda module, batch: (module.net(batch[0]).movedim(-1, 1), batch[1])
+            ),
             loader("token"),
             "classes last",
         ),
@@ -501,6 +621,8 @@ def test_what_has_no_logits_that_fit_a_target_is_refused_with_the_ways_out(
         fitted(make(), callback, tmp_path, val_dataloaders=data)
 
 
-def test_a_training_without_validation_data_warns_that_no_temperature_was_fitted(tmp_path: Path) -> None:
+def test_a_training_without_validation_data_warns_that_no_temperature_was_fitted(
+    tmp_path: Path,
+) -> None:
     with pytest.warns(UserWarning, match="TemperatureScaling has fitted no temperature"):
         fitted(Plain(), TemperatureScaling(), tmp_path, val_dataloaders=None)

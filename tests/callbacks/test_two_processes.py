@@ -1,4 +1,6 @@
-"""Two processes (gloo on the CPU): one decision, one small collective a window, the weights of the joint batch."""
+"""Two processes (gloo on the CPU): one decision, one small collective a window, the weights of the
+joint batch.
+"""
 
 import math
 from collections.abc import Callable
@@ -31,7 +33,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def seen(folder: Path) -> Seen:
-    return run_two_ranks(two_ranks.__file__, folder, [*two_ranks.SCENARIOS], CUDA_VISIBLE_DEVICES="")
+    return run_two_ranks(
+        two_ranks.__file__, folder, [*two_ranks.SCENARIOS], CUDA_VISIBLE_DEVICES=""
+    )
 
 
 def joint_batches(
@@ -41,19 +45,32 @@ def joint_batches(
     return [tuple(map(torch.cat, zip(*parts, strict=True))) for parts in parts_of_batches]
 
 
-def trained_on_joint_batches(windows: list[tuple[int, int, int, int]], ranks: tuple[int, ...] = (0, 1)) -> Any:
+def trained_on_joint_batches(
+    windows: list[tuple[int, int, int, int]], ranks: tuple[int, ...] = (0, 1)
+) -> Any:
     module = ScriptedMasking(dtype=torch.float64)
     epochs = [joint_batches(ranks)] * EPOCHS
-    train_by_hand(module, OPTIMIZERS["sgd"](module), epochs, windows, loss_of=module.loss_of, rate_scale=math.sqrt)
+    train_by_hand(
+        module,
+        OPTIMIZERS["sgd"](module),
+        epochs,
+        windows,
+        loss_of=module.loss_of,
+        rate_scale=math.sqrt,
+    )
     return module.state_dict()
 
 
-def assert_same_weights(weights: dict[str, Any], expected: dict[str, Any], rtol: float = 1e-12) -> None:
+def assert_same_weights(
+    weights: dict[str, Any], expected: dict[str, Any], rtol: float = 1e-12
+) -> None:
     for name, weight in expected.items():
         torch.testing.assert_close(weights[name], weight, rtol=rtol, atol=1e-14 if rtol else 1e-12)
 
 
-def expected_windows(masked: int, samples: int, max_steps: int, **known: bool) -> list[tuple[int, int, int, int]]:
+def expected_windows(
+    masked: int, samples: int, max_steps: int, **known: bool
+) -> list[tuple[int, int, int, int]]:
     """Windows when every batch reports these counts, summed over the ranks."""
     steps = [1]
 
@@ -74,17 +91,31 @@ OF_EIGHT = SAMPLES - SAMPLES // 8  # masked samples that ask for eight batches
         ("with_the_monitor", OF_EIGHT, 2 * SAMPLES, 6, (0, 1)),
         ("one_rank_all_ignored", SAMPLES - SAMPLES // 3, SAMPLES, 6, (0, 1)),
         ("nothing_but_ignored", 0, 0, 6, (0, 1)),
-        pytest.param("fully_sharded", OF_EIGHT, 2 * SAMPLES, 6, (0, 1), marks=skipped_by(FSDP2_ON_A_CPU)),
+        pytest.param(
+            "fully_sharded", OF_EIGHT, 2 * SAMPLES, 6, (0, 1), marks=skipped_by(FSDP2_ON_A_CPU)
+        ),
         ("tensor_parallel", OF_EIGHT, SAMPLES, 6, (0,)),  # the ranks share their batches
         ("a_stream_of_unknown_length", 2 * OF_EIGHT, 2 * SAMPLES, 4, (0, 1)),
-        pytest.param("fully_sharded_stream", 2 * OF_EIGHT, 2 * SAMPLES, 4, (0, 1), marks=skipped_by(FSDP2_ON_A_CPU)),
+        pytest.param(
+            "fully_sharded_stream",
+            2 * OF_EIGHT,
+            2 * SAMPLES,
+            4,
+            (0, 1),
+            marks=skipped_by(FSDP2_ON_A_CPU),
+        ),
     ],
 )
 def test_both_ranks_take_the_windows_of_the_joint_counts_and_end_with_the_joint_weights(
     scenario: str, masked: int, samples: int, max_steps: int, ranks: tuple[int, ...], seen: Seen
 ) -> None:
     windows = expected_windows(masked, samples, max_steps, length_known="stream" not in scenario)
-    assert "stream" not in scenario or windows[-1] == (1, 24, 2, 4)  # the last window keeps its scale
+    assert "stream" not in scenario or windows[-1] == (
+        1,
+        24,
+        2,
+        4,
+    )  # the last window keeps its scale
     expected = trained_on_joint_batches(windows, ranks)
     for rank in seen(scenario):
         assert [window[:5] for window in rank["history"]] == [
@@ -99,11 +130,15 @@ def test_a_module_without_a_counter_that_a_schedule_of_steps_accumulates_ends_wi
     windows = windows_of_training([BATCHES] * EPOCHS, lambda: 4)
     expected = trained_on_joint_batches(windows)
     for rank in seen("without_a_counter"):
-        assert [window[:5] for window in rank["history"]] == [(e, b, n, 0, 0) for e, b, n, _ in windows]
+        assert [window[:5] for window in rank["history"]] == [
+            (e, b, n, 0, 0) for e, b, n, _ in windows
+        ]
         assert_same_weights(rank["weights"], expected)
 
 
-@pytest.mark.parametrize("scenario", ["different_masking", "with_the_monitor", "one_rank_all_ignored"])
+@pytest.mark.parametrize(
+    "scenario", ["different_masking", "with_the_monitor", "one_rank_all_ignored"]
+)
 def test_gradients_are_reduced_on_stepping_batches_only(scenario: str, seen: Seen) -> None:
     for rank in seen(scenario):
         stepping = [(epoch, batch + length - 1) for epoch, batch, length, *_ in rank["history"]]
@@ -116,29 +151,44 @@ def test_gradients_are_reduced_on_stepping_batches_only(scenario: str, seen: See
 GRADIENT_BUCKET = ("all_reduce", 36)  # the net has 36 parameters
 
 
-@pytest.mark.parametrize("scenario", ["different_masking", "with_the_monitor", "one_rank_all_ignored"])
+@pytest.mark.parametrize(
+    "scenario", ["different_masking", "with_the_monitor", "one_rank_all_ignored"]
+)
 def test_a_window_costs_one_collective_of_six_numbers(scenario: str, seen: Seen) -> None:
     for rank, plain in zip(seen(scenario), seen("without_accumulation"), strict=True):
         windows = len(rank["history"])
-        of_lightning = {key: count for key, count in plain["collectives"].items() if key != GRADIENT_BUCKET}
-        assert rank["collectives"] == of_lightning | {GRADIENT_BUCKET: windows, ("all_reduce", 6): windows}
+        of_lightning = {
+            key: count for key, count in plain["collectives"].items() if key != GRADIENT_BUCKET
+        }
+        assert rank["collectives"] == of_lightning | {
+            GRADIENT_BUCKET: windows,
+            ("all_reduce", 6): windows,
+        }
 
 
 @pytest.mark.parametrize(
     ("resumed", "uninterrupted"),
     [
         ("resumed_inside_a_window", "uninterrupted"),
-        pytest.param("sharded_resumed_between_windows", "sharded_uninterrupted", marks=skipped_by(FSDP2_ON_A_CPU)),
+        pytest.param(
+            "sharded_resumed_between_windows",
+            "sharded_uninterrupted",
+            marks=skipped_by(FSDP2_ON_A_CPU),
+        ),
     ],
 )
-def test_a_resumed_run_ends_as_if_it_had_not_stopped(resumed: str, uninterrupted: str, seen: Seen) -> None:
+def test_a_resumed_run_ends_as_if_it_had_not_stopped(
+    resumed: str, uninterrupted: str, seen: Seen
+) -> None:
     for rest, whole in zip(seen(resumed), seen(uninterrupted), strict=True):
         assert 0 < len(rest["history"]) < len(whole["history"])
         assert rest["history"] == whole["history"][-len(rest["history"]) :]
         assert_same_weights(rest["weights"], whole["weights"])
 
 
-def test_a_checkpoint_that_slurm_may_have_asked_for_starts_no_collective_of_its_own(seen: Seen) -> None:
+def test_a_checkpoint_that_slurm_may_have_asked_for_starts_no_collective_of_its_own(
+    seen: Seen,
+) -> None:
     for rank in seen("preempted_by_slurm"):  # a signal may find the ranks at different batches
         ours = {key for key in rank["collectives"] if key[0] == "all_reduce"} - {GRADIENT_BUCKET}
         assert ours == {("all_reduce", 6)}
@@ -146,14 +196,21 @@ def test_a_checkpoint_that_slurm_may_have_asked_for_starts_no_collective_of_its_
 
 
 SHARDED = "sharded_resumed_inside_a_window", "sharded_uninterrupted", 7
-INSIDE_A_WINDOW = [("requeued_by_slurm", "uninterrupted", 3), pytest.param(*SHARDED, marks=skipped_by(FSDP2_ON_A_CPU))]
+INSIDE_A_WINDOW = [
+    ("requeued_by_slurm", "uninterrupted", 3),
+    pytest.param(*SHARDED, marks=skipped_by(FSDP2_ON_A_CPU)),
+]
 
 
-@pytest.mark.parametrize(("resumed", "uninterrupted", "known"), INSIDE_A_WINDOW)  # known without a collective: 3 fields
+@pytest.mark.parametrize(
+    ("resumed", "uninterrupted", "known"), INSIDE_A_WINDOW
+)  # known without a collective: 3 fields
 def test_a_run_resumed_without_its_gradients_takes_its_windows_and_says_what_is_lost(
     resumed: str, uninterrupted: str, known: int, seen: Seen
 ) -> None:
-    rest, whole = ([window[:known] for window in seen(name)[0]["history"]] for name in (resumed, uninterrupted))
+    rest, whole = (
+        [window[:known] for window in seen(name)[0]["history"]] for name in (resumed, uninterrupted)
+    )
     assert rest == whole[-len(rest) :]
     assert any("after 2 of its 4 batches" in message for message in seen(resumed)[0]["warnings"])
 
@@ -163,12 +220,18 @@ def test_ranks_that_fail_save_nothing_that_takes_all_of_them(seen: Seen) -> None
         assert rank == {"window is open": True, COUNTS: False, GRADIENTS: False}
 
 
-@pytest.mark.parametrize(("scenario", "samples"), [("validated_parts", 4 * 8), ("validated_shared", 4 * 2)])
-def test_the_histogram_counts_each_validation_sample_once(scenario: str, samples: int, seen: Seen) -> None:
+@pytest.mark.parametrize(
+    ("scenario", "samples"), [("validated_parts", 4 * 8), ("validated_shared", 4 * 2)]
+)
+def test_the_histogram_counts_each_validation_sample_once(
+    scenario: str, samples: int, seen: Seen
+) -> None:
     assert [rank["samples"] for rank in seen(scenario)] == [samples] * 2
 
 
-def test_the_temperature_and_the_masking_rate_of_two_processes_are_those_of_the_whole(seen: Seen) -> None:
+def test_the_temperature_and_the_masking_rate_of_two_processes_are_those_of_the_whole(
+    seen: Seen,
+) -> None:
     for rank in seen("validated_parts"):
         assert rank["temperature"] == pytest.approx(rank["of the whole"], rel=1e-4)
         assert rank["temperature"] != pytest.approx(rank["of its own"], rel=0.01)
@@ -188,7 +251,9 @@ joint_tokens = partial(joint_batches, data_of=two_ranks.tokens_of)
 exactly = partial(assert_same_weights, rtol=0.0)
 
 
-def on_large_batches(module: Tagger, batches: list[Any], windows: list[tuple[int, int]]) -> dict[str, Any]:
+def on_large_batches(
+    module: Tagger, batches: list[Any], windows: list[tuple[int, int]]
+) -> dict[str, Any]:
     options: Any = {"loss_of_items": module.losses, "clip_norm": two_ranks.CLIP}
     train_on_large_batches(module, module.configure_optimizers(), batches, windows, **options)
     return module.state_dict()
@@ -198,7 +263,13 @@ def windows_of(history: list[Any]) -> list[tuple[int, int]]:
     return [(window[0] * len(two_ranks.ITEMS[0]) + window[1], window[2]) for window in history]
 
 
-OF_ITEMS = ["items", "items_without_no_sync", "items_of_a_stream", "sums_of_items", "items_of_the_mixin"]
+OF_ITEMS = [
+    "items",
+    "items_without_no_sync",
+    "items_of_a_stream",
+    "sums_of_items",
+    "items_of_the_mixin",
+]
 
 
 @pytest.mark.parametrize(
@@ -230,7 +301,9 @@ def test_a_window_of_items_costs_one_small_collective(scenario: str, seen: Seen)
     gradient_bucket = ("all_reduce", sum(parameter.numel() for parameter in Tagger().parameters()))
     for rank in seen(scenario):
         windows = len(rank["history"])
-        reduced = {key: count for key, count in rank["collectives"].items() if key[0] == "all_reduce"}
+        reduced = {
+            key: count for key, count in rank["collectives"].items() if key[0] == "all_reduce"
+        }
         first_unit = {("all_reduce", 1): 1}
         assert reduced == {gradient_bucket: windows, ("all_reduce", 6): windows} | first_unit
 
@@ -243,19 +316,25 @@ def test_a_run_by_items_resumed_after_any_batch_ends_as_if_it_had_not_stopped(se
             exactly(run["weights"], whole["weights"])
 
 
-def test_a_window_of_two_processes_goes_on_in_one_with_the_weight_of_both(seen: Seen, folder: Path) -> None:
+def test_a_window_of_two_processes_goes_on_in_one_with_the_weight_of_both(
+    seen: Seen, folder: Path
+) -> None:
     seen("items_uninterrupted")  # has saved the checkpoints
     module, of_one = Tagger(), two_ranks.tokens_of(0)
     settings: Any = {"limit_train_batches": 4, "gradient_clip_val": two_ranks.CLIP}
     trainer = quiet_trainer(max_epochs=1, callbacks=[two_ranks.by_items()], **settings)
     trainer.fit(module, StatefulLoader(of_one), ckpt_path=folder / "0-01.ckpt")
-    order = torch.randperm(len(of_one), generator=torch.Generator().manual_seed(0)).tolist()  # of its first epoch
+    order = torch.randperm(
+        len(of_one), generator=torch.Generator().manual_seed(0)
+    ).tolist()  # of its first epoch
     window = [joint_tokens()[i] for i in order[:2]] + [of_one[i] for i in order[2:4]]
     exactly(module.state_dict(), on_large_batches(Tagger(), window, [(0, 4)]))
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="FSDPStrategy needs a GPU for each of two processes")
+@pytest.mark.skipif(
+    torch.cuda.device_count() < 2, reason="FSDPStrategy needs a GPU for each of two processes"
+)
 def test_fsdp_on_two_gpus_ends_with_the_joint_weights(tmp_path: Path) -> None:
     first, second = run_two_ranks(two_ranks.__file__, tmp_path, ["fsdp"])("fsdp")
     windows = expected_windows(OF_EIGHT, 2 * SAMPLES, 6)

@@ -9,7 +9,11 @@ from oracles.accumulation_loop import longest_window
 from as_lightning.callbacks.window import aligned_window
 
 
-@given(batch=st.integers(0, 500), wanted=st.integers(1, 64), remaining=st.integers(1, 200) | st.just(math.inf))
+@given(
+    batch=st.integers(0, 500),
+    wanted=st.integers(1, 64),
+    remaining=st.integers(1, 200) | st.just(math.inf),
+)
 def test_an_aligned_window_is_the_longest_that_lightning_treats_as_one(
     batch: int, wanted: int, remaining: float
 ) -> None:

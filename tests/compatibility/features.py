@@ -1,4 +1,6 @@
-"""Features of Lightning with the mixin, the monitor and adaptive accumulation: a small training with each of them."""
+"""Features of Lightning with the mixin, the monitor and adaptive accumulation: a small training
+with each of them.
+"""
 
 import math
 import sys
@@ -29,7 +31,12 @@ from torch._dynamo.utils import counters as dynamo
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader
 
-from as_lightning import AdaptiveGradientAccumulation, ASSoftmaxMixin, MaskingMonitor, TemperatureScaling
+from as_lightning import (
+    AdaptiveGradientAccumulation,
+    ASSoftmaxMixin,
+    MaskingMonitor,
+    TemperatureScaling,
+)
 
 CLASSES, BATCHES, SIZE, EPOCHS = 8, 12, 8, 2
 WHOLE_EPOCH = BATCHES * SIZE
@@ -61,14 +68,18 @@ class Classifier(ASSoftmaxMixin, pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.5)
 
 
-def batches(count: int = BATCHES, dtype: torch.dtype = torch.float32) -> list[tuple[Tensor, Tensor]]:
+def batches(
+    count: int = BATCHES, dtype: torch.dtype = torch.float32
+) -> list[tuple[Tensor, Tensor]]:
     generator = torch.Generator().manual_seed(0)
     targets = [torch.randint(CLASSES, (SIZE,), generator=generator) for _ in range(count)]
     return [(4 * torch.eye(CLASSES, dtype=dtype)[target], target) for target in targets]
 
 
 class Run:
-    """A training and its callbacks; ``arguments`` go to the trainer, and all ``processes`` take the same batches."""
+    """A training and its callbacks; ``arguments`` go to the trainer, and all ``processes`` take the
+    same batches.
+    """
 
     processes: ClassVar[int] = 1
 
@@ -85,7 +96,11 @@ class Run:
     ) -> None:
         self.module = Classifier() if module is None else module
         self.monitor, self.speed = MaskingMonitor(), AdaptiveGradientAccumulation(max_steps=4)
-        settings: dict[str, Any] = {"max_epochs": EPOCHS, "devices": self.processes, "default_root_dir": folder}
+        settings: dict[str, Any] = {
+            "max_epochs": EPOCHS,
+            "devices": self.processes,
+            "default_root_dir": folder,
+        }
         if self.processes > 1:
             settings |= {"strategy": "ddp", "use_distributed_sampler": False}
         settings["callbacks"] = [*callbacks, self.monitor, *([self.speed] if adaptive else [])]
@@ -94,9 +109,13 @@ class Run:
         self.trainer.fit(self.module, data, loader_of(batches(2)) if validation else None)
 
     def trained(self, *samples: int) -> "Run":
-        """The monitor counted these samples in the epochs, by default all; the windows cover them, some are masked."""
+        """The monitor counted these samples in the epochs, by default all; the windows cover them,
+        some are masked.
+        """
         samples = samples or (WHOLE_EPOCH,) * EPOCHS
-        assert [epoch.samples for epoch in self.monitor.history] == [self.processes * epoch for epoch in samples]
+        assert [epoch.samples for epoch in self.monitor.history] == [
+            self.processes * epoch for epoch in samples
+        ]
         assert any(epoch.masked_samples for epoch in self.monitor.history)
         assert self.trainer.accumulate_grad_batches == 1
         assert sum(window.samples for window in self.speed.history) == self.processes * sum(samples)
@@ -104,14 +123,19 @@ class Run:
         return self
 
     def equals_by_hand(self, dtype: torch.dtype = torch.float32, *, autocast: bool = False) -> None:
-        """The weights are those of a hand-written loop over the windows that were taken, bit for bit."""
+        """The weights are those of a hand-written loop over the windows that were taken, bit for
+        bit.
+        """
         reference = Classifier().to(dtype)
 
         def loss_of(batch: Any) -> Tensor:
             with torch.autocast("cpu", torch.bfloat16) if autocast else nullcontext():
                 return reference.as_softmax_loss(reference(batch[0]), batch[1])
 
-        windows = [(window.epoch, window.batch, window.length, window.length) for window in self.speed.history]
+        windows = [
+            (window.epoch, window.batch, window.length, window.length)
+            for window in self.speed.history
+        ]
         optimizer = reference.configure_optimizers()
         epochs = [batches(dtype=dtype)] * EPOCHS
         train_by_hand(reference, optimizer, epochs, windows, loss_of=loss_of, rate_scale=math.sqrt)
@@ -126,19 +150,26 @@ class Checkpoints(Classifier):
         def loss_of(inputs: Tensor, target: Tensor) -> Tensor:
             return self.as_softmax_loss(self(inputs), target)
 
-        return checkpoint(loss_of, batch[0].requires_grad_(), batch[1], use_reentrant=batch_idx % 2 == 0)
+        return checkpoint(
+            loss_of, batch[0].requires_grad_(), batch[1], use_reentrant=batch_idx % 2 == 0
+        )
 
 
 def compiled(folder: Path) -> None:
     torch._dynamo.reset()
     dynamo.clear()
     module, plain = Classifier(), Run(folder)
-    validated: Any = {"callbacks": [TemperatureScaling()], "validation": True, "num_sanity_val_steps": 2}
+    validated: Any = {
+        "callbacks": [TemperatureScaling()],
+        "validation": True,
+        "num_sanity_val_steps": 2,
+    }
     run = Run(folder, module=torch.compile(module, backend="eager"), **validated)
     assert module.as_softmax_temperature is not None
     assert run.speed.history == plain.speed.history
     assert run.monitor.history == plain.monitor.history
-    # A window's first batch and the others, and breaks at the loss and at self.log: no graph for every batch.
+    # A window's first batch and the others, and breaks at the loss and at self.log: no graph for
+    # every batch.
     assert dynamo["stats"]["unique_graphs"] < EPOCHS * BATCHES
     for trained, expected in zip(module.parameters(), plain.module.parameters(), strict=True):
         torch.testing.assert_close(trained, expected)
@@ -163,7 +194,9 @@ class FromDictionaries(Classifier):
 def combined_loader(folder: Path) -> None:
     for mode, epoch in (("max_size_cycle", 2 * WHOLE_EPOCH), ("min_size", WHOLE_EPOCH)):
         loaders = {"first": loader_of(batches()), "second": loader_of(batches(BATCHES // 2))}
-        Run(folder, module=FromDictionaries(), data=CombinedLoader(loaders, mode)).trained(epoch, epoch)
+        Run(folder, module=FromDictionaries(), data=CombinedLoader(loaders, mode)).trained(
+            epoch, epoch
+        )
 
 
 class ShrinkingData(pl.LightningDataModule):
@@ -179,10 +212,18 @@ def limited_batches(folder: Path) -> None:
 
 
 def early_stopping(folder: Path) -> None:
-    for ratio, validation in (("sample_ratio", True), ("sample_ratio_epoch", False), ("sample_ratio_epoch", True)):
+    for ratio, validation in (
+        ("sample_ratio", True),
+        ("sample_ratio_epoch", False),
+        ("sample_ratio_epoch", True),
+    ):
         settings = {"mode": "max", "stopping_threshold": 0.5, "patience": 100}
-        stops = EarlyStopping(f"masking/{ratio}", check_on_train_epoch_end=ratio.endswith("epoch"), **settings)
-        run = Run(folder, callbacks=[stops], max_epochs=50, log_every_n_steps=1, validation=validation)
+        stops = EarlyStopping(
+            f"masking/{ratio}", check_on_train_epoch_end=ratio.endswith("epoch"), **settings
+        )
+        run = Run(
+            folder, callbacks=[stops], max_epochs=50, log_every_n_steps=1, validation=validation
+        )
         assert run.trainer.current_epoch < 50
         assert run.trainer.callback_metrics[f"masking/{ratio}"] > 0.5
 
@@ -193,22 +234,35 @@ def model_checkpoint(folder: Path) -> None:
         run = Run(folder, callbacks=[keeps], enable_checkpointing=True, log_every_n_steps=1)
         best = max(epoch.masked_samples / epoch.samples for epoch in run.monitor.history)
         assert best > 0
-        assert float(keeps.best_model_score) >= best if when else float(keeps.best_model_score) == pytest.approx(best)
+        assert (
+            float(keeps.best_model_score) >= best
+            if when
+            else float(keeps.best_model_score) == pytest.approx(best)
+        )
         assert Path(keeps.best_model_path).is_file()
 
 
 def accumulation_scheduler(folder: Path) -> None:
     run = Run(folder, callbacks=[GradientAccumulationScheduler({0: 1, 1: 3})], adaptive=False)
-    assert [epoch.samples for epoch in run.monitor.history] == [run.processes * WHOLE_EPOCH] * EPOCHS
+    assert [epoch.samples for epoch in run.monitor.history] == [
+        run.processes * WHOLE_EPOCH
+    ] * EPOCHS
     assert run.trainer.global_step == BATCHES + BATCHES // 3
 
 
 def several_loggers(folder: Path) -> None:
     loggers = [CSVLogger(folder / name) for name in ("first", "second")]
-    run = Run(folder, logger=loggers, callbacks=[LearningRateMonitor("step")], log_every_n_steps=1).trained()
+    run = Run(
+        folder, logger=loggers, callbacks=[LearningRateMonitor("step")], log_every_n_steps=1
+    ).trained()
     for logger in loggers if run.trainer.is_global_zero else []:  # the others write nothing
         columns = (Path(logger.log_dir) / "metrics.csv").read_text().splitlines()[0].split(",")
-        assert {"masking/sample_ratio", "masking/delta", "masking/sample_ratio_epoch", "train_loss"} <= set(columns)
+        assert {
+            "masking/sample_ratio",
+            "masking/delta",
+            "masking/sample_ratio_epoch",
+            "train_loss",
+        } <= set(columns)
 
 
 def no_logger(folder: Path) -> None:
@@ -222,18 +276,28 @@ def by_hand(**arguments: Any) -> Callable[[Path], None]:
 
 
 FEATURES: dict[str, Callable[[Path], object]] = {
-    "float64": lambda folder: Run(folder, precision="64-true").trained().equals_by_hand(torch.float64),
-    "bfloat16": lambda folder: Run(folder, precision="bf16-true").trained().equals_by_hand(torch.bfloat16),
-    "bfloat16_mixed": lambda folder: Run(folder, precision="bf16-mixed").trained().equals_by_hand(autocast=True),
-    "activation_checkpointing": lambda folder: Run(folder, module=Checkpoints()).trained().equals_by_hand(),
+    "float64": lambda folder: (
+        Run(folder, precision="64-true").trained().equals_by_hand(torch.float64)
+    ),
+    "bfloat16": lambda folder: (
+        Run(folder, precision="bf16-true").trained().equals_by_hand(torch.bfloat16)
+    ),
+    "bfloat16_mixed": lambda folder: (
+        Run(folder, precision="bf16-mixed").trained().equals_by_hand(autocast=True)
+    ),
+    "activation_checkpointing": lambda folder: (
+        Run(folder, module=Checkpoints()).trained().equals_by_hand()
+    ),
     "compiled": compiled,
     "compiled_network": compiled_network,
     "combined_loader": combined_loader,
     "limited_batches": limited_batches,
-    "overfit_batches": lambda folder: Run(folder, overfit_batches=3, max_epochs=6).trained(*[3 * SIZE] * 6),
-    "reloaded_loaders": lambda folder: Run(folder, data=ShrinkingData(), reload_dataloaders_every_n_epochs=1).trained(
-        WHOLE_EPOCH, WHOLE_EPOCH - 5 * SIZE
+    "overfit_batches": lambda folder: Run(folder, overfit_batches=3, max_epochs=6).trained(
+        *[3 * SIZE] * 6
     ),
+    "reloaded_loaders": lambda folder: Run(
+        folder, data=ShrinkingData(), reload_dataloaders_every_n_epochs=1
+    ).trained(WHOLE_EPOCH, WHOLE_EPOCH - 5 * SIZE),
     "early_stopping": early_stopping,
     "model_checkpoint": model_checkpoint,
     "accumulation_scheduler": accumulation_scheduler,
@@ -242,7 +306,10 @@ FEATURES: dict[str, Callable[[Path], object]] = {
     "fast_dev_run": lambda folder: Run(folder, validation=True, fast_dev_run=8).trained(8 * SIZE),
     "detect_anomaly": by_hand(detect_anomaly=True),
     "barebones": by_hand(barebones=True),
-    **{f"{profiler}_profiler": by_hand(profiler=profiler) for profiler in ("simple", "advanced", "pytorch")},
+    **{
+        f"{profiler}_profiler": by_hand(profiler=profiler)
+        for profiler in ("simple", "advanced", "pytorch")
+    },
 }
 
 

@@ -15,7 +15,10 @@ pytestmark = [
 ]
 every_feature = pytest.mark.parametrize(
     "feature",
-    [pytest.param(name, marks=[skipped_by(SELF_LOG_COMPILED)] if name == "compiled" else []) for name in FEATURES],
+    [
+        pytest.param(name, marks=[skipped_by(SELF_LOG_COMPILED)] if name == "compiled" else [])
+        for name in FEATURES
+    ],
 )
 
 
@@ -27,7 +30,9 @@ def test_a_feature_on_one_process(feature: str, tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
     names = [name for name in FEATURES if name != "compiled" or not SELF_LOG_COMPILED.holds]
-    return run_two_ranks(features.__file__, tmp_path_factory.mktemp("ranks"), names, CUDA_VISIBLE_DEVICES="")
+    return run_two_ranks(
+        features.__file__, tmp_path_factory.mktemp("ranks"), names, CUDA_VISIBLE_DEVICES=""
+    )
 
 
 @pytest.mark.slow

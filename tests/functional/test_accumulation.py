@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from as_lightning.functional import accumulation_steps
 
-counts = st.integers(0, 10**9).flatmap(lambda samples: st.tuples(st.just(samples), st.integers(0, samples)))
+counts = st.integers(0, 10**9).flatmap(
+    lambda samples: st.tuples(st.just(samples), st.integers(0, samples))
+)
 
 
 @example(counts=(8, 8), max_steps=5, previous=4, scale=1.0, monotone=False)
@@ -27,7 +29,9 @@ def test_steps_are_the_rounded_ratio_clipped_and_never_fewer_than_before_where_t
 ) -> None:
     samples, masked = counts
     previous = min(previous, max_steps)
-    steps = accumulation_steps(samples, masked, scale=scale, max_steps=max_steps, previous=previous, monotone=monotone)
+    steps = accumulation_steps(
+        samples, masked, scale=scale, max_steps=max_steps, previous=previous, monotone=monotone
+    )
     if samples == 0:
         expected = previous
     elif masked == samples:

@@ -55,12 +55,16 @@ def seen(request: pytest.FixtureRequest, folder: Path) -> Seen:
 
 def leaves(case: Case, dtype: torch.dtype) -> program.Operands:
     given = operands(case)
-    given.hidden, given.weight = (x.to(dtype).requires_grad_() for x in (given.hidden, given.weight))
+    given.hidden, given.weight = (
+        x.to(dtype).requires_grad_() for x in (given.hidden, given.weight)
+    )
     given.bias = None if given.bias is None else given.bias.to(dtype).requires_grad_()
     return given
 
 
-def results(given: program.Operands, loss: Tensor, counts: Iterable[Any], of_logits: Tensor | None) -> dict[str, Any]:
+def results(
+    given: program.Operands, loss: Tensor, counts: Iterable[Any], of_logits: Tensor | None
+) -> dict[str, Any]:
     """What a process is compared with, after the backward pass."""
     gradients = {"hidden": given.hidden.grad, "weight": given.weight.grad, "logits": of_logits}
     gradients["bias"] = None if given.bias is None else given.bias.grad
@@ -84,10 +88,14 @@ def one_process(case: Case) -> dict[str, Any]:
     settings: dict[str, Any] = {"reduction": case.reduction, "return_counts": True}
     head: dict[str, Any] = {"bias": given.bias, "weight": given.class_weight, **settings}
     with torch.autocast("cpu", enabled=case.autocast):
-        loss, counts = as_linear_cross_entropy(given.hidden, given.weight, given.target, case.delta, **head)
+        loss, counts = as_linear_cross_entropy(
+            given.hidden, given.weight, given.target, case.delta, **head
+        )
     loss.backward(given.upstream)
     logits = given.logits.detach().requires_grad_()
-    of_logits, _ = as_cross_entropy(logits, given.target, case.delta, weight=given.class_weight, **settings)
+    of_logits, _ = as_cross_entropy(
+        logits, given.target, case.delta, weight=given.class_weight, **settings
+    )
     of_logits.backward(given.upstream)
     return results(given, loss, counts, logits.grad)
 
@@ -98,7 +106,9 @@ def assert_equal(found: dict[str, Any], expected: dict[str, Any], case: Case, *n
             assert found[name] is None
             continue
         assert found[name].dtype == case.dtype
-        torch.testing.assert_close(found[name].double(), expected[name].double(), **TOLERANCE[case.dtype])
+        torch.testing.assert_close(
+            found[name].double(), expected[name].double(), **TOLERANCE[case.dtype]
+        )
     assert tuple(map(int, found["counts"])) == expected["counts"]
 
 
@@ -123,7 +133,9 @@ def test_the_head_of_a_half_type_is_as_near_as_that_of_one_process(seen: Seen, n
         # a logit is rounded in either, so that a class at the margin may fall on either side
         assert int(found["counts"].samples) == exact["counts"][1]
         for key in ("loss", "hidden", "weight", "bias"):
-            error, own = ((x[key].double() - exact[key]).norm() / exact[key].norm() for x in (found, alone))
+            error, own = (
+                (x[key].double() - exact[key]).norm() / exact[key].norm() for x in (found, alone)
+            )
             assert error <= 2 * own + 2 * case.rounding
 
 
@@ -135,7 +147,9 @@ def test_rows_of_every_kind_are_among_the_cases():
 
 
 @pytest.mark.parametrize("name", LINEAR_CASES)
-def test_every_process_has_the_same_loss_and_counts_and_each_gradient_is_placed_as_its_operand(seen: Seen, name: str):
+def test_every_process_has_the_same_loss_and_counts_and_each_gradient_is_placed_as_its_operand(
+    seen: Seen, name: str
+):
     hidden = {"plain": "plain", "replicate": "R", "shard": "S(0)"}[LINEAR_CASES[name].hidden]
     first, *_ = ranks = seen("linear_heads")
     for rank in ranks:
@@ -144,7 +158,9 @@ def test_every_process_has_the_same_loss_and_counts_and_each_gradient_is_placed_
         assert rank[name]["placements"] == [hidden, "S(0)"]
 
 
-@pytest.mark.parametrize("name", [name for name, case in LOGITS_CASES.items() if case.dtype in TOLERANCE])
+@pytest.mark.parametrize(
+    "name", [name for name, case in LOGITS_CASES.items() if case.dtype in TOLERANCE]
+)
 def test_sharded_logits_equal_one_process(seen: Seen, name: str):
     expected = reference(LOGITS_CASES[name])
     for rank in seen("sharded_logits"):
@@ -168,9 +184,13 @@ def test_a_group_of_one_process_works(two: Seen):
 
 
 REFUSALS = {
-    "weight sharded by features": r"ValueError: .*weight must be sharded .*, placement Shard\(0\), got Shard\(dim=1\)",
-    "weight replicated": r"ValueError: the head's weight must be sharded along the classes.*full_tensor",
-    "two dimensions": r'ValueError: .*weight must lie on a mesh of one dimension, got 2.*mesh\["tensor_parallel"\]',
+    "weight sharded by "
+    "features": r"ValueError: .*weight must be sharded .*, placement Shard\(0\), got "
+    r"Shard\(dim=1\)",
+    "weight replicated": r"ValueError: the head's weight must be sharded along the "
+    r"classes.*full_tensor",
+    "two dimensions": r"ValueError: .*weight must lie on a mesh of one dimension, got "
+    r'2.*mesh\["tensor_parallel"\]',
     "uneven by hand": r"ValueError: the head's weight must be sharded as .*distribute_tensor does",
     "plain bias": r"TypeError: the head's weight is a DTensor and its bias is not",
     "bias replicated": r"ValueError: the head's bias must be sharded along the classes",
@@ -181,13 +201,18 @@ REFUSALS = {
     "a target too high": r"IndexError: target must hold class indices from 0 to 23",
     "targets that differ": r"ValueError: target differs between the processes .*Shard\(0\)",
     "targets of other lengths": r"ValueError: target differs between the processes .*Shard\(0\)",
-    "logits replicated": r"ValueError: logits must be sharded along the classes, placement Shard\(1\)",
+    "logits replicated": r"ValueError: logits must be sharded along the classes, placement "
+    r"Shard\(1\)",
     "plain logits": r"TypeError: target is a DTensor and logits is not",
-    "a second derivative of logits": r"RuntimeError: .*differentiated once, .* create_graph=True.*full_tensor",
+    "a second derivative of "
+    "logits": r"RuntimeError: .*differentiated once, .* create_graph=True.*full_tensor",
     "a second derivative of a head": r"RuntimeError: .*differentiated once, .* create_graph=True",
-    "a transform of a head": r"RuntimeError: torch.func transforms .* do not take DTensors.*weight.full_tensor",
-    "a tangent of hidden states": r"RuntimeError: torch.func transforms .* do not take DTensors, and .*weight is one",
-    "a transform of logits": r"RuntimeError: torch.func transforms .* do not take DTensors, and logits is one",
+    "a transform of a "
+    "head": r"RuntimeError: torch.func transforms .* do not take DTensors.*weight.full_tensor",
+    "a tangent of hidden "
+    "states": r"RuntimeError: torch.func transforms .* do not take DTensors, and .*weight is one",
+    "a transform of logits": r"RuntimeError: torch.func transforms .* do not take DTensors, and "
+    r"logits is one",
 }
 
 
@@ -199,7 +224,11 @@ def test_bad_input_is_refused_on_every_process(two: Seen, name: str):
 
 @pytest.mark.parametrize("name", ["none of its own", *program.HOOKS])
 def test_a_head_has_no_hooks_but_those_of_its_parallel_style(two: Seen, name: str):
-    message = r"TypeError: .*it has hooks, which would not be called" if name in program.HOOKS else "no error"
+    message = (
+        r"TypeError: .*it has hooks, which would not be called"
+        if name in program.HOOKS
+        else "no error"
+    )
     for rank in two("hooks"):
         assert re.match(message, rank[name])
 
@@ -225,14 +254,20 @@ def test_training_on_rows_of_its_own_equals_one_process(two: Seen, alone: progra
         assert torch.equal(rank["counts"], torch.stack(alone.counts))
 
 
-def test_training_on_a_grid_of_rows_and_classes_equals_one_process(folder: Path, alone: program.WideClassifier):
+def test_training_on_a_grid_of_rows_and_classes_equals_one_process(
+    folder: Path, alone: program.WideClassifier
+):
     ranks = seen_by(folder, 4, "lightning_training_on_a_grid")
     for rank in ranks:
         assert_same_weights(rank, alone)
-    groups = [torch.stack([rank["losses"] for rank in ranks[first : first + 2]]) for first in (0, 2)]
+    groups = [
+        torch.stack([rank["losses"] for rank in ranks[first : first + 2]]) for first in (0, 2)
+    ]
     for losses in groups:
         torch.testing.assert_close(losses[0], losses[1], **EXACT)
-    torch.testing.assert_close((groups[0][0] + groups[1][0]) / 2, torch.stack(alone.losses), **EXACT)
+    torch.testing.assert_close(
+        (groups[0][0] + groups[1][0]) / 2, torch.stack(alone.losses), **EXACT
+    )
     assert not torch.allclose(groups[0][0], groups[1][0])
 
 
@@ -240,8 +275,12 @@ def test_a_training_of_two_processes_that_continues_on_three_equals_one_process(
     folder: Path, alone: program.WideClassifier
 ):
     for rank in seen_by(folder, 2, "half_of_a_training"):
-        torch.testing.assert_close(rank["losses"], torch.stack(alone.losses)[: program.BATCHES], **EXACT)
+        torch.testing.assert_close(
+            rank["losses"], torch.stack(alone.losses)[: program.BATCHES], **EXACT
+        )
         assert torch.equal(rank["counts"], torch.stack(alone.counts)[: program.BATCHES])
     for rank in seen_by(folder, 3, "other_half_of_a_training"):
-        torch.testing.assert_close(rank["losses"], torch.stack(alone.losses)[program.BATCHES :], **EXACT)
+        torch.testing.assert_close(
+            rank["losses"], torch.stack(alone.losses)[program.BATCHES :], **EXACT
+        )
         assert_same_weights(rank, alone)

@@ -7,7 +7,12 @@ from oracles.as_softmax import as_cross_entropy_reference, as_softmax_reference
 from torch import Tensor
 from torch.nn import functional as F
 
-from as_lightning.functional import as_cross_entropy, cross_entropy, live_samples, multilabel_as_cross_entropy
+from as_lightning.functional import (
+    as_cross_entropy,
+    cross_entropy,
+    live_samples,
+    multilabel_as_cross_entropy,
+)
 from as_lightning.functional.calling_convention import accumulation_dtype
 from as_lightning.functional.kernels import row_loss
 
@@ -18,16 +23,23 @@ SCALAR_UPSTREAM = -0.5
 DELTAS = (0.0, 0.1, 0.5, 1.0)
 
 
-@pytest.fixture(autouse=True, params=["few logits", "many logits", pytest.param("one kernel", marks=pytest.mark.slow)])
+@pytest.fixture(
+    autouse=True,
+    params=["few logits", "many logits", pytest.param("one kernel", marks=pytest.mark.slow)],
+)
 def _every_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The small examples take the paths of few and of many logits, and those of other devices, also on the CPU."""
+    """The small examples take the paths of few and of many logits, and those of other devices, also
+    on the CPU.
+    """
     if request.param != "few logits":
         monkeypatch.setattr(cross_entropy, "FEW_LOGITS", 0)
     if request.param == "one kernel":
         take_the_kernel_of_a_gpu(monkeypatch, row_loss)
 
 
-def example(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, seed: int = 0) -> tuple[Tensor, Tensor]:
+def example(
+    shape: tuple[int, ...], dtype: torch.dtype = torch.float32, seed: int = 0
+) -> tuple[Tensor, Tensor]:
     """Logits with unmasked, mixed and fully masked rows, and targets."""
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(shape, generator=generator, dtype=torch.float64)
@@ -39,26 +51,36 @@ def example(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, seed: in
     return logits.to(dtype), target
 
 
-def value_and_gradient(loss_function: Any, logits: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+def value_and_gradient(
+    loss_function: Any, logits: Tensor, *args: Any, **kwargs: Any
+) -> tuple[Tensor, Tensor]:
     """The loss and its gradient for an upstream gradient that differs from element to element."""
     leaf = logits.detach().clone().requires_grad_()
     loss = loss_function(leaf, *args, **kwargs)
     upstream = (
-        torch.linspace(-1.0, 2.0, loss.numel()).reshape(loss.shape) if loss.dim() else torch.tensor(SCALAR_UPSTREAM)
+        torch.linspace(-1.0, 2.0, loss.numel()).reshape(loss.shape)
+        if loss.dim()
+        else torch.tensor(SCALAR_UPSTREAM)
     )
     (gradient,) = torch.autograd.grad(loss, leaf, upstream.to(loss.dtype))
     return loss.detach(), gradient
 
 
-def assert_agrees(ours: tuple[Tensor, Tensor], reference: tuple[Tensor, Tensor], dtype: torch.dtype) -> None:
+def assert_agrees(
+    ours: tuple[Tensor, Tensor], reference: tuple[Tensor, Tensor], dtype: torch.dtype
+) -> None:
     for mine, theirs in zip(ours, reference, strict=True):
-        torch.testing.assert_close(mine, theirs.to(dtype), rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype], equal_nan=True)
+        torch.testing.assert_close(
+            mine, theirs.to(dtype), rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype], equal_nan=True
+        )
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_value_and_gradient_follow_the_formula(shape: tuple[int, ...], reduction: str, dtype: torch.dtype) -> None:
+def test_value_and_gradient_follow_the_formula(
+    shape: tuple[int, ...], reduction: str, dtype: torch.dtype
+) -> None:
     logits, target = example(shape, dtype)
     weight = torch.linspace(0.25, 2.0, logits.size(0 if logits.dim() == 1 else 1))
     if target.dim() and target.numel() > 2:
@@ -68,7 +90,9 @@ def test_value_and_gradient_follow_the_formula(shape: tuple[int, ...], reduction
             options = {**kwargs, "ignore_index": -1, "reduction": reduction}
             assert_agrees(
                 value_and_gradient(as_cross_entropy, logits, target, delta, **options),
-                value_and_gradient(as_cross_entropy_reference, logits.double(), target, delta, **options),
+                value_and_gradient(
+                    as_cross_entropy_reference, logits.double(), target, delta, **options
+                ),
                 dtype,
             )
 
@@ -76,11 +100,16 @@ def test_value_and_gradient_follow_the_formula(shape: tuple[int, ...], reduction
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("shape", [*SHAPES, (0, 7), (0, 3, 5), (2, 3, 0)], ids=str)
-def test_delta_one_equals_cross_entropy(shape: tuple[int, ...], reduction: str, dtype: torch.dtype) -> None:
+def test_delta_one_equals_cross_entropy(
+    shape: tuple[int, ...], reduction: str, dtype: torch.dtype
+) -> None:
     logits, target = example(shape, dtype)
-    # computed in float32, then rounded: on a CPU F.cross_entropy rounds half types between its steps
+    # computed in float32, then rounded: on a CPU F.cross_entropy rounds half types between its
+    # steps
     exact = logits.to(accumulation_dtype(dtype))
-    weight = torch.linspace(0.25, 2.0, logits.size(0 if logits.dim() == 1 else 1), dtype=exact.dtype)
+    weight = torch.linspace(
+        0.25, 2.0, logits.size(0 if logits.dim() == 1 else 1), dtype=exact.dtype
+    )
     for kwargs in ({}, {"weight": weight}):
         for ignored in (-100, 0):
             options = {**kwargs, "ignore_index": ignored, "reduction": reduction}
@@ -106,7 +135,9 @@ def test_blocks_leave_no_seam(dtype: torch.dtype) -> None:
     for delta in DELTAS:
         assert_agrees(
             value_and_gradient(as_cross_entropy, logits, target, delta, reduction="none"),
-            value_and_gradient(as_cross_entropy_reference, logits.double(), target, delta, reduction="none"),
+            value_and_gradient(
+                as_cross_entropy_reference, logits.double(), target, delta, reduction="none"
+            ),
             dtype,
         )
 
@@ -126,7 +157,9 @@ def test_the_loss_of_a_fully_masked_row_is_exactly_zero(differentiated: bool) ->
 def test_no_more_is_saved_for_backward_than_by_cross_entropy(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cross_entropy, "FEW_LOGITS", 0)  # few logits are widened as a whole: 128 KB at most
+    monkeypatch.setattr(
+        cross_entropy, "FEW_LOGITS", 0
+    )  # few logits are widened as a whole: 128 KB at most
     logits, target = example((64, 500), dtype)
 
     def saved_bytes(loss_function: Any) -> int:
@@ -146,12 +179,16 @@ def test_no_more_is_saved_for_backward_than_by_cross_entropy(
 
 
 @pytest.mark.parametrize(("shape", "reduction"), [((7,), "mean"), ((4, 7, 3), "none")], ids=str)
-def test_every_shape_and_reduction_with_its_counts_traces_to_one_graph(shape: tuple[int, ...], reduction: str) -> None:
+def test_every_shape_and_reduction_with_its_counts_traces_to_one_graph(
+    shape: tuple[int, ...], reduction: str
+) -> None:
     logits, target = example(shape, torch.bfloat16)
     torch.compiler.reset()
     compiled = torch.compile(as_cross_entropy, fullgraph=True, backend="aot_eager")
     options: dict[str, Any] = {"reduction": reduction, "return_counts": True}
-    (loss, counts), (expected, all_counts) = (f(logits, target, 0.1, **options) for f in (compiled, as_cross_entropy))
+    (loss, counts), (expected, all_counts) = (
+        f(logits, target, 0.1, **options) for f in (compiled, as_cross_entropy)
+    )
     torch.testing.assert_close(loss, expected)
     assert tuple(counts) == tuple(all_counts)
 
@@ -162,14 +199,21 @@ def test_a_row_has_the_same_half_gradient_whether_or_not_all_upstream_gradients_
     dtype: torch.dtype, reduction: str
 ) -> None:
     logits, target = example((40, 9), dtype)
-    logits[::7], target[1::7] = 50.0 * F.one_hot(target[::7], 9), -100  # fully masked rows, and ignored ones
+    logits[::7], target[1::7] = (
+        50.0 * F.one_hot(target[::7], 9),
+        -100,
+    )  # fully masked rows, and ignored ones
     leaf = logits.requires_grad_()
     (one_number,) = torch.autograd.grad(as_cross_entropy(leaf, target, reduction=reduction), leaf)
     share = torch.full((40,), 1.0 if reduction == "sum" else 1.0 / int((target != -100).sum()))
     odd = int(one_number.any(-1).nonzero()[0])
     share[odd] *= 2.0
-    with torch.autocast("cpu", dtype):  # so that the loss of each row is not rounded to the half type
-        (by_row,) = torch.autograd.grad(as_cross_entropy(leaf, target, reduction="none"), leaf, share)
+    with torch.autocast(
+        "cpu", dtype
+    ):  # so that the loss of each row is not rounded to the half type
+        (by_row,) = torch.autograd.grad(
+            as_cross_entropy(leaf, target, reduction="none"), leaf, share
+        )
     others = [row for row in range(40) if row != odd]
     assert one_number[others].any()
     assert torch.equal(by_row[others], one_number[others])
@@ -183,7 +227,9 @@ def test_the_gradient_has_no_graph_of_its_own(share: float) -> None:
     logits[torch.arange(int(36 * share)), target[: int(36 * share)]] += 50.0
     for retain_graph in (False, True):
         leaf = logits.clone().requires_grad_()
-        (gradient,) = torch.autograd.grad(as_cross_entropy(leaf, target, 0.1), leaf, retain_graph=retain_graph)
+        (gradient,) = torch.autograd.grad(
+            as_cross_entropy(leaf, target, 0.1), leaf, retain_graph=retain_graph
+        )
         assert not gradient.requires_grad
 
 
@@ -201,11 +247,15 @@ def test_the_gpu_is_never_waited_for(dtype: torch.dtype) -> None:
         try:
             multilabel_as_cross_entropy(leaf * 1, labels, 0.1, return_counts=True)[0].backward()
             leaf.grad = None
-            loss, counts = as_cross_entropy(leaf, device_target, 0.1, weight=device_weight, return_counts=True)
+            loss, counts = as_cross_entropy(
+                leaf, device_target, 0.1, weight=device_weight, return_counts=True
+            )
             loss.backward()
         finally:
             torch.cuda.set_sync_debug_mode("default")
     assert leaf.grad is not None
     expected, gradient = value_and_gradient(as_cross_entropy, logits, target, 0.1, weight=weight)
-    assert_agrees((loss.detach().cpu(), leaf.grad.cpu()), (expected, gradient / SCALAR_UPSTREAM), dtype)
+    assert_agrees(
+        (loss.detach().cpu(), leaf.grad.cpu()), (expected, gradient / SCALAR_UPSTREAM), dtype
+    )
     assert [int(count) for count in counts] == list(as_softmax_reference(logits, target, 0.1)[2])

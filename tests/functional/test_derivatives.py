@@ -1,4 +1,6 @@
-"""Loss scalers, narrow integer targets and compiled derivatives; `test_every_function.py` has those of all."""
+"""Loss scalers, narrow integer targets and compiled derivatives; `test_every_function.py` has those
+of all.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -35,12 +37,18 @@ def _no_head_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(head_loss, "FEW_LOGITS", 0)
 
 
-def dense(hidden: Tensor, weight: Tensor, target: Tensor, delta: float = 0.1, **options: Any) -> Tensor:
+def dense(
+    hidden: Tensor, weight: Tensor, target: Tensor, delta: float = 0.1, **options: Any
+) -> Tensor:
     return as_cross_entropy(F.linear(hidden, weight), target, delta, **options)
 
 
-def head_gradients(loss: Callable[..., Tensor], scale: float, autocast: bool) -> tuple[Tensor, Tensor]:
-    """The unscaled gradients of hidden states and weight after a backward with a loss scaler's factor."""
+def head_gradients(
+    loss: Callable[..., Tensor], scale: float, autocast: bool
+) -> tuple[Tensor, Tensor]:
+    """The unscaled gradients of hidden states and weight after a backward with a loss scaler's
+    factor.
+    """
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(1024, 16, generator=generator).requires_grad_()
     weight = (torch.randn(4000, 16, generator=generator) * 0.02).requires_grad_()
@@ -57,7 +65,9 @@ def head_gradients(loss: Callable[..., Tensor], scale: float, autocast: bool) ->
 @pytest.mark.parametrize("delta", [0.1, 1.0])
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 @pytest.mark.parametrize("scale", [1.0, 32768.0, LOSS_SCALE])
-def test_the_fused_head_in_float16_loses_no_gradient(scale: float, reduction: str, delta: float) -> None:
+def test_the_fused_head_in_float16_loses_no_gradient(
+    scale: float, reduction: str, delta: float
+) -> None:
     def fused(*tensors: Tensor) -> Tensor:
         loss = as_linear_cross_entropy(*tensors, delta, reduction=reduction)
         return loss.mean() if reduction == "none" else loss
@@ -72,7 +82,9 @@ def test_the_fused_head_in_float16_loses_no_gradient(scale: float, reduction: st
 
 @pytest.mark.usefixtures("_no_head_is_too_small")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])  # whose sum stops at a fraction
-def test_sums_of_half_types_over_many_rows_of_one_class_neither_overflow_nor_stop(dtype: torch.dtype) -> None:
+def test_sums_of_half_types_over_many_rows_of_one_class_neither_overflow_nor_stop(
+    dtype: torch.dtype,
+) -> None:
     hidden = torch.full((4096, 1), 8.0, dtype=dtype)
     weight = torch.zeros(40, 1, dtype=dtype, requires_grad=True)
     as_linear_cross_entropy(hidden, weight, torch.zeros(4096, dtype=torch.long), 1.0).backward()
@@ -84,7 +96,9 @@ def test_sums_of_half_types_over_many_rows_of_one_class_neither_overflow_nor_sto
 @pytest.mark.usefixtures("both_paths_of_the_cpu")
 @pytest.mark.parametrize("masked", [False, True], ids=["live rows", "mostly masked rows"])
 @pytest.mark.parametrize("retain_graph", [False, True])
-def test_an_upstream_gradient_above_the_largest_float16_stays_finite(retain_graph: bool, masked: bool) -> None:
+def test_an_upstream_gradient_above_the_largest_float16_stays_finite(
+    retain_graph: bool, masked: bool
+) -> None:
     generator = torch.Generator().manual_seed(1)
     logits = torch.randn(40, 9, generator=generator)
     target = torch.randint(9, (40,), generator=generator)
@@ -96,7 +110,9 @@ def test_an_upstream_gradient_above_the_largest_float16_stays_finite(retain_grap
             loss = as_cross_entropy(half, target, 0.1, reduction="sum")
         (gradient,) = torch.autograd.grad(loss * LOSS_SCALE, half, retain_graph=retain_graph)
         exact = half.detach().double().requires_grad_()
-        (expected,) = torch.autograd.grad(as_cross_entropy_reference(exact, target, 0.1, reduction="sum"), exact)
+        (expected,) = torch.autograd.grad(
+            as_cross_entropy_reference(exact, target, 0.1, reduction="sum"), exact
+        )
         torch.testing.assert_close(gradient, (expected * LOSS_SCALE).to(dtype), rtol=1e-2, atol=0.5)
 
 
@@ -112,24 +128,41 @@ def test_small_float16_probabilities_are_kept_for_the_loss_scaler() -> None:
     assert gradient[0, 5].item() == pytest.approx(expected.item(), rel=2e-2)
 
 
-@pytest.mark.parametrize(("dtype", "ignore_index"), [(torch.uint8, -100), (torch.int8, 300), (torch.int16, 70000)])
+@pytest.mark.parametrize(
+    ("dtype", "ignore_index"), [(torch.uint8, -100), (torch.int8, 300), (torch.int16, 70000)]
+)
 def test_what_is_read_off_logits_ignores_no_class_for_an_ignore_index_beyond_a_narrow_type(
     dtype: torch.dtype, ignore_index: int
 ) -> None:
-    target = torch.arange(256 if dtype == torch.uint8 else 128)  # every class that it could wrap around to
+    target = torch.arange(
+        256 if dtype == torch.uint8 else 128
+    )  # every class that it could wrap around to
     logits = torch.randn(len(target), len(target))
-    for function in (partial(as_softmax_mask, delta=0.1), live_samples, target_leads, fit_temperature):
-        found, expected = (function(logits, of, ignore_index=ignore_index) for of in (target.to(dtype), target))
+    for function in (
+        partial(as_softmax_mask, delta=0.1),
+        live_samples,
+        target_leads,
+        fit_temperature,
+    ):
+        found, expected = (
+            function(logits, of, ignore_index=ignore_index) for of in (target.to(dtype), target)
+        )
         assert torch.equal(torch.as_tensor(found), torch.as_tensor(expected))
-    counts = as_cross_entropy(logits, target.to(dtype), ignore_index=ignore_index, return_counts=True)[1]
+    counts = as_cross_entropy(
+        logits, target.to(dtype), ignore_index=ignore_index, return_counts=True
+    )[1]
     assert int(counts.samples) == len(target)
 
 
-def test_second_derivatives_of_many_logits_under_the_compiler_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_derivatives_of_many_logits_under_the_compiler_are_right(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(cross_entropy, "FEW_LOGITS", 0)
     logits, target = torch.randn(6, 5, dtype=torch.float64), torch.randint(5, (6,))
     torch.compiler.reset()
-    compiled = torch.compile(lambda x: as_cross_entropy(x, target, 0.1), backend="eager", fullgraph=True)
+    compiled = torch.compile(
+        lambda x: as_cross_entropy(x, target, 0.1), backend="eager", fullgraph=True
+    )
 
     def penalty(loss: Callable[[Tensor], Tensor]) -> Tensor:
         leaf = logits.clone().requires_grad_()
@@ -137,7 +170,9 @@ def test_second_derivatives_of_many_logits_under_the_compiler_are_right(monkeypa
         (second,) = torch.autograd.grad(gradient.square().sum(), leaf)
         return second
 
-    torch.testing.assert_close(penalty(compiled), penalty(lambda x: as_cross_entropy(x, target, 0.1)))
+    torch.testing.assert_close(
+        penalty(compiled), penalty(lambda x: as_cross_entropy(x, target, 0.1))
+    )
     assert penalty(compiled).any()
 
 
@@ -148,7 +183,9 @@ def test_a_backend_without_second_derivatives_refuses_them_as_for_cross_entropy(
     target, messages = torch.randint(5, (6,)), []
     for loss in (F.cross_entropy, as_cross_entropy):
         torch.compiler.reset()
-        compiled = torch.compile(lambda x, loss=loss: loss(x, target), backend="aot_eager", fullgraph=True)
+        compiled = torch.compile(
+            lambda x, loss=loss: loss(x, target), backend="aot_eager", fullgraph=True
+        )
         leaf = torch.randn(6, 5).requires_grad_()
         (gradient,) = torch.autograd.grad(compiled(leaf), leaf, create_graph=True)
         with pytest.raises(RuntimeError) as refusal:
@@ -157,8 +194,12 @@ def test_a_backend_without_second_derivatives_refuses_them_as_for_cross_entropy(
     assert messages[0] == messages[1]
 
 
-@pytest.mark.parametrize("rows", [100, 1000])  # of few rows all are computed in one way, of many each in its own
-@pytest.mark.parametrize(("dtype", "low", "high"), [(torch.bfloat16, -3.14, 100.0), (torch.float16, -4e4, 4e4)])
+@pytest.mark.parametrize(
+    "rows", [100, 1000]
+)  # of few rows all are computed in one way, of many each in its own
+@pytest.mark.parametrize(
+    ("dtype", "low", "high"), [(torch.bfloat16, -3.14, 100.0), (torch.float16, -4e4, 4e4)]
+)
 def test_the_loss_of_a_far_target_in_half_precision_is_that_of_float32(
     rows: int, dtype: torch.dtype, low: float, high: float
 ) -> None:
@@ -167,4 +208,6 @@ def test_the_loss_of_a_far_target_in_half_precision_is_that_of_float32(
     target = torch.zeros(rows, dtype=torch.int64)
     exact = F.cross_entropy(logits.double(), target)
     with torch.autocast("cpu", dtype):
-        torch.testing.assert_close(as_cross_entropy(logits, target, 1.0).double(), exact, rtol=1e-5, atol=0)
+        torch.testing.assert_close(
+            as_cross_entropy(logits, target, 1.0).double(), exact, rtol=1e-5, atol=0
+        )

@@ -1,4 +1,6 @@
-"""The public losses against their float64 oracles on random calls; ``make test-slow`` makes tens of thousands."""
+"""The public losses against their float64 oracles on random calls; ``make test-slow`` makes tens of
+thousands.
+"""
 
 import functools
 import random
@@ -39,13 +41,19 @@ KINDS = ("spread", "ties", "up to 1e4", "-inf", "expanded")
 LAYOUTS = ("contiguous", "transposed", "every second element", "stacked")
 HEAD_KINDS = ("ties", "up to 1e4", "-inf")
 LARGEST = 100_000  # classes
-BY_INTEGRAL = tuple(name for name in METHODS if name.startswith("perturb_max"))  # their oracle integrates: it is slow
+BY_INTEGRAL = tuple(
+    name for name in METHODS if name.startswith("perturb_max")
+)  # their oracle integrates: it is slow
 NOT_FORBIDDEN = ("taylor_softmax", "label_smoothing", *BY_INTEGRAL)
 LABEL_LOSSES: dict[str, tuple[Callable[..., Tensor], Callable[..., Any], dict[str, float]]] = {
     "multilabel_softmax": (multilabel_softmax_loss, variants.multilabel_softmax_loss, {}),
     "multilabel_sparse": (multilabel_sparse_loss, variants.multilabel_sparse_loss, {"k": 2}),
     "bce": (bce_loss, variants.bce, {}),
-    "asymmetric": (asymmetric_loss, variants.asymmetric, {"gamma_negative": 4.0, "gamma_positive": 0.0, "clip": 0.05}),
+    "asymmetric": (
+        asymmetric_loss,
+        variants.asymmetric,
+        {"gamma_negative": 4.0, "gamma_positive": 0.0, "clip": 0.05},
+    ),
     "asymmetric_without_clip": (
         asymmetric_loss,
         variants.asymmetric,
@@ -60,7 +68,10 @@ def random_shape(generator: random.Random, classes: int) -> tuple[int, ...]:
     if generator.random() < 0.1:
         return (classes,)
     batch = generator.choice((0, 1, 1, 2, 3, 5))
-    extra = [generator.choice((1, 2, 2, 3, 1, 2, 2, 3, 0)) for _ in range(generator.choice((0, 0, 0, 1, 2, 3)))]
+    extra = [
+        generator.choice((1, 2, 2, 3, 1, 2, 2, 3, 0))
+        for _ in range(generator.choice((0, 0, 0, 1, 2, 3)))
+    ]
     return (batch, classes, *extra)
 
 
@@ -69,7 +80,9 @@ def without_classes(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def random_layout(generator: random.Random, tensor: Tensor, seen: Counter[str]) -> Tensor:
-    """The same values contiguous, transposed in memory, cut out of a larger tensor, or in a narrower stride."""
+    """The same values contiguous, transposed in memory, cut out of a larger tensor, or in a
+    narrower stride.
+    """
     layout = generator.choice((*LAYOUTS, "contiguous"))
     seen[layout] += 1
     if layout == "transposed" and tensor.dim() > 1:
@@ -83,11 +96,15 @@ def random_layout(generator: random.Random, tensor: Tensor, seen: Counter[str]) 
     return tensor.contiguous()
 
 
-def random_logits(generator: random.Random, shape: tuple[int, ...], dtype: torch.dtype, seen: Counter[str]) -> Tensor:
+def random_logits(
+    generator: random.Random, shape: tuple[int, ...], dtype: torch.dtype, seen: Counter[str]
+) -> Tensor:
     """Spread, tied, huge, forbidden (-inf) or expanded logits."""
     kind = generator.choice((*KINDS, "spread", "spread", "spread"))
     logits = torch.randn(shape, dtype=torch.float64) * generator.choice((0.3, 1.0, 3.0, 10.0))
-    seen.update((kind, str(dtype), f"{len(shape)} dimensions", *(("zero-size",) if 0 in shape else ())))
+    seen.update(
+        (kind, str(dtype), f"{len(shape)} dimensions", *(("zero-size",) if 0 in shape else ()))
+    )
     if kind == "ties":
         logits = logits.round()
     elif kind == "up to 1e4":
@@ -105,8 +122,12 @@ def holds(dtype: torch.dtype, number: int) -> bool:
     return torch.iinfo(dtype).min <= number <= torch.iinfo(dtype).max
 
 
-def ignored_in(generator: random.Random, target: Tensor, dtype: torch.dtype, ignore_index: int, share: float) -> Tensor:
-    """The target in ``dtype``, often with ``ignore_index`` in a share of its elements, if the dtype can hold it."""
+def ignored_in(
+    generator: random.Random, target: Tensor, dtype: torch.dtype, ignore_index: int, share: float
+) -> Tensor:
+    """The target in ``dtype``, often with ``ignore_index`` in a share of its elements, if the dtype
+    can hold it.
+    """
     if holds(dtype, ignore_index) and generator.random() < 0.5:
         target = target.masked_fill(torch.rand(target.shape) < share, ignore_index)
     return target.to(dtype)
@@ -115,7 +136,9 @@ def ignored_in(generator: random.Random, target: Tensor, dtype: torch.dtype, ign
 def random_target(
     generator: random.Random, logits: Tensor, seen: Counter[str], *, narrow: bool = True
 ) -> tuple[Tensor, int]:
-    """Class indices of any integer type that are often the largest logits', and an ``ignore_index``."""
+    """Class indices of any integer type that are often the largest logits', and an
+    ``ignore_index``.
+    """
     class_dim = 0 if logits.dim() == 1 else 1
     classes, shape = logits.size(class_dim), without_classes(logits.shape)
     integer = generator.choice(INTEGERS) if narrow else torch.int64
@@ -142,16 +165,24 @@ def near_the_margin(rows: Tensor, target: Tensor, delta: float, tolerance: float
 
 def gradient_of(loss: Tensor, leaves: list[Tensor], upstream: Tensor) -> tuple[Tensor, ...]:
     found = torch.autograd.grad(loss, leaves, upstream.to(loss.dtype), allow_unused=True)
-    return tuple(torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found, strict=True))
+    return tuple(
+        torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found, strict=True)
+    )
 
 
-def assert_near(ours: Tensor, exact: Tensor, dtype: torch.dtype, size: float | None = None, error: float = 0.0) -> None:
-    """Within the tolerance of the dtype for numbers up to ``size``, and twice an error that others make."""
+def assert_near(
+    ours: Tensor, exact: Tensor, dtype: torch.dtype, size: float | None = None, error: float = 0.0
+) -> None:
+    """Within the tolerance of the dtype for numbers up to ``size``, and twice an error that others
+    make.
+    """
     exact = exact.detach()
     if size is None:
         size = max(1.0, float(exact.abs().nan_to_num().max())) if exact.numel() else 1.0
     rtol, atol = TOLERANCE[dtype], TOLERANCE[dtype] * size + 2 * error
-    torch.testing.assert_close(ours.detach().double(), exact.to(dtype).double(), rtol=rtol, atol=atol, equal_nan=True)
+    torch.testing.assert_close(
+        ours.detach().double(), exact.to(dtype).double(), rtol=rtol, atol=atol, equal_nan=True
+    )
 
 
 def assert_gradients_near(
@@ -175,11 +206,19 @@ def assert_gradients_near(
 
 
 def random_classes(generator: random.Random, wide: bool, few: tuple[int, ...]) -> int:
-    return generator.choice((LARGEST, round(10 ** generator.uniform(3, 5)))) if wide else generator.choice(few)
+    return (
+        generator.choice((LARGEST, round(10 ** generator.uniform(3, 5))))
+        if wide
+        else generator.choice(few)
+    )
 
 
-def one_case_of_class_rows(generator: random.Random, seen: Counter[str], wide: bool = False) -> bool:
-    """Compare one call; False where the margin falls within rounding and there is nothing to compare."""
+def one_case_of_class_rows(
+    generator: random.Random, seen: Counter[str], wide: bool = False
+) -> bool:
+    """Compare one call; False where the margin falls within rounding and there is nothing to
+    compare.
+    """
     classes = random_classes(generator, wide, (1, 2, 2, 3, 5, 8, 17, 40))
     dtype = generator.choice(FLOATS)
     shape = (generator.choice((1, 3)), classes) if wide else random_shape(generator, classes)
@@ -194,67 +233,117 @@ def one_case_of_class_rows(generator: random.Random, seen: Counter[str], wide: b
     if near_the_margin(as_rows(logits), safe, delta, 1e-13 if dtype == torch.float64 else 1e-6):
         return False
     exact = logits.detach().double().contiguous().requires_grad_()
-    options: dict[str, Any] = {"weight": weight, "ignore_index": ignore_index, "reduction": reduction}
+    options: dict[str, Any] = {
+        "weight": weight,
+        "ignore_index": ignore_index,
+        "reduction": reduction,
+    }
     expected, keep, counts = as_softmax_reference(exact, target, delta, **options)
-    leaf = logits.detach().requires_grad_() if generator.random() < 0.5 else logits.detach().clone().requires_grad_()
+    leaf = (
+        logits.detach().requires_grad_()
+        if generator.random() < 0.5
+        else logits.detach().clone().requires_grad_()
+    )
     loss, found = as_cross_entropy(leaf, target, delta, return_counts=True, **options)
     assert loss.dtype == dtype
     assert tuple(map(int, found)) == counts
     counted = flat != ignore_index
     live = (keep.sum(-1) > 1) & counted
     assert torch.equal(live_samples(leaf, target, delta, ignore_index).reshape(-1), live)
-    assert torch.equal(as_rows(as_softmax_mask(leaf, target, delta, ignore_index))[counted], keep[counted])
+    assert torch.equal(
+        as_rows(as_softmax_mask(leaf, target, delta, ignore_index))[counted], keep[counted]
+    )
     assert_near(loss, expected, dtype)
     assert_gradients_near(loss, [leaf], expected, [exact], 1.0 if weight is None else 2.0)
     return True
 
 
 def head_operands(
-    generator: random.Random, seen: Counter[str], dtype: torch.dtype, classes: int, kind: str, shape: tuple[int, ...]
+    generator: random.Random,
+    seen: Counter[str],
+    dtype: torch.dtype,
+    classes: int,
+    kind: str,
+    shape: tuple[int, ...],
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Hidden states, weight and bias. Of ties and large logits every logit is an integer, exact in all dtypes."""
+    """Hidden states, weight and bias. Of ties and large logits every logit is an integer, exact in
+    all dtypes.
+    """
     features = generator.choice((1, 3, 8))
     hidden = torch.randn(*shape, features, dtype=torch.float64) * generator.choice((0.3, 1.0, 4.0))
-    weight, bias = torch.randn(classes, features, dtype=torch.float64), torch.randn(classes, dtype=torch.float64)
+    weight, bias = (
+        torch.randn(classes, features, dtype=torch.float64),
+        torch.randn(classes, dtype=torch.float64),
+    )
     if kind == "ties":
-        hidden, weight, bias = hidden.round().clamp(-3, 3), weight.round().clamp(-3, 3), bias.round()
+        hidden, weight, bias = (
+            hidden.round().clamp(-3, 3),
+            weight.round().clamp(-3, 3),
+            bias.round(),
+        )
     elif kind == "up to 1e4":
-        hidden, weight, bias = 1024 * hidden.round().clamp(-1, 1), weight.round().clamp(-1, 1), bias * 0
+        hidden, weight, bias = (
+            1024 * hidden.round().clamp(-1, 1),
+            weight.round().clamp(-1, 1),
+            bias * 0,
+        )
     elif kind == "-inf":
         bias = bias.masked_fill(torch.rand(classes) < 0.3, -torch.inf)
-    hidden, weight = (random_layout(generator, tensor.to(dtype), seen) for tensor in (hidden, weight))
+    hidden, weight = (
+        random_layout(generator, tensor.to(dtype), seen) for tensor in (hidden, weight)
+    )
     return hidden, weight, bias.to(dtype) if kind == "-inf" or generator.random() < 0.5 else None
 
 
 def dense_errors(
     leaves: list[Tensor], keep: Tensor, upstream: Tensor, exact: Sequence[Tensor], **loss: Any
 ) -> list[float]:
-    """The largest error in each gradient of ``F.linear`` and ``F.cross_entropy``, in the dtype of the leaves.
-    On some processors each sum of 100,000 equal exponentials is off by 1e-4."""
+    """The largest error in each gradient of ``F.linear`` and ``F.cross_entropy``, in the dtype of
+    the leaves. On some processors each sum of 100,000 equal exponentials is off by 1e-4.
+    """
     logits = F.linear(*leaves).reshape(keep.shape).masked_fill(~keep, -torch.inf)
-    gradients = gradient_of(F.cross_entropy(logits, **loss).reshape(upstream.shape), leaves, upstream)
+    gradients = gradient_of(
+        F.cross_entropy(logits, **loss).reshape(upstream.shape), leaves, upstream
+    )
     return [
-        float((gradient.double() - true).abs().nan_to_num(0.0, 0.0, 0.0).max()) if true.numel() else 0.0
+        float((gradient.double() - true).abs().nan_to_num(0.0, 0.0, 0.0).max())
+        if true.numel()
+        else 0.0
         for gradient, true in zip(gradients, exact, strict=True)
     ]
 
 
-def one_case_of_the_fused_head(generator: random.Random, seen: Counter[str], wide: bool = False) -> bool:
+def one_case_of_the_fused_head(
+    generator: random.Random, seen: Counter[str], wide: bool = False
+) -> bool:
     """The fused head against the oracle of its logits, which are computed in float64."""
     classes = random_classes(generator, wide, (1, 2, 5, 40, 90))
     delta, reduction = generator.choice((*DELTAS, generator.random())), generator.choice(REDUCTIONS)
-    kind, dtype = generator.choice(("spread", "spread", "spread", *HEAD_KINDS)), generator.choice(FLOATS)
+    kind, dtype = (
+        generator.choice(("spread", "spread", "spread", *HEAD_KINDS)),
+        generator.choice(FLOATS),
+    )
     half = dtype in (torch.bfloat16, torch.float16)
     if half and delta < 1.0 and kind not in ("ties", "up to 1e4"):
-        return False  # logits of half types are rounded before the margin is measured, unless they are exact
+        # logits of half types are rounded before the margin is measured, unless they are exact
+        return False
     shape = tuple(generator.choice((1, 2, 3, 0)) for _ in range(generator.choice((0, 1, 1, 2, 3))))
     shape = (generator.choice((1, 3)),) if wide else shape
     hidden, weight, bias = head_operands(generator, seen, dtype, classes, kind, shape)
     integer = torch.int64 if wide else generator.choice(INTEGERS)
-    ignore_index = generator.choice((255, 255, 300, -100) if integer == torch.uint8 else (-100, -100, 300))
+    ignore_index = generator.choice(
+        (255, 255, 300, -100) if integer == torch.uint8 else (-100, -100, 300)
+    )
     target = ignored_in(generator, torch.randint(classes, shape), integer, ignore_index, 0.3)
     class_weight = torch.rand(classes) + 0.1 if generator.random() < 0.3 else None
-    seen.update((f"targets {integer}", str(dtype), f"{classes} classes", *(("zero-size",) if 0 in shape else ())))
+    seen.update(
+        (
+            f"targets {integer}",
+            str(dtype),
+            f"{classes} classes",
+            *(("zero-size",) if 0 in shape else ()),
+        )
+    )
     seen.update((kind, *(("a half type at a margin",) if half and delta < 1.0 else ())))
     seen.update(("class weights",) if class_weight is not None else ())
     leaves = [x.detach().clone().requires_grad_() for x in (hidden, weight, bias) if x is not None]
@@ -266,10 +355,16 @@ def one_case_of_the_fused_head(generator: random.Random, seen: Counter[str], wid
         return False  # a forbidden target
     if near_the_margin(logits.detach(), safe, delta, 1e-12 if dtype == torch.float64 else 1e-5):
         return False
-    options: dict[str, Any] = {"weight": class_weight, "ignore_index": ignore_index, "reduction": reduction}
+    options: dict[str, Any] = {
+        "weight": class_weight,
+        "ignore_index": ignore_index,
+        "reduction": reduction,
+    }
     expected, keep, counts = as_softmax_reference(logits, flat, delta, **options)
     bias = leaves[2] if bias is not None else None
-    loss, found = as_linear_cross_entropy(*leaves[:2], target, delta, bias=bias, return_counts=True, **options)
+    loss, found = as_linear_cross_entropy(
+        *leaves[:2], target, delta, bias=bias, return_counts=True, **options
+    )
     assert tuple(map(int, found)) == counts
     if delta == 1.0:
         plain = linear_cross_entropy(*leaves[:2], target, linear_bias=bias, **options)
@@ -285,14 +380,27 @@ def one_case_of_the_fused_head(generator: random.Random, seen: Counter[str], wid
 
 
 def random_labels(
-    generator: random.Random, logits: Tensor, ignore_index: int, seen: Counter[str], positives: tuple[float, ...]
+    generator: random.Random,
+    logits: Tensor,
+    ignore_index: int,
+    seen: Counter[str],
+    positives: tuple[float, ...],
 ) -> Tensor:
-    """0 and 1 in any dtype, and labels that are not known where the dtype can hold ``ignore_index``."""
+    """0 and 1 in any dtype, and labels that are not known where the dtype can hold
+    ``ignore_index``.
+    """
     dtype = generator.choice((torch.bool, *INTEGERS, torch.float32))
     # a positive label that is forbidden has an infinite loss
-    target = ((torch.rand(logits.shape) < generator.choice(positives)) & logits.isfinite()).to(dtype)
+    target = ((torch.rand(logits.shape) < generator.choice(positives)) & logits.isfinite()).to(
+        dtype
+    )
     target = ignored_in(generator, target, dtype, ignore_index, generator.choice((0.2, 0.7)))
-    seen.update((f"targets {dtype}", *(("unknown labels",) if (target.double() == ignore_index).any() else ())))
+    seen.update(
+        (
+            f"targets {dtype}",
+            *(("unknown labels",) if (target.double() == ignore_index).any() else ()),
+        )
+    )
     return target
 
 
@@ -309,7 +417,10 @@ def one_case_of_several_labels(generator: random.Random, seen: Counter[str]) -> 
     delta = generator.choice(DELTAS)
     exact = logits.detach().double().requires_grad_()
     expected, counts = multilabel_reference(exact, target, delta, ignore_index, reduction)
-    nearby = [multilabel_reference(exact, target, min(max(delta + d, 0.0), 1.0), ignore_index) for d in (-1e-6, 1e-6)]
+    nearby = [
+        multilabel_reference(exact, target, min(max(delta + d, 0.0), 1.0), ignore_index)
+        for d in (-1e-6, 1e-6)
+    ]
     if [found for _, found in nearby] != [counts] * 2:
         return False
     leaf = logits.detach().requires_grad_()
@@ -325,7 +436,9 @@ def one_case_of_several_labels(generator: random.Random, seen: Counter[str]) -> 
 
 
 def either_class_is_kept(method: Method, rows: Tensor, targets: Tensor) -> bool:
-    """Whether the target is one of several classes that tie for the last place among the ``k`` largest."""
+    """Whether the target is one of several classes that tie for the last place among the ``k``
+    largest.
+    """
     k = method.arguments.get("k")
     if k is None or rows.numel() == 0:
         return False
@@ -334,7 +447,9 @@ def either_class_is_kept(method: Method, rows: Tensor, targets: Tensor) -> bool:
 
 
 def one_case_of_the_family(generator: random.Random, seen: Counter[str]) -> bool:
-    """A loss with one class for each sample, of NumPy's and SciPy's formula, which has no gradient."""
+    """A loss with one class for each sample, of NumPy's and SciPy's formula, which has
+    no gradient.
+    """
     name = generator.choice(tuple(METHODS))
     method = METHODS[name]
     by_integral = name in BY_INTEGRAL
@@ -342,32 +457,55 @@ def one_case_of_the_family(generator: random.Random, seen: Counter[str]) -> bool
     dtype, reduction = generator.choice(FLOATS), generator.choice(REDUCTIONS)
     if name.startswith("class_weighted") and reduction == "mean":
         return False  # which divides by the classes' weights
-    shape = (generator.choice((1, 2)), classes) if by_integral or classes == 1000 else random_shape(generator, classes)
+    shape = (
+        (generator.choice((1, 2)), classes)
+        if by_integral or classes == 1000
+        else random_shape(generator, classes)
+    )
     logits = random_logits(generator, shape, dtype, seen)
-    # outside its range: a density has no mass so far out, a polynomial no value at -inf, and a smoothed label no loss
-    if (by_integral and float(logits.abs().max()) > 30) or (name.startswith(NOT_FORBIDDEN) and logits.isinf().any()):
+    # outside its range: a density has no mass so far out, a polynomial no value at -inf, and a
+    # smoothed label no loss
+    if (by_integral and float(logits.abs().max()) > 30) or (
+        name.startswith(NOT_FORBIDDEN) and logits.isinf().any()
+    ):
         return False
     target, ignore_index = random_target(generator, logits, seen)
     flat = target.long().reshape(-1)
     counted, safe = flat != ignore_index, flat.masked_fill(flat == ignore_index, 0)
     rows = as_rows(logits.double())
     own = rows.gather(-1, safe.unsqueeze(-1)).squeeze(-1)
-    if not own[counted].isfinite().all() or either_class_is_kept(method, rows[counted], safe[counted]):
+    if not own[counted].isfinite().all() or either_class_is_kept(
+        method, rows[counted], safe[counted]
+    ):
         return False
-    weight = torch.rand(classes) + 0.1 if generator.random() < 0.3 and name != "label_smoothing" else None
+    weight = (
+        torch.rand(classes) + 0.1
+        if generator.random() < 0.3 and name != "label_smoothing"
+        else None
+    )
     finite = rows[counted].clamp(min=-1e30).numpy()
     losses = torch.zeros(len(rows), dtype=torch.float64)
     arguments = method.all_loss_arguments
-    losses[counted] = torch.from_numpy(by_rows(method.reference_loss, finite, safe[counted].numpy(), **arguments))
-    weights = torch.ones(len(rows), dtype=torch.float64) if weight is None else weight.double()[safe]
+    losses[counted] = torch.from_numpy(
+        by_rows(method.reference_loss, finite, safe[counted].numpy(), **arguments)
+    )
+    weights = (
+        torch.ones(len(rows), dtype=torch.float64) if weight is None else weight.double()[safe]
+    )
     weights = weights.where(counted, 0.0)
     expected = reduced(losses * weights, weights, reduction, target.shape)
-    found = method.loss(logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction, **arguments)
+    found = method.loss(
+        logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction, **arguments
+    )
     assert found.dtype == dtype
     size = max(1.0, float(expected.abs().nan_to_num().max())) if expected.numel() else 1.0
     exactness = {**TOLERANCE, torch.float64: 1e-6, torch.float32: 1e-4}[dtype]
     torch.testing.assert_close(
-        found.double(), expected.to(dtype).double(), rtol=exactness, atol=exactness * size, equal_nan=True
+        found.double(),
+        expected.to(dtype).double(),
+        rtol=exactness,
+        atol=exactness * size,
+        equal_nan=True,
     )
     seen[name] += 1
     return True
@@ -389,14 +527,21 @@ def one_case_of_labels_of_the_family(generator: random.Random, seen: Counter[str
     known = labels != ignore_index
     if name in BY_LABEL:
         losses, counted = torch.zeros_like(rows), known
-        losses[known] = torch.from_numpy(oracle(rows[known].numpy(), labels[known].numpy(), **arguments))
+        losses[known] = torch.from_numpy(
+            oracle(rows[known].numpy(), labels[known].numpy(), **arguments)
+        )
         if reduction == "none" and logits.dim() > 1:
             losses = losses.reshape(*without_classes(shape), classes).movedim(-1, 1)
     else:
-        samples = [(row[k].numpy(), label[k].numpy()) for row, label, k in zip(rows, labels, known, strict=True)]
+        samples = [
+            (row[k].numpy(), label[k].numpy())
+            for row, label, k in zip(rows, labels, known, strict=True)
+        ]
         losses = torch.tensor([oracle(x, y, **arguments) for x, y in samples], dtype=torch.float64)
         counted = known.any(-1)
-    expected = reduced(losses, counted, reduction, shape if name in BY_LABEL else without_classes(shape))
+    expected = reduced(
+        losses, counted, reduction, shape if name in BY_LABEL else without_classes(shape)
+    )
     found = loss(logits, target, ignore_index=ignore_index, reduction=reduction, **arguments)
     assert found.dtype == dtype
     assert_near(found, expected, dtype)
@@ -409,30 +554,51 @@ CASES: dict[str, tuple[int, Callable[[random.Random, Counter[str]], bool]]] = {
     "fused head": (5_000, one_case_of_the_fused_head),
     "several labels": (5_000, one_case_of_several_labels),
     "up to 100,000 classes": (60, functools.partial(one_case_of_class_rows, wide=True)),
-    "fused head of up to 100,000 classes": (60, functools.partial(one_case_of_the_fused_head, wide=True)),
+    "fused head of up to 100,000 classes": (
+        60,
+        functools.partial(one_case_of_the_fused_head, wide=True),
+    ),
     "the family": (4_000, one_case_of_the_family),
     "several labels of the family": (2_000, one_case_of_labels_of_the_family),
 }
-OF_ALL_TENSORS = {*map(str, FLOATS), "zero-size", *LAYOUTS, *(f"targets {integer}" for integer in INTEGERS)}
+OF_ALL_TENSORS = {
+    *map(str, FLOATS),
+    "zero-size",
+    *LAYOUTS,
+    *(f"targets {integer}" for integer in INTEGERS),
+}
 OF_LOGITS = {f"{dimensions} dimensions" for dimensions in range(1, 6)} | {*KINDS}
 COVERED = {
     "class rows": OF_ALL_TENSORS | OF_LOGITS | {"1 class"},
     "fused head": OF_ALL_TENSORS | {*HEAD_KINDS, "a half type at a margin", "class weights"},
     "several labels": OF_ALL_TENSORS | OF_LOGITS | {*REDUCTIONS, "unknown labels"},
     "up to 100,000 classes": {f"{LARGEST} classes", *KINDS, *map(str, FLOATS)},
-    "fused head of up to 100,000 classes": {f"{LARGEST} classes", *HEAD_KINDS, *map(str, FLOATS), "class weights"},
+    "fused head of up to 100,000 classes": {
+        f"{LARGEST} classes",
+        *HEAD_KINDS,
+        *map(str, FLOATS),
+        "class weights",
+    },
     "the family": OF_ALL_TENSORS | OF_LOGITS | {*METHODS, "1000 classes"},
-    "several labels of the family": OF_ALL_TENSORS | OF_LOGITS | {*LABEL_LOSSES, "unknown labels", "1000 classes"},
+    "several labels of the family": OF_ALL_TENSORS
+    | OF_LOGITS
+    | {*LABEL_LOSSES, "unknown labels", "1000 classes"},
 }
 
 
-@pytest.mark.parametrize("share", [0.02, pytest.param(1.0, marks=pytest.mark.slow)], ids=["500", "20000"])
+@pytest.mark.parametrize(
+    "share", [0.02, pytest.param(1.0, marks=pytest.mark.slow)], ids=["500", "20000"]
+)
 @pytest.mark.parametrize("kind", CASES)
 @pytest.mark.bug_report(
-    "pytorch/pytorch#15508", "`ignore_index=255` is out of bounds as soon as the losses are not reduced."
+    "pytorch/pytorch#15508",
+    "`ignore_index=255` is out of bounds as soon as the losses are not reduced.",
 )
 def test_every_loss_agrees_with_the_float64_oracle_on_random_calls(
-    kind: str, share: float, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
+    kind: str,
+    share: float,
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Callable[[str, object], None],
 ) -> None:
     assert sum(wanted for wanted, _ in CASES.values()) >= 20_000
     wanted, one_case = round(CASES[kind][0] * share), CASES[kind][1]

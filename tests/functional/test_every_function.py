@@ -1,6 +1,8 @@
-"""The table of the public functions: every loss and transform, by every way to call it, dtype and kind of rows.
-A cell holds if value and gradients are those of the eager call in float64 on the rows that count. Losses with a class
-for each sample come from ``harness.variant_methods``, all others from the public names: a new one is in the table."""
+"""The table of the public functions: every loss and transform, by every way to call it, dtype and
+kind of rows. A cell holds if value and gradients are those of the eager call in float64 on the rows
+that count. Losses with a class for each sample come from ``harness.variant_methods``, all others
+from the public names: a new one is in the table.
+"""
 
 import inspect
 import math
@@ -21,10 +23,13 @@ from as_lightning.functional.kernels import head_loss
 ROWS, CLASSES = 6, 70
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
-FUSED = 2e-3  # float32 of perturb_max in one kernel of inductor: up to 7.2e-4 off; eager holds TOLERANCE
+# float32 of perturb_max in one kernel of inductor: up to 7.2e-4 off; eager holds TOLERANCE
+FUSED = 2e-3
 HEAD = torch.randn(CLASSES, 8, generator=torch.Generator().manual_seed(5))
 DIRECTION = torch.linspace(-1.0, 1.0, CLASSES)  # in which the gradient of a transform is taken
-Call = Callable[..., Tensor]  # of the leaves, the target, the class weights and the options of losses
+Call = Callable[
+    ..., Tensor
+]  # of the leaves, the target, the class weights and the options of losses
 
 
 class Function(NamedTuple):
@@ -37,7 +42,9 @@ class Function(NamedTuple):
 
 
 def of_classes(loss: Callable[..., Tensor], **arguments: Any) -> Call:
-    return lambda x, target, weight, **options: loss(x, target, weight=weight, **arguments, **options)
+    return lambda x, target, weight, **options: loss(
+        x, target, weight=weight, **arguments, **options
+    )
 
 
 def of_labels(loss: Callable[..., Tensor]) -> Call:
@@ -45,7 +52,9 @@ def of_labels(loss: Callable[..., Tensor]) -> Call:
 
 
 def of_head(loss: Callable[..., Tensor]) -> Call:
-    return lambda x, head, target, weight, **options: loss(x, head, target, weight=weight, **options)
+    return lambda x, head, target, weight, **options: loss(
+        x, head, target, weight=weight, **options
+    )
 
 
 def of_transform(transform: Callable[..., Tensor], **arguments: Any) -> Call:
@@ -61,9 +70,13 @@ def all_functions() -> dict[str, Function]:
     found = {}
     for name, method in METHODS.items():
         arguments = method.all_loss_arguments
-        found[f"{name}, loss"] = Function(method.loss, of_classes(method.loss, **arguments), "classes")
+        found[f"{name}, loss"] = Function(
+            method.loss, of_classes(method.loss, **arguments), "classes"
+        )
         if method.transform is not None:
-            found[name] = Function(method.transform, of_transform(method.transform, **method.arguments), "transform")
+            found[name] = Function(
+                method.transform, of_transform(method.transform, **method.arguments), "transform"
+            )
     known = {inspect.unwrap(function.public) for function in found.values()}
     for name in functional.__all__:
         public = getattr(functional, name)
@@ -75,14 +88,18 @@ def all_functions() -> dict[str, Function]:
             found[f"{name}, fused"] = Function(public, of_head(public), "head", many=True)
         elif "reduction" in parameters and "weight" in parameters:
             found[name] = Function(public, of_classes(public), "classes")
-            found[f"{name}, many logits"] = Function(public, of_classes(public), "classes", many=True)
+            found[f"{name}, many logits"] = Function(
+                public, of_classes(public), "classes", many=True
+            )
         elif "reduction" in parameters:
             found[name] = Function(public, of_labels(public), "labels")
     return found
 
 
 FUNCTIONS = all_functions()
-FIRST = {function.public: name for name, function in reversed(FUNCTIONS.items())}  # an entry for each public function
+FIRST = {
+    function.public: name for name, function in reversed(FUNCTIONS.items())
+}  # an entry for each public function
 BY_STEPS = ("entmax", "sparsemax")  # their graph holds all the steps of a search
 OUT = ("target of -1", "target of the number of classes")
 KINDS = {
@@ -97,7 +114,15 @@ KINDS = {
         "infinity in a row",
         *OUT,
     ),
-    "labels": ("plain", "ignored", "all ignored", "ignored, not finite", "empty", "NaN in a row", *OUT),
+    "labels": (
+        "plain",
+        "ignored",
+        "all ignored",
+        "ignored, not finite",
+        "empty",
+        "NaN in a row",
+        *OUT,
+    ),
     "transform": ("plain", "empty", "NaN in a row"),
 }
 # it would be in each weight's gradient
@@ -114,7 +139,12 @@ class Case(NamedTuple):
 
 
 def case_of(
-    function: Function, kind: str, dtype: torch.dtype, rows: int = ROWS, classes: int = CLASSES, features: int = 8
+    function: Function,
+    kind: str,
+    dtype: torch.dtype,
+    rows: int = ROWS,
+    classes: int = CLASSES,
+    features: int = 8,
 ) -> Case:
     generator = torch.Generator().manual_seed(rows)
     x = torch.randn(rows, features if function.kind == "head" else classes, generator=generator)
@@ -123,7 +153,9 @@ def case_of(
     else:
         target = torch.randint(1, classes, (rows,), generator=generator)
     weight = torch.ones(classes)
-    if kind == "weighted":  # the inverse frequency of a class without samples; label smoothing has a part of it
+    if (
+        kind == "weighted"
+    ):  # the inverse frequency of a class without samples; label smoothing has a part of it
         weight = torch.rand(classes, generator=generator) + 0.1
         weight[0] = 9.0 if function.public is functional.label_smoothing_loss else torch.inf
     if kind in ("ignored", "weighted", "ignored, not finite"):
@@ -142,7 +174,11 @@ def case_of(
         target.view(-1)[1] = -1 if kind == OUT[0] else classes
     if kind.endswith("in a row"):
         x[3, 1] = torch.nan if kind.startswith("NaN") else torch.inf
-    leaves = [x.to(dtype), HEAD[:classes, :features].to(dtype)] if function.kind == "head" else [x.to(dtype)]
+    leaves = (
+        [x.to(dtype), HEAD[:classes, :features].to(dtype)]
+        if function.kind == "head"
+        else [x.to(dtype)]
+    )
     return Case(leaves, target, weight)
 
 
@@ -156,7 +192,11 @@ def expected_of(function: Function, case: Case, **options: Any) -> tuple[Tensor,
     """In float64, of the rows that count and nothing else."""
     x, *rest = (leaf.double() for leaf in case.leaves)
     target = case.target
-    known = (target != -100).reshape(len(x), -1).any(1) if x.numel() else torch.zeros(len(x), dtype=torch.bool)
+    known = (
+        (target != -100).reshape(len(x), -1).any(1)
+        if x.numel()
+        else torch.zeros(len(x), dtype=torch.bool)
+    )
     if function.kind == "labels":
         x = x.masked_fill(target == -100, 0.0)
     counted = Case([x[known].nan_to_num(0.0, 0.0, 0.0), *rest], target[known], case.weight.double())
@@ -168,11 +208,17 @@ def eager(function: Function, case: Case) -> Callable[[Case], tuple[Tensor, list
     return lambda case: value_and_gradients(function.call, case)
 
 
-def compiled(function: Function, case: Case, **how: Any) -> Callable[[Case], tuple[Tensor, list[Tensor]]]:
+def compiled(
+    function: Function, case: Case, **how: Any
+) -> Callable[[Case], tuple[Tensor, list[Tensor]]]:
     """After a layer, as in a ``training_step``; of another batch no other graph is made."""
     torch.compiler.reset()
-    whole = function.kind != "head"  # a head breaks the graph, but for a number of rows that is few for certain
-    graph = torch.compile(lambda x, *others: function.call(x * 1.0, *others), fullgraph=whole, **how)
+    whole = (
+        function.kind != "head"
+    )  # a head breaks the graph, but for a number of rows that is few for certain
+    graph = torch.compile(
+        lambda x, *others: function.call(x * 1.0, *others), fullgraph=whole, **how
+    )
     value_and_gradients(graph, case)
 
     def called(case: Case) -> tuple[Tensor, list[Tensor]]:
@@ -200,7 +246,9 @@ def by_samples(function: Function, case: Case) -> Callable[[Case], tuple[Tensor,
 
         count = len(case.leaves)
         gradient = torch.func.grad_and_value(loss, argnums=tuple(range(count)))
-        of_x, values = torch.func.vmap(gradient, in_dims=(0, *[None] * (count - 1), 0))(*case.leaves, case.target)
+        of_x, values = torch.func.vmap(gradient, in_dims=(0, *[None] * (count - 1), 0))(
+            *case.leaves, case.target
+        )
         return values.sum(), [of_x[0], *(of_leaf.sum(0) for of_leaf in of_x[1:])]
 
     return of_samples
@@ -217,7 +265,10 @@ def linearised(function: Function, case: Case) -> Callable[[Case], tuple[Tensor,
 
 
 def directions(leaves: list[Tensor]) -> list[Tensor]:
-    return [torch.linspace(-1.0, 1.0, leaf.numel()).reshape(leaf.shape).to(leaf.dtype) for leaf in leaves]
+    return [
+        torch.linspace(-1.0, 1.0, leaf.numel()).reshape(leaf.shape).to(leaf.dtype)
+        for leaf in leaves
+    ]
 
 
 Way = Callable[[Function, Case], Callable[[Case], tuple[Tensor, list[Tensor]]]]
@@ -231,7 +282,9 @@ WAYS: dict[str, Way] = {
 }
 # in all dtypes; of the others the quick half has one entry for each function, in float32
 IN_SECONDS = ("eager", "vmap")
-QUICK = {name for name, function in FUNCTIONS.items() if FIRST[function.public] == name or function.many}
+QUICK = {
+    name for name, function in FUNCTIONS.items() if FIRST[function.public] == name or function.many
+}
 
 
 def table() -> Iterator[Any]:
@@ -240,9 +293,13 @@ def table() -> Iterator[Any]:
             quick = way in IN_SECONDS or (name in QUICK and way in ("compiled", "exported"))
             quick |= way == "linearize" and name in QUICK and not name.startswith(BY_STEPS)
             dtypes = DTYPES if way in IN_SECONDS else DTYPES[:1]
-            yield pytest.param(way, name, dtypes, marks=[] if quick else pytest.mark.slow, id=f"{way}-{name}")
+            yield pytest.param(
+                way, name, dtypes, marks=[] if quick else pytest.mark.slow, id=f"{way}-{name}"
+            )
             if way not in IN_SECONDS:
-                yield pytest.param(way, name, DTYPES[1:], marks=pytest.mark.slow, id=f"{way}-{name}-half types")
+                yield pytest.param(
+                    way, name, DTYPES[1:], marks=pytest.mark.slow, id=f"{way}-{name}-half types"
+                )
 
 
 @pytest.fixture
@@ -265,10 +322,14 @@ def kinds_of(way: str, function: Function) -> list[str]:
     return [kind for kind in KINDS[function.kind] if kind not in left_out]
 
 
-def check_cell(way: str, called: Callable[[Case], Any], function: Function, kind: str, dtype: torch.dtype) -> None:
+def check_cell(
+    way: str, called: Callable[[Case], Any], function: Function, kind: str, dtype: torch.dtype
+) -> None:
     case = case_of(function, kind, dtype)
     if kind in OUT:
-        with pytest.raises((IndexError, ValueError, RuntimeError), match=r"target must hold|out of (bounds|range)"):
+        with pytest.raises(
+            (IndexError, ValueError, RuntimeError), match=r"target must hold|out of (bounds|range)"
+        ):
             called(case)
         return
     value, exact = expected_of(function, case, reduction="sum" if way == "vmap" else "mean")
@@ -278,20 +339,35 @@ def check_cell(way: str, called: Callable[[Case], Any], function: Function, kind
         value, others = value * torch.nan, [0, 1, 2, 4, 5]
         gradients, exact = [gradients[0][others]], [exact[0][others]]
     elif way == "linearize":
-        exact = [torch.stack([(g * d).sum() for g, d in zip(exact, directions(case.leaves), strict=True)]).sum()]
-    ours, theirs = ([x.to(dtype).double() for x in (*xs, x)] for x, xs in ((found, gradients), (value, exact)))
+        exact = [
+            torch.stack(
+                [(g * d).sum() for g, d in zip(exact, directions(case.leaves), strict=True)]
+            ).sum()
+        ]
+    ours, theirs = (
+        [x.to(dtype).double() for x in (*xs, x)] for x, xs in ((found, gradients), (value, exact))
+    )
     fused = way == "compiled by inductor" and "perturb_max" in function.public.__name__
     off = max(TOLERANCE[dtype], FUSED) if fused else TOLERANCE[dtype]
     torch.testing.assert_close(ours, theirs, rtol=off, atol=off, equal_nan=True)
 
 
 @pytest.mark.bug_report(
-    "pytorch/pytorch#180642", "`autograd.Function` in place: a wrong gradient under `torch.compile`."
+    "pytorch/pytorch#180642",
+    "`autograd.Function` in place: a wrong gradient under `torch.compile`.",
 )
-@pytest.mark.bug_report("pytorch/pytorch#107824", "A call of an `autograd.Function` breaks under `torch.compile`.")
-@pytest.mark.bug_report("pytorch/pytorch#135546", "A target out of range passes in silence under `torch.compile`.")
-@pytest.mark.bug_report("pytorch/pytorch#11551", "An ignored row of -inf or NaN poisons the gradient.")
-@pytest.mark.bug_report("fcakyon/balanced-loss#12", "The weight 1/0 of an absent class makes the loss NaN.")
+@pytest.mark.bug_report(
+    "pytorch/pytorch#107824", "A call of an `autograd.Function` breaks under `torch.compile`."
+)
+@pytest.mark.bug_report(
+    "pytorch/pytorch#135546", "A target out of range passes in silence under `torch.compile`."
+)
+@pytest.mark.bug_report(
+    "pytorch/pytorch#11551", "An ignored row of -inf or NaN poisons the gradient."
+)
+@pytest.mark.bug_report(
+    "fcakyon/balanced-loss#12", "The weight 1/0 of an absent class makes the loss NaN."
+)
 @pytest.mark.parametrize(("way", "name", "dtypes"), list(table()))
 def test_every_cell_of_the_table_holds(
     way: str,
@@ -306,7 +382,10 @@ def test_every_cell_of_the_table_holds(
     as_many(function)
     cells = [(kind, dtype) for dtype in dtypes for kind in kinds_of(way, function)]
     for dtype in dtypes:
-        called = WAYS[way](function, case_of(function, "ignored", dtype, ROWS if way == "compiled by inductor" else 9))
+        called = WAYS[way](
+            function,
+            case_of(function, "ignored", dtype, ROWS if way == "compiled by inductor" else 9),
+        )
         for kind in kinds_of(way, function):
             try:
                 check_cell(way, called, function, kind, dtype)
@@ -319,7 +398,9 @@ def test_every_cell_of_the_table_holds(
 def test_every_public_function_of_tensors_is_in_the_table() -> None:
     others = {"accumulation_steps", "as_softmax_mask", "class_counts_of"}  # without a gradient
     others |= {"fit_temperature", "live_samples", "reliability"}
-    functions = {name for name in functional.__all__ if not inspect.isclass(getattr(functional, name))}
+    functions = {
+        name for name in functional.__all__ if not inspect.isclass(getattr(functional, name))
+    }
     assert {function.public.__name__ for function in FUNCTIONS.values()} == functions - others
 
 
@@ -349,24 +430,33 @@ def test_derivatives_of_every_mode_and_of_second_order_are_right_or_refused(
             return case._replace(leaves=[*leaves]).call(function.call, reduction=reduction)
 
         batched = not fused or reduction == "mean"
-        ways = {"check_forward_ad": True, "check_batched_forward_grad": True, "check_batched_grad": batched}
+        ways = {
+            "check_forward_ad": True,
+            "check_batched_forward_grad": True,
+            "check_batched_grad": batched,
+        }
         assert torch.autograd.gradcheck(loss, leaves, atol=1e-7, rtol=1e-7, **ways)
         one_by_one = torch.autograd.functional.jacobian(loss, leaves)
         for jacobian in (torch.func.jacfwd, torch.func.jacrev)[: 1 + batched]:
             torch.testing.assert_close(jacobian(loss, (0, 1)[: len(leaves)])(*leaves), one_by_one)
         if not batched:
             with pytest.raises(
-                RuntimeError, match=r"one upstream gradient at a time, .*: use jacobian\(vectorize=False"
+                RuntimeError,
+                match=r"one upstream gradient at a time, .*: use jacobian\(vectorize=False",
             ):
                 torch.autograd.functional.jacobian(loss, leaves, vectorize=True)
         if fused:
-            with pytest.raises(RuntimeError, match=r"differentiated once, .* create_graph=True: .*as_cross_entropy"):
+            with pytest.raises(
+                RuntimeError, match=r"differentiated once, .* create_graph=True: .*as_cross_entropy"
+            ):
                 torch.autograd.grad(loss(*leaves).sum(), leaves, create_graph=True)
             continue
         assert torch.autograd.gradgradcheck(loss, leaves)
         first = torch.autograd.grad(loss(*leaves).sum(), leaves, create_graph=True)
         second = torch.autograd.grad(sum(gradient.square().sum() for gradient in first), leaves)
-        assert all(x.any() for x in second) or function.kind == "transform"  # some are linear where they are not 0
+        assert (
+            all(x.any() for x in second) or function.kind == "transform"
+        )  # some are linear where they are not 0
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -398,7 +488,13 @@ def test_a_second_backward_gives_the_same_gradients_and_all_is_left_as_it_was(
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize(
     ("dtype", "ignore_index"),  # which wraps around to 1
-    [(torch.uint8, -255), (torch.uint8, 257), (torch.int8, 257), (torch.int8, -255), (torch.int16, 65537)],
+    [
+        (torch.uint8, -255),
+        (torch.uint8, 257),
+        (torch.int8, 257),
+        (torch.int8, -255),
+        (torch.int16, 65537),
+    ],
     ids=str,
 )
 def test_an_ignore_index_beyond_a_narrow_type_ignores_nothing(
@@ -409,7 +505,9 @@ def test_an_ignore_index_beyond_a_narrow_type_ignores_nothing(
     case = case_of(function, "plain", torch.float64)
     case.target[0] = 1
     narrow, wide = (
-        losses_and_gradients(function, case._replace(target=target), ignore_index=ignore_index, reduction="none")
+        losses_and_gradients(
+            function, case._replace(target=target), ignore_index=ignore_index, reduction="none"
+        )
         for target in (case.target.to(dtype), case.target)
     )
     torch.testing.assert_close(narrow, wide, rtol=0, atol=0)
@@ -425,9 +523,13 @@ def test_half_types_are_computed_in_float32_which_autocast_keeps(
     case = case_of(function, "plain", dtype)
     wide = case._replace(leaves=[leaf.float() for leaf in case.leaves])
     for reduction in ("none", "mean", "sum"):
-        found, expected = (losses_and_gradients(function, of, reduction=reduction) for of in (case, wide))
+        found, expected = (
+            losses_and_gradients(function, of, reduction=reduction) for of in (case, wide)
+        )
         same = 1 if function.many else None  # the gradient of many logits is kept in their type
-        torch.testing.assert_close(found[:same], [x.to(dtype) for x in expected[:same]], rtol=0, atol=0)
+        torch.testing.assert_close(
+            found[:same], [x.to(dtype) for x in expected[:same]], rtol=0, atol=0
+        )
         with torch.autocast("cpu", dtype=dtype):
             loss = case.call(function.call, reduction=reduction)
         torch.testing.assert_close(loss, expected[0], rtol=1e-6, atol=1e-6)
@@ -440,7 +542,8 @@ def test_half_types_are_computed_in_float32_which_autocast_keeps(
     ids=str,
 )
 @pytest.mark.bug_report(
-    "kornia/kornia#918", "The focal loss has a gradient of NaN where a probability is exactly 0 or 1."
+    "kornia/kornia#918",
+    "The focal loss has a gradient of NaN where a probability is exactly 0 or 1.",
 )
 def test_large_logits_give_finite_losses_and_gradients(
     name: str, dtype: torch.dtype, size: float, as_many: Callable[[Function], None]
@@ -466,13 +569,19 @@ def test_large_logits_give_finite_losses_and_gradients(
     assert gradient.isfinite().all()
 
 
-# a polynomial of -inf is +inf, smoothing puts mass on every class, and class weights are relative to all
+# a polynomial of -inf is +inf, smoothing puts mass on every class, and class weights are relative
+# to all
 OF_ALL_CLASSES = ("taylor_softmax", "label_smoothing", "class_weighted")
 KINDS_OF_ONE_CLASS = ("classes", "transform")
 
 
 @pytest.mark.parametrize(
-    "name", [n for n, f in FUNCTIONS.items() if f.kind in KINDS_OF_ONE_CLASS and not n.startswith(OF_ALL_CLASSES)]
+    "name",
+    [
+        n
+        for n, f in FUNCTIONS.items()
+        if f.kind in KINDS_OF_ONE_CLASS and not n.startswith(OF_ALL_CLASSES)
+    ],
 )
 def test_a_class_ruled_out_by_minus_infinity_changes_nothing_and_has_no_gradient(
     name: str, as_many: Callable[[Function], None]
@@ -493,11 +602,22 @@ def test_a_class_ruled_out_by_minus_infinity_changes_nothing_and_has_no_gradient
 Refusals = list[tuple[dict[str, Any], type[Exception], str]]  # what is changed, and what is raised
 GOOD = {"x": torch.zeros(2, 3), "target": torch.tensor([0, 1]), "weight": torch.ones(3)}
 GOOD_LABELS = torch.tensor([[1, 0, 0], [0, 0, 1]])
-ALSO_GOOD = {"labels": {"target": GOOD_LABELS}, "head": {"x": torch.zeros(2, 4), "head": torch.zeros(3, 4)}}
+ALSO_GOOD = {
+    "labels": {"target": GOOD_LABELS},
+    "head": {"x": torch.zeros(2, 4), "head": torch.zeros(3, 4)},
+}
 OUTPUT = SimpleNamespace(logits=1)
 BAD_LOGITS: Refusals = [
-    ({"x": torch.zeros(2, 3).long()}, TypeError, "logits must be a floating-point tensor, got torch.int64"),
-    ({"x": torch.tensor(1.0), "target": torch.tensor(0)}, ValueError, "must have a (class|label) dimension"),
+    (
+        {"x": torch.zeros(2, 3).long()},
+        TypeError,
+        "logits must be a floating-point tensor, got torch.int64",
+    ),
+    (
+        {"x": torch.tensor(1.0), "target": torch.tensor(0)},
+        ValueError,
+        "must have a (class|label) dimension",
+    ),
     ({"x": OUTPUT}, TypeError, r"logits must be a tensor, got SimpleNamespace: pass its \.logits"),
 ]
 BAD_OPTIONS: Refusals = [
@@ -505,14 +625,30 @@ BAD_OPTIONS: Refusals = [
     ({"target": [0, 1]}, TypeError, "target must be a tensor, got list"),
 ]
 OUT_OF_RANGE: Refusals = [
-    ({"target": torch.tensor([0, 3])}, IndexError, "target must hold class indices from 0 to 2 .* got 3"),
-    ({"target": torch.tensor([0, -1])}, IndexError, "target must hold class indices from 0 to 2 .* got -1"),
+    (
+        {"target": torch.tensor([0, 3])},
+        IndexError,
+        "target must hold class indices from 0 to 2 .* got 3",
+    ),
+    (
+        {"target": torch.tensor([0, -1])},
+        IndexError,
+        "target must hold class indices from 0 to 2 .* got -1",
+    ),
 ]
 BAD_WEIGHTS: Refusals = [
-    ({"weight": torch.ones(4)}, ValueError, r"weight must hold one weight per class, shape \(3,\), got \(4,\)"),
+    (
+        {"weight": torch.ones(4)},
+        ValueError,
+        r"weight must hold one weight per class, shape \(3,\), got \(4,\)",
+    ),
     ({"weight": [1.0, 1.0, 1.0]}, TypeError, "weight must be a tensor, got list"),
     ({"weight": torch.ones(3).long()}, TypeError, "weight must be a floating-point tensor"),
-    ({"weight": torch.ones(3).requires_grad_()}, RuntimeError, r"^weight must not require .*weight\.detach\(\)"),
+    (
+        {"weight": torch.ones(3).requires_grad_()},
+        RuntimeError,
+        r"^weight must not require .*weight\.detach\(\)",
+    ),
 ]
 BAD_CALLS: dict[str, Refusals] = {
     "transform": BAD_LOGITS,
@@ -521,29 +657,73 @@ BAD_CALLS: dict[str, Refusals] = {
     + OUT_OF_RANGE
     + BAD_WEIGHTS
     + [
-        ({"target": torch.zeros(2)}, TypeError, "target must hold class indices .* got torch.float32"),
+        (
+            {"target": torch.zeros(2)},
+            TypeError,
+            "target must hold class indices .* got torch.float32",
+        ),
         ({"target": torch.full((2, 3), 1 / 3)}, TypeError, "soft targets"),
-        ({"target": torch.tensor([0, 1, 2])}, ValueError, r"target must have shape \(2,\) .* got \(3,\)"),
+        (
+            {"target": torch.tensor([0, 1, 2])},
+            ValueError,
+            r"target must have shape \(2,\) .* got \(3,\)",
+        ),
     ],
     "labels": BAD_LOGITS
     + BAD_OPTIONS
     + [
         ({"target": torch.zeros(2)}, ValueError, r"the shape of logits, \(2, 3\), .* got \(2,\)"),
-        ({"target": torch.full((2, 3), 0.5)}, ValueError, r"only 0 and 1, and .* got 0.5 \(6 such values\)"),
-        ({"target": torch.full((2, 3), -1)}, ValueError, "target must hold only 0 and 1, .* got -1"),
-        ({"target": torch.full((2, 3), torch.nan)}, ValueError, "target must hold only 0 and 1, .* got nan"),
+        (
+            {"target": torch.full((2, 3), 0.5)},
+            ValueError,
+            r"only 0 and 1, and .* got 0.5 \(6 such values\)",
+        ),
+        (
+            {"target": torch.full((2, 3), -1)},
+            ValueError,
+            "target must hold only 0 and 1, .* got -1",
+        ),
+        (
+            {"target": torch.full((2, 3), torch.nan)},
+            ValueError,
+            "target must hold only 0 and 1, .* got nan",
+        ),
         ({"target": torch.zeros(2, 3).cfloat()}, TypeError, "target must hold 0 and 1"),
     ],
     "head": BAD_OPTIONS
     + OUT_OF_RANGE
     + BAD_WEIGHTS
     + [
-        ({"x": torch.zeros(2, 5)}, ValueError, r"^the hidden states must have shape .* weight \(C, d\), got"),
-        ({"x": torch.zeros(2, 4).to(torch.float8_e4m3fn)}, TypeError, "^the hidden states .* torch.float8_e4m3fn: co"),
-        ({"x": torch.zeros(2, 4).double()}, TypeError, "^the hidden states, the head's weight .* must have one dtype"),
-        ({"target": torch.tensor([0])}, ValueError, r"^target must have shape \(2,\), that of the hidden states"),
-        ({"head": torch.zeros(3, 4, device="meta")}, ValueError, "^hidden, head_weight, .* on one device, .* on meta"),
-        ({"ignore_index": None}, TypeError, "^ignore_index must be an integer, got None: .* leave it out"),
+        (
+            {"x": torch.zeros(2, 5)},
+            ValueError,
+            r"^the hidden states must have shape .* weight \(C, d\), got",
+        ),
+        (
+            {"x": torch.zeros(2, 4).to(torch.float8_e4m3fn)},
+            TypeError,
+            "^the hidden states .* torch.float8_e4m3fn: co",
+        ),
+        (
+            {"x": torch.zeros(2, 4).double()},
+            TypeError,
+            "^the hidden states, the head's weight .* must have one dtype",
+        ),
+        (
+            {"target": torch.tensor([0])},
+            ValueError,
+            r"^target must have shape \(2,\), that of the hidden states",
+        ),
+        (
+            {"head": torch.zeros(3, 4, device="meta")},
+            ValueError,
+            "^hidden, head_weight, .* on one device, .* on meta",
+        ),
+        (
+            {"ignore_index": None},
+            TypeError,
+            "^ignore_index must be an integer, got None: .* leave it out",
+        ),
     ],
 }
 
@@ -596,50 +776,141 @@ COUNTS = torch.tensor([50, 20, 4])
 NAN, TAU = math.nan, torch.tensor(1.5)
 BAD_ARGUMENTS: list[tuple[Callable[..., Tensor], dict[str, Any], type[Exception], str]] = [
     (functional.sparse_softmax, {"k": 0}, ValueError, "k must be an integer of at least 1, got 0"),
-    (functional.sparse_softmax, {"k": 4}, ValueError, "k must be at most the number of classes, 3, got 4"),
+    (
+        functional.sparse_softmax,
+        {"k": 4},
+        ValueError,
+        "k must be at most the number of classes, 3, got 4",
+    ),
     (functional.sparse_softmax, {"k": 2.0}, TypeError, "k must be an int.*got 2.0 of type float"),
-    (functional.entmax, {"alpha": 1.0}, ValueError, r"alpha must be a number in \(1, 2\].*softmax.*got 1.0"),
+    (
+        functional.entmax,
+        {"alpha": 1.0},
+        ValueError,
+        r"alpha must be a number in \(1, 2\].*softmax.*got 1.0",
+    ),
     (functional.entmax, {"alpha": NAN}, ValueError, r"alpha must be a number in \(1, 2\]"),
     (functional.entmax, {"alpha": TAU}, TypeError, "alpha must be a number"),
     (functional.taylor_softmax, {"order": 3}, ValueError, "order must be 2, 4 or 6 .*, got 3"),
-    (functional.taylor_softmax, {"order": 0}, ValueError, "order must be an integer of at least 2, got 0$"),
+    (
+        functional.taylor_softmax,
+        {"order": 0},
+        ValueError,
+        "order must be an integer of at least 2, got 0$",
+    ),
     (functional.taylor_softmax, {"order": 2.0}, TypeError, "order must be an integer .*got 2.0"),
     (functional.t_softmax, {"tau": 0}, ValueError, "tau must be a positive temperature, got 0"),
-    (functional.t_softmax, {"tau": "1"}, TypeError, "tau must be a positive temperature, got '1' of type str"),
+    (
+        functional.t_softmax,
+        {"tau": "1"},
+        TypeError,
+        "tau must be a positive temperature, got '1' of type str",
+    ),
     (functional.am_softmax, {"tau": 0.0}, ValueError, "tau must be a positive temperature"),
-    (functional.am_softmax_loss, {"margin": -0.1}, ValueError, "margin must be a margin .*got -0.1"),
-    (functional.label_smoothing_loss, {"smoothing": 1.0}, ValueError, r"smoothing must be a number in \[0, 1\)"),
-    (functional.perturb_max, {"noise": "uniform"}, ValueError, "noise must be one of 'gumbel'.*got 'uniform'"),
-    (functional.focal_loss, {"gamma": -1}, ValueError, "gamma must be a number of 0 or more, got -1"),
-    (functional.generalised_cross_entropy_loss, {"q": 1.1}, ValueError, r"q must be a number in \[0, 1\], got 1.1"),
-    (functional.encouraging_loss, {"log_end": 1.0}, ValueError, r"log_end must be a number in \[0, 1\), got 1.0"),
+    (
+        functional.am_softmax_loss,
+        {"margin": -0.1},
+        ValueError,
+        "margin must be a margin .*got -0.1",
+    ),
+    (
+        functional.label_smoothing_loss,
+        {"smoothing": 1.0},
+        ValueError,
+        r"smoothing must be a number in \[0, 1\)",
+    ),
+    (
+        functional.perturb_max,
+        {"noise": "uniform"},
+        ValueError,
+        "noise must be one of 'gumbel'.*got 'uniform'",
+    ),
+    (
+        functional.focal_loss,
+        {"gamma": -1},
+        ValueError,
+        "gamma must be a number of 0 or more, got -1",
+    ),
+    (
+        functional.generalised_cross_entropy_loss,
+        {"q": 1.1},
+        ValueError,
+        r"q must be a number in \[0, 1\], got 1.1",
+    ),
+    (
+        functional.encouraging_loss,
+        {"log_end": 1.0},
+        ValueError,
+        r"log_end must be a number in \[0, 1\), got 1.0",
+    ),
     (functional.logit_adjusted_loss, {"tau": -0.5}, ValueError, "tau must be .* got -0.5"),
     (functional.logit_adjusted_loss, {"tau": NAN}, ValueError, "tau must be .* got nan"),
     (functional.class_weighted_loss, {"power": -1}, ValueError, "power must be .* got -1"),
     (functional.class_weighted_loss, {"beta": 0.0}, ValueError, r"beta must be .*\(0, 1\], got 0"),
-    (functional.logit_adjusted_loss, {"class_counts": COUNTS[:2]}, ValueError, r"shape \(3,\) for .*, got \(2,\)"),
-    (functional.logit_adjusted_loss, {"class_counts": COUNTS / 0}, ValueError, "0 or more, got inf"),
+    (
+        functional.logit_adjusted_loss,
+        {"class_counts": COUNTS[:2]},
+        ValueError,
+        r"shape \(3,\) for .*, got \(2,\)",
+    ),
+    (
+        functional.logit_adjusted_loss,
+        {"class_counts": COUNTS / 0},
+        ValueError,
+        "0 or more, got inf",
+    ),
     (functional.class_weighted_loss, {"class_counts": -COUNTS}, ValueError, "0 or more, got -50"),
-    (functional.logit_adjusted_loss, {"class_counts": [1, 2]}, TypeError, "class_counts must be a tensor, got list"),
-    (functional.asymmetric_loss, {"gamma_negative": -1}, ValueError, "gamma_negative must be a number .*got -1"),
-    (functional.asymmetric_loss, {"gamma_positive": -0.1}, ValueError, "gamma_positive must be a number .*got -0.1"),
+    (
+        functional.logit_adjusted_loss,
+        {"class_counts": [1, 2]},
+        TypeError,
+        "class_counts must be a tensor, got list",
+    ),
+    (
+        functional.asymmetric_loss,
+        {"gamma_negative": -1},
+        ValueError,
+        "gamma_negative must be a number .*got -1",
+    ),
+    (
+        functional.asymmetric_loss,
+        {"gamma_positive": -0.1},
+        ValueError,
+        "gamma_positive must be a number .*got -0.1",
+    ),
     (functional.asymmetric_loss, {"clip": 1.0}, ValueError, "clip must be a number .*got 1.0"),
     (functional.asymmetric_loss, {"clip": -0.1}, ValueError, "clip must be a number .*got -0.1"),
-    (functional.multilabel_sparse_loss, {"k": 4}, ValueError, "k must be at most the number of labels, 3, got 4"),
-    (functional.multilabel_as_cross_entropy, {"logits": torch.zeros(2, 0)}, ValueError, "at least one label"),
+    (
+        functional.multilabel_sparse_loss,
+        {"k": 4},
+        ValueError,
+        "k must be at most the number of labels, 3, got 4",
+    ),
+    (
+        functional.multilabel_as_cross_entropy,
+        {"logits": torch.zeros(2, 0)},
+        ValueError,
+        "at least one label",
+    ),
 ]
 
 
 @pytest.mark.parametrize(
     ("public", "change", "error", "message"),
     BAD_ARGUMENTS,
-    ids=lambda value: getattr(value, "__name__", "") or (next(iter(value)) if isinstance(value, dict) else ""),
+    ids=lambda value: (
+        getattr(value, "__name__", "") or (next(iter(value)) if isinstance(value, dict) else "")
+    ),
 )
 def test_an_argument_out_of_its_range_is_refused_by_name(
     public: Callable[..., Any], change: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     labels = public.__name__.startswith(("asymmetric", "multilabel"))
-    given = {"logits": torch.zeros(2, 3), "target": GOOD_LABELS if labels else GOOD["target"], "class_counts": COUNTS}
+    given = {
+        "logits": torch.zeros(2, 3),
+        "target": GOOD_LABELS if labels else GOOD["target"],
+        "class_counts": COUNTS,
+    }
     arguments = inspect.signature(public).parameters.keys()
     if "logits" in change:
         given["target"] = change["logits"]

@@ -1,4 +1,6 @@
-"""The losses where they are recorded, by ``torch.export`` and ONNX with any batch; tensors without values."""
+"""The losses where they are recorded, by ``torch.export`` and ONNX with any batch; tensors without
+values.
+"""
 
 import io
 from collections.abc import Callable
@@ -12,7 +14,11 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from as_lightning import ASSoftmaxMixin
-from as_lightning.functional import as_cross_entropy, as_linear_cross_entropy, multilabel_as_cross_entropy
+from as_lightning.functional import (
+    as_cross_entropy,
+    as_linear_cross_entropy,
+    multilabel_as_cross_entropy,
+)
 
 # a loss, and its inputs for so many rows and classes
 Loss = Callable[..., Tensor]
@@ -35,12 +41,16 @@ LOSSES: dict[str, tuple[Loss, Inputs]] = {
     "classes": (as_cross_entropy, logits_and_classes),
     "labels": (multilabel_as_cross_entropy, logits_and_labels),
     "head": (
-        lambda hidden, target, weight, **options: as_linear_cross_entropy(hidden, weight, target, **options),
+        lambda hidden, target, weight, **options: as_linear_cross_entropy(
+            hidden, weight, target, **options
+        ),
         hidden_and_head,
     ),
 }
 every_loss = pytest.mark.parametrize("loss", LOSSES)
-every_size = pytest.mark.parametrize("classes", [5, 20_000])  # both sides of the number of logits that are few
+every_size = pytest.mark.parametrize(
+    "classes", [5, 20_000]
+)  # both sides of the number of logits that are few
 
 
 class Of(torch.nn.Module):
@@ -70,7 +80,9 @@ def test_an_exported_loss_with_its_counts_takes_any_batch(loss: str, classes: in
 @every_loss
 @every_size
 @pytest.mark.parametrize("reduction", ["mean", "none"])
-@pytest.mark.parametrize("without_values", [FakeTensorMode, lambda: torch.device("meta")], ids=["fake", "meta"])
+@pytest.mark.parametrize(
+    "without_values", [FakeTensorMode, lambda: torch.device("meta")], ids=["fake", "meta"]
+)
 def test_tensors_without_values_give_the_shapes_of_loss_counts_and_gradient(
     loss: str, classes: int, reduction: str, without_values: Callable[[], Any]
 ) -> None:
@@ -115,5 +127,7 @@ def test_a_module_whose_forward_holds_no_loss_is_exported_to_onnx(dynamo: bool) 
 
     module, inputs, file = Classifier().eval(), torch.randn(2, 4), io.BytesIO()
     torch.onnx.export(module, (inputs,), file, dynamo=dynamo, input_names=["inputs"])
-    (found,) = ReferenceEvaluator(onnx.load_from_string(file.getvalue())).run(None, {"inputs": inputs.numpy()})
+    (found,) = ReferenceEvaluator(onnx.load_from_string(file.getvalue())).run(
+        None, {"inputs": inputs.numpy()}
+    )
     torch.testing.assert_close(torch.from_numpy(found), module(inputs).detach())

@@ -15,7 +15,9 @@ class OnAnAppleGpu(torch.Tensor):
 
     @staticmethod
     def __new__(cls, values: torch.Tensor) -> "OnAnAppleGpu":
-        return torch.Tensor._make_wrapper_subclass(cls, values.shape, dtype=values.dtype, device=torch.device("mps"))
+        return torch.Tensor._make_wrapper_subclass(
+            cls, values.shape, dtype=values.dtype, device=torch.device("mps")
+        )
 
     def __init__(self, values: torch.Tensor) -> None:
         self.values = values

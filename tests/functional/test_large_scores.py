@@ -1,4 +1,6 @@
-"""Beside scores near 1e4 float32 has no digits for a sum of 1e4 and some; a gradient is exact all the same."""
+"""Beside scores near 1e4 float32 has no digits for a sum of 1e4 and some; a gradient is exact all
+the same.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -32,10 +34,16 @@ SEVERAL_LABELS: dict[str, Callable[..., Tensor]] = {
 
 @pytest.mark.parametrize("name", [*ONE_LABEL, *SEVERAL_LABELS])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_gradients_of_scores_near_1e4_are_exact_to_a_few_units_in_the_last_place(name: str, sign: int) -> None:
+def test_gradients_of_scores_near_1e4_are_exact_to_a_few_units_in_the_last_place(
+    name: str, sign: int
+) -> None:
     logits = (sign * 1e4 + torch.randn(SAMPLES, CLASSES).round()).float()
     loss = (ONE_LABEL | SEVERAL_LABELS)[name]
-    target = torch.randint(CLASSES, (SAMPLES,)) if name in ONE_LABEL else torch.randint(2, (SAMPLES, CLASSES))
+    target = (
+        torch.randint(CLASSES, (SAMPLES,))
+        if name in ONE_LABEL
+        else torch.randint(2, (SAMPLES, CLASSES))
+    )
 
     def gradient(dtype: torch.dtype) -> Tensor:
         leaf = logits.to(dtype).requires_grad_()

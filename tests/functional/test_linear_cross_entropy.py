@@ -1,4 +1,6 @@
-"""The losses of a wide head: against the dense formula in float64, and against PyTorch's own functions."""
+"""The losses of a wide head: against the dense formula in float64, and against PyTorch's own
+functions.
+"""
 
 from typing import Any, NamedTuple
 
@@ -19,7 +21,9 @@ TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 3e-2, to
 DELTAS = (0.0, 0.1, 0.5, 1.0)
 
 
-@pytest.fixture(autouse=True, params=["by PyTorch", pytest.param("one kernel", marks=pytest.mark.slow)])
+@pytest.fixture(
+    autouse=True, params=["by PyTorch", pytest.param("one kernel", marks=pytest.mark.slow)]
+)
 def _no_head_is_too_small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests' small heads take the path of wide ones, and that of a GPU also on the CPU."""
     monkeypatch.setattr(head_loss, "FEW_LOGITS", 0)
@@ -42,7 +46,9 @@ def example(
     seed: int = 0,
     lead: float = 12.0,
 ) -> Head:
-    """A head with unmasked rows, mixed rows of few and of many kept classes, and fully masked rows."""
+    """A head with unmasked rows, mixed rows of few and of many kept classes, and fully
+    masked rows.
+    """
     generator = torch.Generator().manual_seed(seed)
     weight = torch.randn(classes, features, generator=generator, dtype=torch.float64)
     target = torch.randint(classes, shape, generator=generator)
@@ -53,24 +59,38 @@ def example(
     return Head(hidden.to(dtype), weight.to(dtype), bias.to(dtype), target)
 
 
-def value_and_gradients(loss_function: Any, head: Head, delta: float, **options: Any) -> tuple[Tensor, ...]:
+def value_and_gradients(
+    loss_function: Any, head: Head, delta: float, **options: Any
+) -> tuple[Tensor, ...]:
     leaves = [x.detach().clone().requires_grad_() for x in head[:3]]
     loss = loss_function(*leaves, head.target, delta, **options)
-    upstream = torch.linspace(-1.0, 2.0, loss.numel()).reshape(loss.shape) if loss.dim() else torch.tensor(0.7)
+    upstream = (
+        torch.linspace(-1.0, 2.0, loss.numel()).reshape(loss.shape)
+        if loss.dim()
+        else torch.tensor(0.7)
+    )
     return loss.detach(), *torch.autograd.grad(loss, leaves, upstream.to(loss))
 
 
-def fused(hidden: Tensor, head_weight: Tensor, bias: Tensor, target: Tensor, delta: float, **options: Any) -> Tensor:
+def fused(
+    hidden: Tensor, head_weight: Tensor, bias: Tensor, target: Tensor, delta: float, **options: Any
+) -> Tensor:
     return as_linear_cross_entropy(hidden, head_weight, target, delta, bias=bias, **options)
 
 
-def dense(hidden: Tensor, head_weight: Tensor, bias: Tensor, target: Tensor, delta: float, **options: Any) -> Tensor:
+def dense(
+    hidden: Tensor, head_weight: Tensor, bias: Tensor, target: Tensor, delta: float, **options: Any
+) -> Tensor:
     """The head, then the float64 reference of the loss."""
     logits = F.linear(hidden.double(), head_weight.double(), bias.double())
-    return as_cross_entropy_reference(logits.movedim(-1, 0 if logits.dim() == 1 else 1), target, delta, **options)
+    return as_cross_entropy_reference(
+        logits.movedim(-1, 0 if logits.dim() == 1 else 1), target, delta, **options
+    )
 
 
-def assert_agrees(ours: tuple[Tensor, ...], reference: tuple[Tensor, ...], dtype: torch.dtype) -> None:
+def assert_agrees(
+    ours: tuple[Tensor, ...], reference: tuple[Tensor, ...], dtype: torch.dtype
+) -> None:
     for mine, theirs in zip(ours, reference, strict=True):
         assert mine.dtype == dtype
         # relative to the largest entry: sums over rows cancel
@@ -81,7 +101,9 @@ def assert_agrees(ours: tuple[Tensor, ...], reference: tuple[Tensor, ...], dtype
 
 
 @pytest.fixture(params=[None, 5, 2], ids=["one chunk", "chunks of 5 rows", "chunks of 2 rows"])
-def workspace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, one_thread: None) -> None:
+def workspace(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, one_thread: None
+) -> None:
     """Workspaces so small that an example takes many chunks, and blocks of one row."""
     if request.param is not None:
         monkeypatch.setattr(head_loss, "workspace_rows", lambda *_: request.param)
@@ -91,7 +113,9 @@ def workspace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, o
 def test_the_example_has_rows_of_every_kind() -> None:
     head = example()
     logits = F.linear(*head[:3])
-    keep = torch.cat([as_softmax_reference(logits, head.target, delta)[1].sum(1) for delta in (0.02, 0.1)])
+    keep = torch.cat(
+        [as_softmax_reference(logits, head.target, delta)[1].sum(1) for delta in (0.02, 0.1)]
+    )
     few = int(head_loss.LISTED_SHARE * 80)
     assert (keep == 80).any()
     assert (keep == 1).any()
@@ -102,12 +126,16 @@ def test_the_example_has_rows_of_every_kind() -> None:
 @pytest.mark.usefixtures("workspace")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-@pytest.mark.bug_report("linkedin/Liger-Kernel#968", "Unreduced losses of a fused head: a wrong gradient, or one of 0.")
 @pytest.mark.bug_report(
-    "linkedin/Liger-Kernel#1298", "A fused head multiplies all rows by the first row's upstream gradient."
+    "linkedin/Liger-Kernel#968", "Unreduced losses of a fused head: a wrong gradient, or one of 0."
 )
 @pytest.mark.bug_report(
-    "NVIDIA-NeMo/Automodel#3804", "A loss computed in chunks is as many times too large as there are chunks."
+    "linkedin/Liger-Kernel#1298",
+    "A fused head multiplies all rows by the first row's upstream gradient.",
+)
+@pytest.mark.bug_report(
+    "NVIDIA-NeMo/Automodel#3804",
+    "A loss computed in chunks is as many times too large as there are chunks.",
 )
 def test_value_and_gradients_follow_the_dense_formula(reduction: str, dtype: torch.dtype) -> None:
     head = example(dtype=dtype)
@@ -116,11 +144,16 @@ def test_value_and_gradients_follow_the_dense_formula(reduction: str, dtype: tor
     for delta in DELTAS:
         for options in ({}, {"weight": class_weight}):
             options = {**options, "ignore_index": -1, "reduction": reduction}
-            exact = Head(head.hidden.double(), head.head_weight.double(), head.bias.double(), head.target)
+            exact = Head(
+                head.hidden.double(), head.head_weight.double(), head.bias.double(), head.target
+            )
             masks = [
-                as_softmax_reference(F.linear(*of[:3]), of.target, delta, ignore_index=-1)[1] for of in (head, exact)
+                as_softmax_reference(F.linear(*of[:3]), of.target, delta, ignore_index=-1)[1]
+                for of in (head, exact)
             ]
-            if dtype.itemsize > 2 or torch.equal(*masks):  # logits of a half type are rounded, as F.linear's are
+            if dtype.itemsize > 2 or torch.equal(
+                *masks
+            ):  # logits of a half type are rounded, as F.linear's are
                 ours = value_and_gradients(fused, head, delta, **options)
                 assert_agrees(ours, value_and_gradients(dense, exact, delta, **options), dtype)
 
@@ -129,7 +162,11 @@ def test_value_and_gradients_follow_the_dense_formula(reduction: str, dtype: tor
 @pytest.mark.parametrize("reduction", ["none", "sum"])
 def test_a_frozen_input_gets_no_gradient_and_changes_no_other(frozen: str, reduction: str) -> None:
     head = example()
-    free = {name: x.clone().requires_grad_() for name, x in head._asdict().items() if name not in (frozen, "target")}
+    free = {
+        name: x.clone().requires_grad_()
+        for name, x in head._asdict().items()
+        if name not in (frozen, "target")
+    }
     fused(**{**head._asdict(), **free}, delta=0.1, reduction=reduction).sum().backward()
     everything = Head(*(x.clone().requires_grad_() for x in head[:3]), head.target)
     fused(*everything, 0.1, reduction=reduction).sum().backward()
@@ -150,21 +187,36 @@ def test_nan_in_one_row_reaches_the_loss_and_its_gradient_alone() -> None:
 
 def test_a_fully_masked_batch_has_zero_loss_and_gradients_to_the_last_bit() -> None:
     head = example(lead=0.0)
-    hidden = 1000.0 * head.head_weight[head.target] / head.head_weight[head.target].norm(dim=1, keepdim=True)
+    hidden = (
+        1000.0
+        * head.head_weight[head.target]
+        / head.head_weight[head.target].norm(dim=1, keepdim=True)
+    )
     target = F.linear(hidden, head.head_weight).argmax(1)
-    results = value_and_gradients(fused, Head(hidden, head.head_weight, torch.zeros_like(head.bias), target), 0.1)
+    results = value_and_gradients(
+        fused, Head(hidden, head.head_weight, torch.zeros_like(head.bias), target), 0.1
+    )
     assert not any(result.any() for result in results)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-def test_many_rows_sum_exactly_and_an_infinite_gradient_of_a_masked_row_is_none(dtype: torch.dtype) -> None:
+def test_many_rows_sum_exactly_and_an_infinite_gradient_of_a_masked_row_is_none(
+    dtype: torch.dtype,
+) -> None:
     head = example((4000,), 8, dtype=dtype)
     exact = Head(*(x.double() for x in head[:3]), head.target)
     roots = [lambda *args, of=of: of(*args, reduction="none").sqrt().sum() for of in (fused, dense)]
-    live = Head(*(x[dense(*exact, 0.1, reduction="none") > 0] if x.size(0) == 4000 else x for x in exact))
+    live = Head(
+        *(x[dense(*exact, 0.1, reduction="none") > 0] if x.size(0) == 4000 else x for x in exact)
+    )
     for ours, expected in (((fused, head), (dense, exact)), ((roots[0], head), (roots[1], live))):
-        pairs = zip(*(value_and_gradients(function, of, 0.1)[2:] for function, of in (ours, expected)), strict=True)
-        for (x, y), limit in zip(pairs, (2e-6, 1e-7) if dtype.itemsize > 2 else (5e-3, 5e-3), strict=True):
+        pairs = zip(
+            *(value_and_gradients(function, of, 0.1)[2:] for function, of in (ours, expected)),
+            strict=True,
+        )
+        for (x, y), limit in zip(
+            pairs, (2e-6, 1e-7) if dtype.itemsize > 2 else (5e-3, 5e-3), strict=True
+        ):
             assert (x.double() - y).norm() < limit * y.norm()
 
 
@@ -205,7 +257,10 @@ def test_autocast_computes_as_the_dense_head_does(dtype: torch.dtype) -> None:
 def test_few_logits_are_held_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
     head = example((4, 6))
     for reduction in ("none", "mean", "sum"):
-        options = {"reduction": reduction, "weight": torch.linspace(0.25, 2.0, 80, dtype=torch.float64)}
+        options = {
+            "reduction": reduction,
+            "weight": torch.linspace(0.25, 2.0, 80, dtype=torch.float64),
+        }
         wide = value_and_gradients(fused, head, 0.1, **options)
         with monkeypatch.context() as patch:
             patch.setattr(head_loss, "FEW_LOGITS", 1 << 20)
@@ -236,7 +291,9 @@ def test_peak_memory_is_a_workspace_and_the_gradients(monkeypatch: pytest.Monkey
     assert 0 < largest.size <= 4 * 2000 * 4
 
 
-def test_a_bfloat16_weight_has_no_gradient_in_float32_where_one_chunk_is_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bfloat16_weight_has_no_gradient_in_float32_where_one_chunk_is_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     head = example((8,), classes=2000, features=16, dtype=torch.bfloat16)
     monkeypatch.setattr(row_loss, "CPU_BLOCK_PER_THREAD", 1)
     leaves = [x.requires_grad_() for x in head[:3]]
@@ -248,20 +305,31 @@ def test_a_bfloat16_weight_has_no_gradient_in_float32_where_one_chunk_is_all(mon
 @pytest.mark.parametrize("bias", [False, True])
 def test_the_module_is_its_function_and_its_state_has_the_names_of_pytorchs_own(bias: bool) -> None:
     hidden, _, _, target = example(classes=90)
-    module = LinearCrossEntropyLoss(6, 90, bias=bias, weight=torch.ones(90), reduction="sum", dtype=torch.float64)
+    module = LinearCrossEntropyLoss(
+        6, 90, bias=bias, weight=torch.ones(90), reduction="sum", dtype=torch.float64
+    )
     expected = F.cross_entropy(module.linear(hidden), target, reduction="sum")
     torch.testing.assert_close(module(hidden, target), expected)
     # torch.nn.LinearCrossEntropyLoss of PyTorch 2.13 has these keys
-    assert set(module.state_dict()) == {"weight", "linear.weight"} | ({"linear.bias"} if bias else set())
-    with pytest.raises(ValueError, match=r"weight must hold one weight per class, shape \(90,\), got \(80,\)"):
+    assert set(module.state_dict()) == {"weight", "linear.weight"} | (
+        {"linear.bias"} if bias else set()
+    )
+    with pytest.raises(
+        ValueError, match=r"weight must hold one weight per class, shape \(90,\), got \(80,\)"
+    ):
         LinearCrossEntropyLoss(5, 90, weight=torch.ones(80))
 
 
 def test_another_bias_and_label_smoothing_are_refused_with_the_reason() -> None:
     hidden, weight, _, target = example()
-    with pytest.raises(ValueError, match=r"^the head's bias must have shape \(80,\), .* got \(2,\)"):
+    with pytest.raises(
+        ValueError, match=r"^the head's bias must have shape \(80,\), .* got \(2,\)"
+    ):
         linear_cross_entropy(hidden, weight, target, linear_bias=torch.zeros(2).double())
-    with pytest.raises(ValueError, match=r"label_smoothing must be 0, got 0.1: a smoothed target has a share in every"):
+    with pytest.raises(
+        ValueError,
+        match=r"label_smoothing must be 0, got 0.1: a smoothed target has a share in every",
+    ):
         linear_cross_entropy(hidden, weight, target, label_smoothing=0.1)
     with pytest.raises(ValueError, match="label_smoothing must be 0"):
         LinearCrossEntropyLoss(5, 90, label_smoothing=0.1)
@@ -272,8 +340,14 @@ def test_the_names_of_0_3_are_taken_with_a_warning() -> None:
     weight = torch.linspace(0.25, 2.0, 80, dtype=torch.float64)
     expected = as_linear_cross_entropy(hidden, head, target, weight=weight)
     for old, message in (
-        ({"weight": head, "class_weight": weight}, "weight is now head_weight, class_weight is now weight"),
-        ({"head_weight": head, "class_weight": weight}, "as_linear_cross_entropy: class_weight is now weight"),
+        (
+            {"weight": head, "class_weight": weight},
+            "weight is now head_weight, class_weight is now weight",
+        ),
+        (
+            {"head_weight": head, "class_weight": weight},
+            "as_linear_cross_entropy: class_weight is now weight",
+        ),
     ):
         with pytest.warns(DeprecationWarning, match=message):
             assert torch.equal(as_linear_cross_entropy(hidden, target=target, **old), expected)
@@ -281,14 +355,22 @@ def test_the_names_of_0_3_are_taken_with_a_warning() -> None:
 
 def test_hidden_states_of_no_width_equal_cross_entropy() -> None:
     target = torch.tensor([0, 1])
-    loss = linear_cross_entropy(torch.zeros(2, 0), torch.zeros(3, 0), target, linear_bias=torch.arange(3.0))
+    loss = linear_cross_entropy(
+        torch.zeros(2, 0), torch.zeros(3, 0), target, linear_bias=torch.arange(3.0)
+    )
     torch.testing.assert_close(loss, F.cross_entropy(torch.arange(3.0).expand(2, 3), target))
 
 
-@pytest.mark.skipif(not hasattr(F, "linear_cross_entropy"), reason="PyTorch has this function from 2.13 on")
+@pytest.mark.skipif(
+    not hasattr(F, "linear_cross_entropy"), reason="PyTorch has this function from 2.13 on"
+)
 def test_it_equals_pytorchs_function_of_that_name() -> None:
     hidden, weight, bias, target = example(classes=90)
-    options: dict[str, Any] = {"linear_bias": bias, "weight": torch.rand(90, dtype=torch.float64), "ignore_index": 3}
+    options: dict[str, Any] = {
+        "linear_bias": bias,
+        "weight": torch.rand(90, dtype=torch.float64),
+        "ignore_index": 3,
+    }
     expected = F.linear_cross_entropy(hidden, weight, target, **options)
     torch.testing.assert_close(linear_cross_entropy(hidden, weight, target, **options), expected)
 

@@ -7,7 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from as_lightning.functional import as_cross_entropy, as_softmax_mask, live_samples, multilabel_as_cross_entropy
+from as_lightning.functional import (
+    as_cross_entropy,
+    as_softmax_mask,
+    live_samples,
+    multilabel_as_cross_entropy,
+)
 
 DELTAS = (0.0, 0.1, 0.5, 1.0)
 SHAPES = ((7,), (40, 7), (6, 7, 4), (3, 7, 2, 2), (5, 1))
@@ -20,7 +25,9 @@ def example(shape: tuple[int, ...], several_labels: bool = False) -> tuple[Tenso
     if several_labels:
         target = (torch.rand(shape, generator=generator) < 0.3).long()
     else:
-        target = torch.randint(shape[class_dim], shape[:class_dim] + shape[class_dim + 1 :], generator=generator)
+        target = torch.randint(
+            shape[class_dim], shape[:class_dim] + shape[class_dim + 1 :], generator=generator
+        )
     if target.numel() > 1:
         target.view(-1)[1] = -100
     return logits, target

@@ -11,7 +11,11 @@ def test_nan_logits_give_a_nan_loss(reduction: str) -> None:
     for position in range(3):
         logits = torch.tensor([[9.0, 0.0, -9.0]])
         logits[0, position] = torch.nan
-        assert multilabel_as_cross_entropy(logits, torch.tensor([[1, 0, 0]]), 0.1, reduction=reduction).isnan().all()
+        assert (
+            multilabel_as_cross_entropy(logits, torch.tensor([[1, 0, 0]]), 0.1, reduction=reduction)
+            .isnan()
+            .all()
+        )
 
 
 def test_asymmetric_is_bce_without_focus_and_clip_and_drops_the_negatives_below_its_clip() -> None:

@@ -5,13 +5,18 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
+from torchmetrics.functional.classification import (
+    binary_calibration_error,
+    multiclass_calibration_error,
+)
 
 from as_lightning.functional import fit_temperature, reliability
 from as_lightning.functional.calibration import ROW, weights_digest
 
 
-def drawn(temperature: float, rows: int = 20_000, classes: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
+def drawn(
+    temperature: float, rows: int = 20_000, classes: int = 5
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits, and targets that follow ``softmax(logits / temperature)``."""
     logits = 3 * torch.randn(rows, classes)
     return logits, torch.multinomial((logits / temperature).softmax(-1), 1).squeeze(-1)
@@ -33,7 +38,10 @@ def test_the_temperature_minimises_the_formula() -> None:
         log_p = torch.log_softmax(logits.double() / temperature, -1)
         total = 0.0
         for row in range(60):
-            total += -float(log_p[row, target[row]]) - 2.0 / 60 * sum(float(value) for value in log_p[row]) / 5
+            total += (
+                -float(log_p[row, target[row]])
+                - 2.0 / 60 * sum(float(value) for value in log_p[row]) / 5
+            )
         return total
 
     assert objective(fitted) < min(objective(fitted * 0.999), objective(fitted * 1.001))
@@ -41,7 +49,9 @@ def test_the_temperature_minimises_the_formula() -> None:
 
 @pytest.mark.parametrize("logit", [-1e4, -1e9, torch.finfo(torch.float32).min, -torch.inf])
 @pytest.mark.parametrize("prior_samples", [0.0, 1.0])
-def test_classes_that_the_model_rules_out_do_not_change_the_temperature(logit: float, prior_samples: float) -> None:
+def test_classes_that_the_model_rules_out_do_not_change_the_temperature(
+    logit: float, prior_samples: float
+) -> None:
     logits, target = drawn(0.5, rows=60)
     more = torch.cat([logits, torch.full((60, 2), logit)], 1)
     assert fit_temperature(more, target, prior_samples=prior_samples) == pytest.approx(
@@ -90,7 +100,9 @@ def test_no_row_leaves_the_logits_unscaled() -> None:
     assert fit_temperature(torch.zeros(2, 3), torch.full((2,), -100)) == 1.0
 
 
-@pytest.mark.parametrize("target", [torch.arange(5) % 3, torch.ones(5, 3)], ids=["classes", "labels"])
+@pytest.mark.parametrize(
+    "target", [torch.arange(5) % 3, torch.ones(5, 3)], ids=["classes", "labels"]
+)
 @pytest.mark.bug_report(
     "gpleiss/temperature_scaling#31",
     "Nothing keeps a fitted temperature positive: a negative one inverts the predictions.",
@@ -98,7 +110,9 @@ def test_no_row_leaves_the_logits_unscaled() -> None:
 @pytest.mark.bug_report(
     "gpleiss/temperature_scaling#23", "A fitted temperature grows without bound, into the millions."
 )
-@pytest.mark.bug_report("autogluon/autogluon#4397", "Logits worse than a constant get a temperature of 0 or less.")
+@pytest.mark.bug_report(
+    "autogluon/autogluon#4397", "Logits worse than a constant get a temperature of 0 or less."
+)
 def test_logits_of_which_no_temperature_is_likelier_are_left_unscaled(target) -> None:
     assert fit_temperature(torch.zeros(5, 3), target) == 1.0
 
@@ -125,7 +139,9 @@ def test_unknown_labels_take_no_part() -> None:
     target = torch.bernoulli(logits.sigmoid() ** 2).masked_fill(~known, -100.0)
     assert fit_temperature(logits, target) == fit_temperature(logits[known], target[known])
     assert fit_temperature(logits, target.long()) == fit_temperature(logits[known], target[known])
-    for of_all, of_known in zip(reliability(logits, target), reliability(logits[known], target[known]), strict=True):
+    for of_all, of_known in zip(
+        reliability(logits, target), reliability(logits[known], target[known]), strict=True
+    ):
         assert torch.equal(of_all, of_known)
 
 
@@ -133,14 +149,21 @@ def test_the_calibration_error_is_torchmetrics() -> None:
     settings = {"n_bins": 15, "norm": "l1"}
     logits, target = drawn(0.5, rows=500)
     expected = multiclass_calibration_error(logits.softmax(-1), target, num_classes=5, **settings)
-    assert float(reliability(logits, target).calibration_error) == pytest.approx(float(expected), abs=1e-5)
+    assert float(reliability(logits, target).calibration_error) == pytest.approx(
+        float(expected), abs=1e-5
+    )
     labels = torch.bernoulli(logits.sigmoid() ** 2)
-    expected = binary_calibration_error(logits.sigmoid().flatten(), labels.flatten().int(), **settings)
-    assert float(reliability(logits, labels).calibration_error) == pytest.approx(float(expected), abs=1e-5)
+    expected = binary_calibration_error(
+        logits.sigmoid().flatten(), labels.flatten().int(), **settings
+    )
+    assert float(reliability(logits, labels).calibration_error) == pytest.approx(
+        float(expected), abs=1e-5
+    )
 
 
 @pytest.mark.bug_report(
-    "Lightning-AI/torchmetrics#1646", "A confidence of 0 has no bin: the calibration error ends in an index error."
+    "Lightning-AI/torchmetrics#1646",
+    "A confidence of 0 has no bin: the calibration error ends in an index error.",
 )
 def test_bins_add_up_over_batches_and_extreme_logits_have_theirs() -> None:
     logits, target = drawn(1.0, rows=200)
@@ -154,7 +177,10 @@ def test_bins_add_up_over_batches_and_extreme_logits_have_theirs() -> None:
 @pytest.mark.parametrize("shape", [(512, 512), (1024, 257), (7, 5), (16, 3, 2, 2), (512,)])
 def test_a_digest_tells_of_factors_signs_and_exchanges(shape: tuple[int, ...]) -> None:
     weight = torch.randn(shape)
-    changed = [weight * factor for factor in (-1, 2, 0.25, -2)] + [weight.flip(0), weight.bfloat16().float()]
+    changed = [weight * factor for factor in (-1, 2, 0.25, -2)] + [
+        weight.flip(0),
+        weight.bfloat16().float(),
+    ]
     if len(shape) > 1:
         corner = torch.ones(shape)
         corner[:2, :2] = -1

@@ -1,5 +1,7 @@
-"""Processes that share the classes of a head: ``python class_parallel_ranks.py FOLDER`` runs two, three, then four.
-What one has seen in a scenario of :data:`PLAN` goes to ``FOLDER/<processes>/<scenario>-<rank>.pt``."""
+"""Processes that share the classes of a head: ``python class_parallel_ranks.py FOLDER`` runs two,
+three, then four. What one has seen in a scenario of :data:`PLAN` goes to
+``FOLDER/<processes>/<scenario>-<rank>.pt``.
+"""
 
 import multiprocessing
 import os
@@ -31,7 +33,14 @@ from as_lightning.functional.kernels import head_loss
 
 SHARED = ("linear_heads", "sharded_logits")
 PLAN = {
-    2: (*SHARED, "refusals", "group_of_one", "hooks", "lightning_training_by_rows", "half_of_a_training"),
+    2: (
+        *SHARED,
+        "refusals",
+        "group_of_one",
+        "hooks",
+        "lightning_training_by_rows",
+        "half_of_a_training",
+    ),
     3: (*SHARED, "other_half_of_a_training"),
     4: ("lightning_training_on_a_grid",),
 }
@@ -120,10 +129,13 @@ def operands(case: Case, features: int = 6) -> Operands:
 
     weight, bias = normal(case.classes, features), normal(case.classes)
     target = torch.randint(case.classes, case.rows, generator=generator)
-    strength = torch.linspace(0, 3, max(target.numel(), 1), dtype=torch.float64).reshape(*case.rows, 1)
+    strength = torch.linspace(0, 3, max(target.numel(), 1), dtype=torch.float64).reshape(
+        *case.rows, 1
+    )
     hidden = normal(*case.rows, features) + strength * weight[target]
     if case.ties:
-        # the target and one other class have the same logit, exactly: the numbers are small integers
+        # the target and one other class have the same logit, exactly: the numbers are small
+        # integers
         weight, bias, hidden = weight.round(), bias.round(), hidden.round()
         weight[TIED["upper"]], bias[TIED["upper"]] = weight[TIED["lower"]], bias[TIED["lower"]]
         target = torch.where(target % 2 == 0, TIED["lower"], case.classes + TIED["upper"])
@@ -134,7 +146,9 @@ def operands(case: Case, features: int = 6) -> Operands:
     if case.ignored:
         target[..., ::4] = -100
     class_weight = torch.rand(case.classes, generator=generator, dtype=torch.float64) + 0.5
-    upstream = normal(*case.rows) if case.reduction == "none" else torch.tensor(1.7, dtype=torch.float64)
+    upstream = (
+        normal(*case.rows) if case.reduction == "none" else torch.tensor(1.7, dtype=torch.float64)
+    )
     return Operands(
         hidden.to(case.dtype),
         weight.to(case.dtype),
@@ -161,14 +175,21 @@ def linear_head(case: Case, mesh: DeviceMesh) -> dict[str, Any]:
     """The loss, counts and gradients of one case, whole."""
     given = operands(case)
     weight = distribute_tensor(given.weight, mesh, [Shard(0)]).requires_grad_()
-    bias = None if given.bias is None else distribute_tensor(given.bias, mesh, [Shard(0)]).requires_grad_()
+    bias = (
+        None
+        if given.bias is None
+        else distribute_tensor(given.bias, mesh, [Shard(0)]).requires_grad_()
+    )
     hidden, target = given.hidden, given.target
     if case.hidden != "plain":
         placement = Shard(0) if case.hidden == "shard" else Replicate()
         hidden, target = (distribute_tensor(x, mesh, [placement]) for x in (hidden, target))
     hidden.requires_grad_()
     # a small workspace, so that there are several chunks
-    with mock.patch.object(head_loss, "CPU_WORKSPACE", 1), torch.autocast("cpu", enabled=case.autocast):
+    with (
+        mock.patch.object(head_loss, "CPU_WORKSPACE", 1),
+        torch.autocast("cpu", enabled=case.autocast),
+    ):
         settings: dict[str, Any] = {"weight": given.class_weight, "reduction": case.reduction}
         loss, counts = as_linear_cross_entropy(
             hidden, weight, target, case.delta, bias=bias, return_counts=True, **settings
@@ -194,9 +215,16 @@ def sharded_logits(folder: Path) -> dict[str, Any]:
     seen = {}
     for name, case in LOGITS_CASES.items():
         given = operands(case)
-        logits = distribute_tensor(given.logits, mesh, [Shard(0 if given.logits.dim() == 1 else 1)]).requires_grad_()
+        logits = distribute_tensor(
+            given.logits, mesh, [Shard(0 if given.logits.dim() == 1 else 1)]
+        ).requires_grad_()
         loss, counts = as_cross_entropy(
-            logits, given.target, case.delta, weight=given.class_weight, reduction=case.reduction, return_counts=True
+            logits,
+            given.target,
+            case.delta,
+            weight=given.class_weight,
+            reduction=case.reduction,
+            return_counts=True,
         )
         loss.backward(given.upstream)
         seen[name] = {
@@ -210,7 +238,9 @@ def sharded_logits(folder: Path) -> dict[str, Any]:
 
 def group_of_one(folder: Path) -> dict[str, Any]:
     """Every process holds all classes of a head of its own."""
-    mesh = init_device_mesh("cpu", (get_world_size(), 1), mesh_dim_names=("data", "classes"))["classes"]
+    mesh = init_device_mesh("cpu", (get_world_size(), 1), mesh_dim_names=("data", "classes"))[
+        "classes"
+    ]
     return linear_head(LINEAR_CASES["uneven"], mesh)
 
 
@@ -241,7 +271,11 @@ def refusals(folder: Path) -> dict[str, str]:
     loss = as_linear_cross_entropy
     held = [8, 9, 13][:count]
     by_hand = DTensor.from_local(
-        given.weight.new_zeros(held[rank], 6), mesh, [Shard(0)], shape=torch.Size((sum(held), 6)), stride=(6, 1)
+        given.weight.new_zeros(held[rank], 6),
+        mesh,
+        [Shard(0)],
+        shape=torch.Size((sum(held), 6)),
+        stride=(6, 1),
     )
     return {
         "weight sharded by features": error_of(loss, hidden, place(given.weight, Shard(1)), target),
@@ -249,26 +283,34 @@ def refusals(folder: Path) -> dict[str, str]:
         "two dimensions": error_of(loss, hidden, place(given.weight, Shard(0), grid), target),
         "uneven by hand": error_of(loss, hidden, by_hand, target % 17),
         "plain bias": error_of(loss, hidden, weight, target, bias=given.bias),
-        "bias replicated": error_of(loss, hidden, weight, target, bias=place(given.bias, Replicate())),
+        "bias replicated": error_of(
+            loss, hidden, weight, target, bias=place(given.bias, Replicate())
+        ),
         "plain weight": error_of(loss, place(hidden, Shard(0)), given.weight, target),
         "another mesh": error_of(loss, place(hidden, Replicate(), grid), weight, target),
         "features": error_of(loss, hidden[:, :5], weight, target),
         "devices": error_of(loss, hidden.to("meta"), weight, target),
         "a target too high": error_of(loss, hidden, weight, target + 24),
         # with one sum of indices times places
-        "targets that differ": error_of(loss, hidden[:2], weight, target.new_tensor([0, 1] if rank else [2, 0])),
+        "targets that differ": error_of(
+            loss, hidden[:2], weight, target.new_tensor([0, 1] if rank else [2, 0])
+        ),
         "targets of other lengths": error_of(loss, hidden[: 2 + rank], weight, target[: 2 + rank]),
         "logits replicated": error_of(as_cross_entropy, place(given.logits, Replicate()), target),
         "plain logits": error_of(as_cross_entropy, given.logits, place(target, Replicate())),
         "a second derivative of logits": error_of(
             twice_differentiated, as_cross_entropy, place(given.logits, Shard(1)), target
         ),
-        "a second derivative of a head": error_of(twice_differentiated, loss, hidden, weight, target),
+        "a second derivative of a head": error_of(
+            twice_differentiated, loss, hidden, weight, target
+        ),
         "a transform of a head": error_of(torch.func.grad(loss), hidden, weight, target),
         "a tangent of hidden states": error_of(
             lambda: torch.func.jvp(lambda x: loss(x, weight, target), (hidden,), (hidden,))
         ),
-        "a transform of logits": error_of(torch.func.grad(as_cross_entropy), place(given.logits, Shard(1)), target),
+        "a transform of logits": error_of(
+            torch.func.grad(as_cross_entropy), place(given.logits, Shard(1)), target
+        ),
     }
 
 
@@ -281,7 +323,9 @@ HOOKS = (
 
 
 def hooks(folder: Path) -> dict[str, str]:
-    """What the loss of the mixin says of a head with the hooks of a parallel style alone, and with one of its own."""
+    """What the loss of the mixin says of a head with the hooks of a parallel style alone, and with
+    one of its own.
+    """
     hidden, target = torch.randn(4, 8, dtype=torch.float64), torch.arange(4)
     hidden, target = (distribute_tensor(x, class_mesh(), [Replicate()]) for x in (hidden, target))
     seen = {}
@@ -305,7 +349,9 @@ def training_data() -> list[tuple[Tensor, Tensor]]:
 
 
 class WideClassifier(ASSoftmaxMixin, pl.LightningModule):
-    """A body and a wide head, in float64; ``configure_model`` shards the head, if the strategy has a mesh."""
+    """A body and a wide head, in float64; ``configure_model`` shards the head, if the strategy has
+    a mesh.
+    """
 
     def __init__(self) -> None:
         super().__init__(delta=0.2)
@@ -336,12 +382,15 @@ class WideClassifier(ASSoftmaxMixin, pl.LightningModule):
 
 
 class OwnRows(WideClassifier):
-    """Each process has rows of its own, a body that is sharded by FSDP and a share of the classes."""
+    """Each process has rows of its own, a body that is sharded by FSDP and a share of
+    the classes.
+    """
 
     def configure_model(self) -> None:
         mesh = self.device_mesh["data_parallel"]
         parallelize_module(self.head, mesh, ColwiseParallel())
-        # the loss is that of all rows: the gradients of the processes are to be added up, not averaged
+        # the loss is that of all rows: the gradients of the processes are to be added up, not
+        # averaged
         fully_shard(self.body, mesh=mesh).set_gradient_divide_factor(1.0)
 
     def rows(self, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -352,7 +401,9 @@ class OwnRows(WideClassifier):
 
 
 class Grid(WideClassifier):
-    """Two groups of two: the processes of a group share the classes, and each group has rows of its own."""
+    """Two groups of two: the processes of a group share the classes, and each group has rows of its
+    own.
+    """
 
     def rows(self, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         groups = self.device_mesh["data_parallel"]
@@ -362,12 +413,16 @@ class Grid(WideClassifier):
     def on_after_backward(self) -> None:
         groups = self.device_mesh["data_parallel"]
         for parameter in self.parameters():
-            gradient = parameter.grad.to_local() if isinstance(parameter.grad, DTensor) else parameter.grad
+            gradient = (
+                parameter.grad.to_local() if isinstance(parameter.grad, DTensor) else parameter.grad
+            )
             torch.distributed.all_reduce(gradient, group=groups.get_group())
             gradient /= groups.size()
 
 
-def train(module: WideClassifier, *, epochs: int = EPOCHS, resume: Path | None = None, **settings: Any) -> pl.Trainer:
+def train(
+    module: WideClassifier, *, epochs: int = EPOCHS, resume: Path | None = None, **settings: Any
+) -> pl.Trainer:
     trainer = quiet_trainer(max_epochs=epochs, use_distributed_sampler=False, **settings)
     trainer.fit(module, DataLoader(training_data(), batch_size=None), ckpt_path=resume)
     return trainer
@@ -377,7 +432,9 @@ def trained(module: WideClassifier, save: Path | None = None, **settings: Any) -
     sizes = (get_world_size(), 1) if isinstance(module, OwnRows) else (1, get_world_size())
     if isinstance(module, Grid):
         sizes = (2, get_world_size() // 2)
-    trainer = train(module, devices=get_world_size(), strategy=ModelParallelStrategy(*sizes), **settings)
+    trainer = train(
+        module, devices=get_world_size(), strategy=ModelParallelStrategy(*sizes), **settings
+    )
     if save is not None:
         trainer.save_checkpoint(save)
     return {
@@ -398,8 +455,15 @@ TRAININGS: dict[str, Callable[[Path], dict[str, Any]]] = {
 
 def run_rank(rank: int, count: int, folder: Path) -> None:
     """Run the scenarios as one of ``count`` processes."""
-    os.environ |= {"LOCAL_RANK": str(rank), "RANK": str(rank), "NODE_RANK": "0", "WORLD_SIZE": str(count)}
-    torch.distributed.init_process_group("gloo", f"file://{folder}/store-{count}", rank=rank, world_size=count)
+    os.environ |= {
+        "LOCAL_RANK": str(rank),
+        "RANK": str(rank),
+        "NODE_RANK": "0",
+        "WORLD_SIZE": str(count),
+    }
+    torch.distributed.init_process_group(
+        "gloo", f"file://{folder}/store-{count}", rank=rank, world_size=count
+    )
     for scenario in PLAN[count]:
         try:
             seen = (globals() | TRAININGS)[scenario](folder)
@@ -415,7 +479,9 @@ def main(folder: Path) -> None:
     for count in PLAN:
         (folder / str(count)).mkdir()
         context = multiprocessing.get_context("fork")
-        ranks = [context.Process(target=run_rank, args=(rank, count, folder)) for rank in range(count)]
+        ranks = [
+            context.Process(target=run_rank, args=(rank, count, folder)) for rank in range(count)
+        ]
         for process in ranks:
             process.start()
         for process in ranks:

@@ -6,9 +6,11 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch import nn
 
-from as_lightning.benchmark.packages import config_dir
+from as_lightning.bench.packages import config_dir
 
 
 def configured_encoder(model: str, **arguments: Any) -> nn.Module:
-    """The encoder of ``conf/model/<model>.yaml``, with ``arguments`` in place of some of its settings."""
+    """The encoder of ``conf/model/<model>.yaml``, with ``arguments`` in place of some of its
+    settings.
+    """
     return instantiate(OmegaConf.load(config_dir() / "model" / f"{model}.yaml"))(**arguments)

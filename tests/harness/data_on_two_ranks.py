@@ -1,4 +1,6 @@
-"""One of two processes that share their data: ``python data_on_two_ranks.py FOLDER SCENARIO...``, as two_ranks."""
+"""One of two processes that share their data: ``python data_on_two_ranks.py FOLDER SCENARIO...``,
+as two_ranks.
+"""
 
 import sys
 from pathlib import Path
@@ -13,7 +15,7 @@ from harness.data_settings import TEXT
 from harness.scripted_masking import quiet_trainer
 from torch import Tensor, nn
 
-from as_lightning.benchmark.data.text.data_module import Sentence, TextDataModule
+from as_lightning.bench.data.text.data_module import Sentence, TextDataModule
 
 TRAIN, VALIDATION, BATCH, EPOCHS = 480, 101, 8, 2
 RESUMED_FROM = 43  # steps, of 30 per epoch
@@ -27,15 +29,24 @@ class Numbered(TextDataModule):
         self.train = train
 
     def read_splits(self) -> dict[str, list[Sentence]]:
-        sizes = {"train": self.train, "validation": min(self.train, VALIDATION), "test": min(self.train, VALIDATION)}
+        sizes = {
+            "train": self.train,
+            "validation": min(self.train, VALIDATION),
+            "test": min(self.train, VALIDATION),
+        }
         return {
-            split: [Sentence(" ".join(["word"] * (number * 7 % 9 + 1)), f"{number:04}") for number in range(size)]
+            split: [
+                Sentence(" ".join(["word"] * (number * 7 % 9 + 1)), f"{number:04}")
+                for number in range(size)
+            ]
             for split, size in sizes.items()
         }
 
 
 class Watches(pl.LightningModule):
-    """Notes the targets, which are the samples' numbers, and the shapes of the batches that this rank is given."""
+    """Notes the targets, which are the samples' numbers, and the shapes of the batches that this
+    rank is given.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +105,9 @@ def loaders_handed_over(folder: Path) -> dict[str, Any]:
 
 def resumed(folder: Path) -> dict[str, Any]:
     undisturbed, later = Watches(), Watches()
-    inside = pl.callbacks.ModelCheckpoint(folder, "inside", every_n_train_steps=RESUMED_FROM)  # in the second epoch
+    inside = pl.callbacks.ModelCheckpoint(
+        folder, "inside", every_n_train_steps=RESUMED_FROM
+    )  # in the second epoch
     trainer(inside).fit(undisturbed, datamodule=Numbered())
     torch.rand(3)
     trainer().fit(later, datamodule=Numbered(), ckpt_path=str(folder / "inside.ckpt"))
@@ -106,7 +119,9 @@ def predictions(folder: Path) -> dict[str, Any]:
     data.setup()
     predicted = trainer().predict(Watches(), data.test_dataloader())
     assert predicted is not None
-    return {"predicted": torch.cat([part for part in predicted if isinstance(part, Tensor)]).tolist()}
+    return {
+        "predicted": torch.cat([part for part in predicted if isinstance(part, Tensor)]).tolist()
+    }
 
 
 if __name__ == "__main__":

@@ -28,7 +28,9 @@ class _Handler(SimpleHTTPRequestHandler):
 
 
 class FileServer(ThreadingHTTPServer):
-    """Serves the folder ``home`` by ``url/name``, and half of a file by ``url/cut/name``; ``requests`` are paths."""
+    """Serves the folder ``home`` by ``url/name``, and half of a file by ``url/cut/name``;
+    ``requests`` are paths.
+    """
 
     def __init__(self, home: Path) -> None:
         super().__init__(("127.0.0.1", 0), partial(_Handler, directory=str(home)))

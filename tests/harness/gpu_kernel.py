@@ -1,4 +1,6 @@
-"""The kernel of a GPU on small examples; where there is no GPU, and only there, Triton interprets it."""
+"""The kernel of a GPU on small examples; where there is no GPU, and only there, Triton interprets
+it.
+"""
 
 from types import ModuleType
 

@@ -1,4 +1,6 @@
-"""A run of the app, or a comparison, in a process of its own that is killed after a number of Python calls."""
+"""A run of the app, or a comparison, in a process of its own that is killed after a number of
+Python calls.
+"""
 
 import os
 import signal
@@ -13,23 +15,28 @@ from typing import Any
 from harness.own_modules import Points, WithCriterion
 from hydra import compose, initialize_config_dir
 
-# the run's own modules too: the process that is forked for each run has them then, and a run is a second
-import as_lightning.benchmark.data.digits
-import as_lightning.benchmark.encoders.from_scratch  # noqa: F401
+# the run's own modules too: the process that is forked for each run has them then, and a run is a
+# second
+import as_lightning.bench.data.digits
+import as_lightning.bench.encoders.from_scratch  # noqa: F401
 from as_lightning import compare
-from as_lightning.benchmark.packages import config_dir
-from as_lightning.benchmark.run.runner import run_lock
-from as_lightning.benchmark.run.train import train
+from as_lightning.bench.packages import config_dir
+from as_lightning.bench.run.runner import run_lock
+from as_lightning.bench.run.train import train
 
 CALLS_FILE = "calls.txt"
 
 
 @contextmanager
 def counted_calls(file: Path, kill_after: int | None) -> Iterator[None]:
-    """Write the number of Python calls in the block into ``file``, or be killed when ``kill_after`` is reached."""
+    """Write the number of Python calls in the block into ``file``, or be killed when ``kill_after``
+    is reached.
+    """
     calls = 0
 
-    def count(frame: FrameType, event: str, argument: Any) -> None:  # of calls alone: no local trace function
+    def count(
+        frame: FrameType, event: str, argument: Any
+    ) -> None:  # of calls alone: no local trace function
         nonlocal calls
         calls += 1
         if calls == kill_after:

@@ -14,7 +14,9 @@ def tone(hz: float, rate: int = 8000, seconds: float = 0.5) -> torch.Tensor:
     return 0.5 * torch.sin(2 * torch.pi * hz * torch.arange(round(seconds * rate)) / rate)
 
 
-def write_clip(path: Path, waveform: torch.Tensor, rate: int = 8000, subtype: str | None = None) -> Path:
+def write_clip(
+    path: Path, waveform: torch.Tensor, rate: int = 8000, subtype: str | None = None
+) -> Path:
     """Write an audio file, and the folders around it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     soundfile.write(path, waveform.numpy(), rate, subtype=subtype)
@@ -24,11 +26,15 @@ def write_clip(path: Path, waveform: torch.Tensor, rate: int = 8000, subtype: st
 def encoded(image: np.ndarray | Image.Image, ending: str = "png", **options) -> bytes:
     """An image file of an image, or of pixels of shape ``(H, W)`` or ``(H, W, channels)``."""
     buffer = io.BytesIO()
-    (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(buffer, ending, **options)
+    (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(
+        buffer, ending, **options
+    )
     return buffer.getvalue()
 
 
-def write_images(root: Path, counts: dict[str, int], size: int = 6, seed: int = 0) -> dict[str, np.ndarray]:
+def write_images(
+    root: Path, counts: dict[str, int], size: int = 6, seed: int = 0
+) -> dict[str, np.ndarray]:
     """Write so many random PNG images into each folder; returns the pixels by name."""
     generator = np.random.default_rng(seed)
     written = {}
@@ -45,5 +51,7 @@ def write_images(root: Path, counts: dict[str, int], size: int = 6, seed: int = 
 def write_table(path: Path, sizes: dict[str, int]) -> Path:
     """Write a CSV table with so many different texts of each label, in turns."""
     rows = sorted((index, label) for label, size in sizes.items() for index in range(size))
-    path.write_text("text,label\n" + "".join(f"text {index} of {label},{label}\n" for index, label in rows))
+    path.write_text(
+        "text,label\n" + "".join(f"text {index} of {label},{label}\n" for index, label in rows)
+    )
     return path

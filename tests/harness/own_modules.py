@@ -20,10 +20,15 @@ class Points(pl.LightningDataModule):
     def setup(self, stage: str | None = None) -> None:
         generator = torch.Generator().manual_seed(0)
         inputs = torch.randn(self.rows, 8, generator=generator)
-        scores = inputs @ torch.randn(8, 5, generator=generator) + torch.randn(self.rows, 5, generator=generator)
+        scores = inputs @ torch.randn(8, 5, generator=generator) + torch.randn(
+            self.rows, 5, generator=generator
+        )
         third = self.rows // 3
         targets = scores.argmax(-1)
-        self.parts = [TensorDataset(*part) for part in zip(inputs.split(third), targets.split(third), strict=True)]
+        self.parts = [
+            TensorDataset(*part)
+            for part in zip(inputs.split(third), targets.split(third), strict=True)
+        ]
 
     def train_dataloader(self) -> DataLoader:
         return DataLoader(self.parts[0], batch_size=25, shuffle=True)
@@ -69,7 +74,9 @@ class ByRank(WithCriterion):
     tested = 0
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.log("val/acc", ((0.5, 0.5), (0.9, 0.49), (0.6, 0.48))[self.current_epoch][self.global_rank])
+        self.log(
+            "val/acc", ((0.5, 0.5), (0.9, 0.49), (0.6, 0.48))[self.current_epoch][self.global_rank]
+        )
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.tested = checkpoint["epoch"]
@@ -93,7 +100,9 @@ class Sentences(pl.LightningDataModule):
         generator = torch.Generator().manual_seed(0)
         ids = torch.randint(5, 50, (rows, 6), generator=generator)
         labels = ids[:, 0] % 3
-        self.rows: Dataset = [{"input_ids": row, "labels": label} for row, label in zip(ids, labels, strict=True)]
+        self.rows: Dataset = [
+            {"input_ids": row, "labels": label} for row, label in zip(ids, labels, strict=True)
+        ]
 
     def train_dataloader(self) -> DataLoader:
         return DataLoader(self.rows, batch_size=20)

@@ -1,4 +1,6 @@
-"""Processes that have loaded torch and Lightning, which takes longer than most of their tests: forked from a server."""
+"""Processes that have loaded torch and Lightning, which takes longer than most of their tests:
+forked from a server.
+"""
 
 import gc
 import multiprocessing
@@ -16,14 +18,27 @@ import torch
 
 # without the packages of the app, as in some tests of the core, those of the app are skipped
 LOADED = (
-    *(__name__, "harness.killed_run", "as_lightning.callbacks", "as_lightning.mixin", "as_lightning.compat"),
-    *("as_lightning.benchmark.compare.api", "as_lightning.benchmark.commands.sweep_report", "torch.utils.tensorboard"),
+    *(
+        __name__,
+        "harness.killed_run",
+        "as_lightning.callbacks",
+        "as_lightning.mixin",
+        "as_lightning.compat",
+    ),
+    *(
+        "as_lightning.compare.api",
+        "as_lightning.bench.commands.sweep_report",
+        "torch.utils.tensorboard",
+    ),
 )
 
-# torch renews the thread pool of a forked process at its first use, without a lock: where autograd's threads are the
-# first, one of them finds no pool and aborts the process ("Invalid thread pool!")
+# torch renews the thread pool of a forked process at its first use, without a lock: where
+# autograd's threads are the first, one of them finds no pool and aborts the process ("Invalid
+# thread pool!")
 os.register_at_fork(after_in_child=lambda: torch.set_num_threads(torch.get_num_threads()))
-os.register_at_fork(after_in_child=gc.freeze)  # each run of the app collects garbage: not among all the modules
+os.register_at_fork(
+    after_in_child=gc.freeze
+)  # each run of the app collects garbage: not among all the modules
 
 
 class Finished(NamedTuple):
@@ -38,7 +53,9 @@ def context() -> ForkServerContext:
     """What starts processes that have loaded the library."""
     made = multiprocessing.get_context("forkserver")
     made.set_forkserver_preload(list(LOADED))
-    with pytest.MonkeyPatch.context() as patch:  # the server imports by this variable, not by this process's path
+    with (
+        pytest.MonkeyPatch.context() as patch
+    ):  # the server imports by this variable, not by this process's path
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
         patch.setenv("OMP_NUM_THREADS", "1")
         forkserver.ensure_running()
@@ -46,7 +63,9 @@ def context() -> ForkServerContext:
 
 
 def exit_status(function: Callable[..., object], *arguments: object) -> int:
-    """Call a function in a process of its own, and give its exit status: 0, or -9 where it was killed."""
+    """Call a function in a process of its own, and give its exit status: 0, or -9 where it was
+    killed.
+    """
     process = context().Process(target=function, args=arguments)
     process.start()
     process.join()
@@ -62,9 +81,13 @@ def start(
     folder: Path | None = None,
     **environment: str,
 ) -> ForkServerProcess:
-    """Start ``main``, found by its module and name, in a process of its own; ``environment`` adds to this one's."""
+    """Start ``main``, found by its module and name, in a process of its own; ``environment`` adds
+    to this one's.
+    """
     streams, variables = {1: str(stdout), 2: str(stderr)}, dict(os.environ | environment)
-    process = context().Process(target=_call, args=(main, list(argv), streams, str(folder or Path.cwd()), variables))
+    process = context().Process(
+        target=_call, args=(main, list(argv), streams, str(folder or Path.cwd()), variables)
+    )
     process.start()
     return process
 
@@ -80,7 +103,11 @@ def run(main: Callable[[], object], *argv: str, folder: Path, **environment: str
 
 
 def _call(
-    main: Callable[[], object], argv: list[str], streams: dict[int, str], folder: str, variables: Mapping[str, str]
+    main: Callable[[], object],
+    argv: list[str],
+    streams: dict[int, str],
+    folder: str,
+    variables: Mapping[str, str],
 ) -> None:
     for number, file in streams.items():
         os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), number)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from as_lightning.benchmark.run.result import RESULT_FILE, Result
+from as_lightning.bench.run.result import RESULT_FILE, Result
 
 OF_THIS_TIME = ("train_seconds", "epoch_seconds", "peak_memory", "resumed", "command", "session")
 

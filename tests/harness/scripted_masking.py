@@ -1,4 +1,6 @@
-"""A tiny module that reports whatever masking a test scripts, so that any sequence of windows can be asked for."""
+"""A tiny module that reports whatever masking a test scripts, so that any sequence of windows can
+be asked for.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -31,7 +33,9 @@ def masking_that_asks_for(steps: int) -> MaskingCounts:
 
 
 class ScriptedMasking(pl.LightningModule):
-    """A two-layer net on cross-entropy; window ``i`` reports the masking that asks for ``script[i % len]`` batches."""
+    """A two-layer net on cross-entropy; window ``i`` reports the masking that asks for ``script[i %
+    len]`` batches.
+    """
 
     def __init__(
         self,
@@ -84,13 +88,21 @@ class Plain(ScriptedMasking):
 
 
 def batches_of(
-    count: int, *, size: int = 2, last_size: int | None = None, dtype: torch.dtype = torch.float32, seed: int = 1
+    count: int,
+    *,
+    size: int = 2,
+    last_size: int | None = None,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 1,
 ) -> list[tuple[Tensor, Tensor]]:
     """Random batches of ``(inputs, target)``, the last one maybe of another size."""
     generator = torch.Generator().manual_seed(seed)
     sizes = [size] * (count - 1) + [last_size or size]
     return [
-        (torch.randn(n, 3, dtype=dtype, generator=generator), torch.randint(4, (n,), generator=generator))
+        (
+            torch.randn(n, 3, dtype=dtype, generator=generator),
+            torch.randint(4, (n,), generator=generator),
+        )
         for n in sizes
     ]
 
@@ -141,7 +153,9 @@ def quiet_trainer(**kwargs: Any) -> pl.Trainer:
 
 
 def with_a_scaler(**settings: Any) -> MixedPrecision:
-    """Scales the gradients by powers of two, which costs no bit, and leaves the types as they are."""
+    """Scales the gradients by powers of two, which costs no bit, and leaves the types
+    as they are.
+    """
     plugin = MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", **settings))
     plugin.autocast_context_manager = lambda: torch.autocast("cpu", enabled=False)  # type: ignore[assignment, method-assign]
     return plugin
@@ -149,17 +163,24 @@ def with_a_scaler(**settings: Any) -> MixedPrecision:
 
 def same_weights(module: nn.Module, other: nn.Module) -> bool:
     """Whether two modules hold the same bits."""
-    return all(torch.equal(a, b) for a, b in zip(module.parameters(), other.parameters(), strict=True))
+    return all(
+        torch.equal(a, b) for a, b in zip(module.parameters(), other.parameters(), strict=True)
+    )
 
 
 class SavesEveryBatch(pl.Callback):
     """Not a ``Checkpoint``, so Lightning leaves it where it stands in the list."""
 
     def __init__(self, folder: Path, *, between: bool = False) -> None:
-        self.folder, self.between = folder, between  # whether validations and epochs that end are saved too
+        self.folder, self.between = (
+            folder,
+            between,
+        )  # whether validations and epochs that end are saved too
 
     def _save(self, trainer: pl.Trainer, place: str = "") -> None:
-        trainer.save_checkpoint(self.folder / f"{trainer.current_epoch}-{trainer.fit_loop.batch_idx:02d}{place}.ckpt")
+        trainer.save_checkpoint(
+            self.folder / f"{trainer.current_epoch}-{trainer.fit_loop.batch_idx:02d}{place}.ckpt"
+        )
 
     def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
         self._save(trainer)

@@ -11,7 +11,10 @@ class FindsInTheSecondEpoch(LearningRateFinder):
 
     def __init__(self, num_training_steps: int = 4, **settings: Any) -> None:
         super().__init__(
-            num_training_steps=num_training_steps, early_stop_threshold=None, update_attr=False, **settings
+            num_training_steps=num_training_steps,
+            early_stop_threshold=None,
+            update_attr=False,
+            **settings,
         )
 
     def on_fit_start(self, *args: Any) -> None:

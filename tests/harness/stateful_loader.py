@@ -1,4 +1,6 @@
-"""A shuffling loader that can be resumed inside an epoch, by Lightning's ``state_dict`` interface for loaders."""
+"""A shuffling loader that can be resumed inside an epoch, by Lightning's ``state_dict`` interface
+for loaders.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -7,7 +9,9 @@ import torch
 
 
 class StatefulLoader:
-    """Yields ready-made batches in another order each epoch, and goes on where its state was saved."""
+    """Yields ready-made batches in another order each epoch, and goes on where its
+    state was saved.
+    """
 
     def __init__(self, batches: Sequence[Any]) -> None:
         self.batches = batches
@@ -28,8 +32,12 @@ class StatefulLoader:
         return self._rest_of_the_epoch()
 
     def _rest_of_the_epoch(self) -> Iterator[Any]:
-        self._resumed = False  # only now: Lightning calls iter() once or twice before it asks for a batch
-        order = torch.randperm(len(self.batches), generator=torch.Generator().manual_seed(self.epoch)).tolist()
+        self._resumed = (
+            False  # only now: Lightning calls iter() once or twice before it asks for a batch
+        )
+        order = torch.randperm(
+            len(self.batches), generator=torch.Generator().manual_seed(self.epoch)
+        ).tolist()
         for index in order[self.position :]:
             self.position = (self.position + 1) % len(order)
             yield self.batches[index]

@@ -1,4 +1,6 @@
-"""Tiny encoders of Hugging Face with random weights, each in a folder with a tokenizer; nothing is downloaded."""
+"""Tiny encoders of Hugging Face with random weights, each in a folder with a tokenizer; nothing is
+downloaded.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,18 +19,27 @@ from transformers import (
     RobertaModel,
 )
 
-from as_lightning.benchmark.data.text.data_module import fit_tokenizer
+from as_lightning.bench.data.text.data_module import fit_tokenizer
 
 VOCAB, LAYERS = 300, 3
-WIDE = {"hidden_size": 16, "num_hidden_layers": LAYERS, "num_attention_heads": 2, "intermediate_size": 32}
+WIDE = {
+    "hidden_size": 16,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+}
 
 
 def model_of(kind: str) -> PreTrainedModel:
     torch.manual_seed(0)
     if kind == "distilbert":
-        return DistilBertModel(DistilBertConfig(vocab_size=VOCAB, dim=16, n_layers=LAYERS, n_heads=2, hidden_dim=32))
+        return DistilBertModel(
+            DistilBertConfig(vocab_size=VOCAB, dim=16, n_layers=LAYERS, n_heads=2, hidden_dim=32)
+        )
     if kind == "roberta":
-        return RobertaModel(RobertaConfig(vocab_size=VOCAB, pad_token_id=0, max_position_embeddings=80, **WIDE))
+        return RobertaModel(
+            RobertaConfig(vocab_size=VOCAB, pad_token_id=0, max_position_embeddings=80, **WIDE)
+        )
     if kind == "modernbert":
         return ModernBertModel(ModernBertConfig(vocab_size=VOCAB, pad_token_id=0, **WIDE))
     return BertModel(BertConfig(vocab_size=VOCAB, **WIDE))
@@ -38,5 +49,7 @@ def save_encoder(folder: Path, texts: Sequence[str], kind: str = "bert") -> str:
     """Write model and tokenizer, and give the folder's name."""
     model_of(kind).save_pretrained(folder)
     tokenizer = fit_tokenizer(texts, VOCAB)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[PAD]").save_pretrained(folder)
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[PAD]"
+    ).save_pretrained(folder)
     return str(folder)

@@ -16,7 +16,9 @@ FEATURES, CLASSES, IGNORED = 4, 5, -100
 Batch = tuple[Tensor, Tensor]
 
 
-def token_batches(counts: Sequence[int], *, length: int = 12, seed: int = 0, dtype: Any = torch.float64) -> list[Batch]:
+def token_batches(
+    counts: Sequence[int], *, length: int = 12, seed: int = 0, dtype: Any = torch.float64
+) -> list[Batch]:
     """Batches of two padded sequences with so many tokens to learn, the other targets ignored."""
     generator = torch.Generator().manual_seed(seed)
     batches = []
@@ -34,20 +36,28 @@ def tokens_in(batch: Batch) -> int:
 
 
 class Tagger(pl.LightningModule):
-    """Two layers, each in a parameter group of its own; the loss is the mean over the tokens that count."""
+    """Two layers, each in a parameter group of its own; the loss is the mean over the tokens that
+    count.
+    """
 
-    def __init__(self, optimizer: Callable[..., Optimizer] = torch.optim.AdamW, dtype: Any = torch.float64) -> None:
+    def __init__(
+        self, optimizer: Callable[..., Optimizer] = torch.optim.AdamW, dtype: Any = torch.float64
+    ) -> None:
         super().__init__()
         with torch.random.fork_rng():
             torch.manual_seed(1)
-            self.net = nn.Sequential(nn.Linear(FEATURES, 6), nn.Tanh(), nn.Linear(6, CLASSES)).to(dtype)
+            self.net = nn.Sequential(nn.Linear(FEATURES, 6), nn.Tanh(), nn.Linear(6, CLASSES)).to(
+                dtype
+            )
         self.optimizer = optimizer
 
     def losses(self, window: list[Batch]) -> Tensor:
         """The loss of each item of all batches."""
         logits = torch.cat([self.net(inputs).flatten(0, 1) for inputs, _ in window])
         target = torch.cat([target.flatten() for _, target in window])
-        return F.cross_entropy(logits[target != IGNORED], target[target != IGNORED], reduction="none")
+        return F.cross_entropy(
+            logits[target != IGNORED], target[target != IGNORED], reduction="none"
+        )
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor | None:
         return self.losses([batch]).mean()  # of no items: not a number, and its gradient neither
@@ -61,7 +71,9 @@ class Tagger(pl.LightningModule):
 
 
 class SkipsBatches(Tagger):
-    """Has no loss in some batches: first in a window, last in one, inside, and the last batch of ten."""
+    """Has no loss in some batches: first in a window, last in one, inside, and the last batch of
+    ten.
+    """
 
     skipped = (0, 3, 5, 9)
 
@@ -83,9 +95,13 @@ class MaskedTagger(ASSoftmaxMixin, Tagger):
     def losses(self, window: list[Batch]) -> Tensor:
         logits = torch.cat([self.net(inputs).flatten(0, 1) for inputs, _ in window])
         target = torch.cat([target.flatten() for _, target in window])
-        losses = as_cross_entropy(logits, target, delta=0.05, ignore_index=IGNORED, reduction="none")
+        losses = as_cross_entropy(
+            logits, target, delta=0.05, ignore_index=IGNORED, reduction="none"
+        )
         return losses[target != IGNORED]
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor | None:
         inputs, target = batch
-        return self.as_softmax_loss(self.net(inputs).flatten(0, 1), target.flatten(), ignore_index=IGNORED)
+        return self.as_softmax_loss(
+            self.net(inputs).flatten(0, 1), target.flatten(), ignore_index=IGNORED
+        )

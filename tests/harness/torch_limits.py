@@ -1,4 +1,6 @@
-"""What a version of PyTorch cannot do by itself: where it runs, the tests of that are skipped and say so."""
+"""What a version of PyTorch cannot do by itself: where it runs, the tests of that are skipped and
+say so.
+"""
 
 from dataclasses import dataclass
 
@@ -22,14 +24,30 @@ class Limit:
         return f"torch {self.version}: {self.cause}"
 
 
-FSDP2_ON_A_CPU = Limit("2.6", "FSDP2 does not run on a CPU ('Stream' object has no attribute 'record_event')")
-TENSOR_PARALLEL_OUTSIDE = Limit("2.6", "parallelize_module takes the innermost dimension of a mesh alone")
-TENSOR_PARALLEL_CLIPPED = Limit("2.6", "clipping the gradients of DTensors by their norm is exact to 1e-7 alone")
-ONE_SIDE_OF_A_CONDITION = Limit("2.6", "a graph with a dynamic batch is for the sizes on one side of each condition")
-SELF_LOG_COMPILED = Limit(
-    "2.13", "self.log of a module compiled as a whole fails in Lightning ('method' object has no attribute `__dict__`)"
+FSDP2_ON_A_CPU = Limit(
+    "2.6", "FSDP2 does not run on a CPU ('Stream' object has no attribute 'record_event')"
 )
-LIMITS = (FSDP2_ON_A_CPU, TENSOR_PARALLEL_OUTSIDE, TENSOR_PARALLEL_CLIPPED, ONE_SIDE_OF_A_CONDITION, SELF_LOG_COMPILED)
+TENSOR_PARALLEL_OUTSIDE = Limit(
+    "2.6", "parallelize_module takes the innermost dimension of a mesh alone"
+)
+TENSOR_PARALLEL_CLIPPED = Limit(
+    "2.6", "clipping the gradients of DTensors by their norm is exact to 1e-7 alone"
+)
+ONE_SIDE_OF_A_CONDITION = Limit(
+    "2.6", "a graph with a dynamic batch is for the sizes on one side of each condition"
+)
+SELF_LOG_COMPILED = Limit(
+    "2.13",
+    "self.log of a module compiled as a whole fails in Lightning ('method' object has no attribute "
+    "`__dict__`)",
+)
+LIMITS = (
+    FSDP2_ON_A_CPU,
+    TENSOR_PARALLEL_OUTSIDE,
+    TENSOR_PARALLEL_CLIPPED,
+    ONE_SIDE_OF_A_CONDITION,
+    SELF_LOG_COMPILED,
+)
 
 
 def skipped_by(limit: Limit) -> pytest.MarkDecorator:

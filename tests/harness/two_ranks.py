@@ -1,5 +1,7 @@
-"""One of two processes that train together: ``python two_ranks.py FOLDER SCENARIO...``, with LOCAL_RANK, MASTER_ADDR
-and MASTER_PORT set; what it has seen goes to ``FOLDER/<scenario>-<rank>.pt``."""
+"""One of two processes that train together: ``python two_ranks.py FOLDER SCENARIO...``, with
+LOCAL_RANK, MASTER_ADDR and MASTER_PORT set; what it has seen goes to
+``FOLDER/<scenario>-<rank>.pt``.
+"""
 
 import os
 import signal
@@ -50,20 +52,28 @@ def data_of(rank: int) -> list[Any]:
 
 
 class RankScripted(ScriptedMasking):
-    """Each rank reports masking of its own; ``asks`` says for how many batches a rank would ask by itself."""
+    """Each rank reports masking of its own; ``asks`` says for how many batches a rank would ask by
+    itself.
+    """
 
-    def __init__(self, asks: tuple[int, int] = (1, 8), samples: tuple[int, int] = (SAMPLES, SAMPLES)) -> None:
+    def __init__(
+        self, asks: tuple[int, int] = (1, 8), samples: tuple[int, int] = (SAMPLES, SAMPLES)
+    ) -> None:
         super().__init__(dtype=torch.float64)
         self.asks, self.samples = asks[RANK], samples[RANK]
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         masked = self.samples - self.samples // self.asks
-        self.masking_counter.update(MaskingCounts(*torch.tensor([masked, self.samples, masked, self.samples])))
+        self.masking_counter.update(
+            MaskingCounts(*torch.tensor([masked, self.samples, masked, self.samples]))
+        )
         return self.loss_of(batch)
 
 
 class CountsCollectives(pl.Callback):
-    """Which collectives Python starts in each batch, and how often DDP reduces a bucket of gradients."""
+    """Which collectives Python starts in each batch, and how often DDP reduces a bucket of
+    gradients.
+    """
 
     NAMES = (
         "all_gather",
@@ -96,7 +106,9 @@ class CountsCollectives(pl.Callback):
 
     def counting(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def collective(*args: Any, **kwargs: Any) -> Any:
-            self.collectives[name, args[0].numel() if args and isinstance(args[0], Tensor) else 0] += 1
+            self.collectives[
+                name, args[0].numel() if args and isinstance(args[0], Tensor) else 0
+            ] += 1
             return original(*args, **kwargs)
 
         return collective
@@ -117,7 +129,9 @@ def train(
     loader: Any = None,
     **arguments: Any,
 ) -> dict[str, Any]:
-    fit_arguments = {key: arguments.pop(key) for key in ("ckpt_path", "val_dataloaders") if key in arguments}
+    fit_arguments = {
+        key: arguments.pop(key) for key in ("ckpt_path", "val_dataloaders") if key in arguments
+    }
     counts = CountsCollectives()
     trainer = quiet_trainer(
         max_epochs=EPOCHS,
@@ -128,10 +142,18 @@ def train(
         **arguments,
     )
     trainer.fit(module, loader_of(data_of(RANK)) if loader is None else loader, **fit_arguments)
-    weights = {name: full(weight) for name, weight in trainer.strategy.lightning_module_state_dict().items()}
+    weights = {
+        name: full(weight)
+        for name, weight in trainer.strategy.lightning_module_state_dict().items()
+    }
     return {
         "weights": weights,
-        "history": [tuple(w) for c in callbacks if isinstance(c, AdaptiveGradientAccumulation) for w in c.history],
+        "history": [
+            tuple(w)
+            for c in callbacks
+            if isinstance(c, AdaptiveGradientAccumulation)
+            for w in c.history
+        ],
         "collectives": dict(counts.collectives),
         "bucket_batches": counts.bucket_batches,
         "stepping_batches": counts.stepping_batches,
@@ -139,7 +161,9 @@ def train(
 
 
 def full(weight: Tensor) -> Tensor:
-    return (weight.full_tensor() if hasattr(weight, "full_tensor") else weight).detach().cpu().clone()
+    return (
+        (weight.full_tensor() if hasattr(weight, "full_tensor") else weight).detach().cpu().clone()
+    )
 
 
 class SavesAfter(pl.Callback):
@@ -148,7 +172,9 @@ class SavesAfter(pl.Callback):
     def __init__(self, paths: dict[int, Path]) -> None:
         self.paths = paths
 
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         if trainer.current_epoch == 1 and batch_idx in self.paths:
             trainer.save_checkpoint(self.paths[batch_idx])
 
@@ -159,7 +185,9 @@ INSIDE, BETWEEN = 13, 15  # a window of 4 takes the batches 12 to 15
 class PreemptsAt(pl.Callback):
     """Sends the job's signal to this process after a batch of the second epoch."""
 
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         if (trainer.current_epoch, batch_idx) == (1, INSIDE):
             os.kill(os.getpid(), signal.SIGUSR1)
 
@@ -186,7 +214,11 @@ class SharesBatches(RankScripted):
     """Tensor parallel: both ranks see the same batch and the same logits."""
 
     def configure_model(self) -> None:
-        from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+        from torch.distributed.tensor.parallel import (
+            ColwiseParallel,
+            RowwiseParallel,
+            parallelize_module,
+        )
 
         plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
         parallelize_module(self.net, self.device_mesh["tensor_parallel"], plan)
@@ -196,20 +228,30 @@ def to_six(module: RankScripted, *others: pl.Callback, **arguments: Any) -> dict
     return train(module, [*others, AdaptiveGradientAccumulation(max_steps=6)], **arguments)
 
 
-def to_four(*others: pl.Callback, module: type[RankScripted] = RankScripted, **arguments: Any) -> dict[str, Any]:
+def to_four(
+    *others: pl.Callback, module: type[RankScripted] = RankScripted, **arguments: Any
+) -> dict[str, Any]:
     """Both ranks ask for more batches than four."""
     arguments = {"loader": StatefulLoader(data_of(RANK)), **arguments}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        seen = train(module(asks=(8, 8)), [AdaptiveGradientAccumulation(max_steps=4), *others], **arguments)
+        seen = train(
+            module(asks=(8, 8)), [AdaptiveGradientAccumulation(max_steps=4), *others], **arguments
+        )
     return seen | {"warnings": [str(warning.message) for warning in caught]}
 
 
 def in_slurm(folder: Path, *callbacks: pl.Callback) -> dict[str, Any]:
-    """DDP in a SLURM job, whose signal Lightning answers with a checkpoint that the next run finds in the folder."""
+    """DDP in a SLURM job, whose signal Lightning answers with a checkpoint that the next run finds
+    in the folder.
+    """
     with patch.dict(os.environ, SLURM_JOB):
         environment = SLURMEnvironment(auto_requeue=True, requeue_signal=signal.SIGUSR1)
-        return to_four(*callbacks, strategy=DDPStrategy(cluster_environment=environment), default_root_dir=folder)
+        return to_four(
+            *callbacks,
+            strategy=DDPStrategy(cluster_environment=environment),
+            default_root_dir=folder,
+        )
 
 
 def sharded(*callbacks: pl.Callback, **arguments: Any) -> dict[str, Any]:
@@ -229,7 +271,9 @@ def logits_and_target(module: Any, batch: Any) -> tuple[Tensor, Tensor]:
 
 
 class ReturnsScores(RankScripted):
-    """Its validation returns numbers of the logits' shape, which under DDP are the result of the wrapped module."""
+    """Its validation returns numbers of the logits' shape, which under DDP are the result of the
+    wrapped module.
+    """
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.net(inputs)  # type: ignore[no-any-return]
@@ -241,16 +285,29 @@ class ReturnsScores(RankScripted):
 def validated(
     module: RankScripted, data: list[Any], logits: Any = logits_and_target, **arguments: Any
 ) -> dict[str, Any]:
-    """What the callbacks of validations have found in this rank's batches and in those of the others."""
-    histogram, scaling = (callback(logits=logits) for callback in (MarginHistogram, TemperatureScaling))
-    train(module, [histogram, scaling], val_dataloaders=loader_of(data), limit_train_batches=4, **arguments)
+    """What the callbacks of validations have found in this rank's batches and in those of the
+    others.
+    """
+    histogram, scaling = (
+        callback(logits=logits) for callback in (MarginHistogram, TemperatureScaling)
+    )
+    train(
+        module,
+        [histogram, scaling],
+        val_dataloaders=loader_of(data),
+        limit_train_batches=4,
+        **arguments,
+    )
     return {"samples": int(histogram.counts.sum()), "temperature": scaling.temperature}
 
 
 def validated_parts(folder: Path) -> dict[str, Any]:
     """Three batches of validation on the first rank, one on the second, whose targets are wrong."""
     module = ReturnsScores()
-    data = [(inputs, module.net(inputs).argmax(-1)) for inputs, _ in batches_of(4, size=8, dtype=torch.float64)]
+    data = [
+        (inputs, module.net(inputs).argmax(-1))
+        for inputs, _ in batches_of(4, size=8, dtype=torch.float64)
+    ]
     data[3] = data[3][0], (data[3][1] + 1) % 4
     own = data[:3] if RANK == 0 else data[3:]
     seen = validated(module, own, logits=None)
@@ -261,7 +318,11 @@ def validated_parts(folder: Path) -> dict[str, Any]:
 
     rate = MaskingRate()
     rate.update(MaskingCounts(*torch.tensor([(3, 10, 0, 0), (0, 30, 0, 0)][RANK])))
-    return seen | {"of the whole": fitted(data), "of its own": fitted(own), "masking rate": rate.compute().item()}
+    return seen | {
+        "of the whole": fitted(data),
+        "of its own": fitted(own),
+        "masking rate": rate.compute().item(),
+    }
 
 
 class Tested(RankScripted):
@@ -271,37 +332,59 @@ class Tested(RankScripted):
 def evaluated_on_one_rank(folder: Path) -> dict[str, Any]:
     """The second rank has a stream without batches, in validation and in test."""
     module = Tested()
-    data = [(inputs, module.net(inputs).argmax(-1)) for inputs, _ in batches_of(3, size=8, dtype=torch.float64)]
+    data = [
+        (inputs, module.net(inputs).argmax(-1))
+        for inputs, _ in batches_of(3, size=8, dtype=torch.float64)
+    ]
     own = loader_of(data if RANK == 0 else [], length_known=False)
-    histogram, scaling = (callback(logits=logits_and_target) for callback in (MarginHistogram, TemperatureScaling))
+    histogram, scaling = (
+        callback(logits=logits_and_target) for callback in (MarginHistogram, TemperatureScaling)
+    )
     train(module, [histogram, scaling], val_dataloaders=own, limit_train_batches=4)
-    seen = {"samples": int(histogram.counts.sum()), "temperature": scaling.temperature, "labels": scaling.multilabel}
+    seen = {
+        "samples": int(histogram.counts.sum()),
+        "temperature": scaling.temperature,
+        "labels": scaling.multilabel,
+    }
     arguments: Any = {"devices": 2, "strategy": "ddp", "use_distributed_sampler": False}
     quiet_trainer(callbacks=[scaling], **arguments).test(module, own, verbose=False)
     return seen | {"tested": scaling.diagrams["scaled"].predictions.sum().item()}
 
 
 def failing_validation(folder: Path) -> dict[str, Any]:
-    """Both ranks fail in a validation inside a window, and each saves: a rank that fails alone must not wait."""
+    """Both ranks fail in a validation inside a window, and each saves: a rank that fails alone must
+    not wait.
+    """
 
     class Fails(pl.Callback):
         def on_validation_batch_end(self, trainer: pl.Trainer, pl_module: Any, *args: Any) -> None:
-            if not trainer.sanity_checking and (trainer.fit_loop.batch_idx + 1) % trainer.accumulate_grad_batches:
+            if (
+                not trainer.sanity_checking
+                and (trainer.fit_loop.batch_idx + 1) % trainer.accumulate_grad_batches
+            ):
                 raise ArithmeticError
 
-    saves, arguments = OnExceptionCheckpoint(folder), {"val_check_interval": 1, "enable_checkpointing": True}
+    saves, arguments = (
+        OnExceptionCheckpoint(folder),
+        {"val_check_interval": 1, "enable_checkpointing": True},
+    )
     try:
         to_four(saves, Fails(), val_dataloaders=loader_of(data_of(RANK)[:1]), **arguments)
     except ArithmeticError:
         saved = torch.load(saves.ckpt_path, weights_only=True)
         window = saved["callbacks"]["AdaptiveGradientAccumulation"]["window"]
-        return {"window is open": window["is_open"]} | {key: key in saved for key in (COUNTS, GRADIENTS)}
+        return {"window is open": window["is_open"]} | {
+            key: key in saved for key in (COUNTS, GRADIENTS)
+        }
     raise AssertionError("no validation lay inside a window")
 
 
 # Trainings on batches of different items
 
-ITEMS = ((3, 17, 0, 24, 8, 24, 2, 0, 24, 1), (9, 1, 0, 2, 0, 5, 11, 0, 7, 13))  # in the batches of each rank
+ITEMS = (
+    (3, 17, 0, 24, 8, 24, 2, 0, 24, 1),
+    (9, 1, 0, 2, 0, 5, 11, 0, 7, 13),
+)  # in the batches of each rank
 CLIP = 0.2
 
 
@@ -314,7 +397,9 @@ def by_items(**arguments: Any) -> AdaptiveGradientAccumulation:
     return AdaptiveGradientAccumulation(AccumulationSchedule({0: 4}), **settings)
 
 
-def on_items(module: Any, *callbacks: pl.Callback, loader: Any = None, **arguments: Any) -> dict[str, Any]:
+def on_items(
+    module: Any, *callbacks: pl.Callback, loader: Any = None, **arguments: Any
+) -> dict[str, Any]:
     loader = loader_of(tokens_of(RANK)) if loader is None else loader
     return train(module, list(callbacks), loader=loader, gradient_clip_val=CLIP, **arguments)
 
@@ -334,13 +419,18 @@ class SharesBatchesTagger(Tagger):
 
 
 def items_from_their_place(*callbacks: pl.Callback, **arguments: Any) -> dict[str, Any]:
-    return on_items(Tagger(), by_items(), *callbacks, loader=StatefulLoader(tokens_of(RANK)), **arguments)
+    return on_items(
+        Tagger(), by_items(), *callbacks, loader=StatefulLoader(tokens_of(RANK)), **arguments
+    )
 
 
 def items_resumed(folder: Path) -> dict[str, Any]:
     """Resumed after each batch of the first epoch."""
     return {
-        "runs": [items_from_their_place(ckpt_path=folder / f"0-{batch:02d}.ckpt") for batch in range(len(ITEMS[0]))]
+        "runs": [
+            items_from_their_place(ckpt_path=folder / f"0-{batch:02d}.ckpt")
+            for batch in range(len(ITEMS[0]))
+        ]
     }
 
 
@@ -351,7 +441,8 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "one_rank_all_ignored": lambda folder: to_six(RankScripted(asks=(3, 1), samples=(SAMPLES, 0))),
     "nothing_but_ignored": lambda folder: to_six(RankScripted(samples=(0, 0))),
     "without_a_counter": lambda folder: train(
-        Plain(dtype=torch.float64), [AdaptiveGradientAccumulation(AccumulationSchedule({0: 4}), lr_scale="sqrt")]
+        Plain(dtype=torch.float64),
+        [AdaptiveGradientAccumulation(AccumulationSchedule({0: 4}), lr_scale="sqrt")],
     ),
     "fully_sharded": lambda folder: to_six(Sharded(), strategy=on_a_mesh(2, 1)),
     "tensor_parallel": lambda folder: to_six(
@@ -369,19 +460,27 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "sharded_resumed_inside_a_window": lambda folder: sharded(ckpt_path=folder / "sharded-inside"),
     "sharded_resumed_between_windows": lambda folder: sharded(ckpt_path=folder / "sharded-between"),
     "validated_parts": validated_parts,
-    "validated_shared": lambda folder: validated(SharesBatches(), data_of(0)[:4], strategy=on_a_mesh(1, 2)),
+    "validated_shared": lambda folder: validated(
+        SharesBatches(), data_of(0)[:4], strategy=on_a_mesh(1, 2)
+    ),
     "evaluated_on_one_rank": evaluated_on_one_rank,
     "failing_validation": failing_validation,
     "items": lambda folder: on_items(Tagger(), by_items()),
-    "items_without_no_sync": lambda folder: on_items(Tagger(), by_items(), strategy=SyncsEveryBatch()),
+    "items_without_no_sync": lambda folder: on_items(
+        Tagger(), by_items(), strategy=SyncsEveryBatch()
+    ),
     "items_of_a_stream": lambda folder: on_items(
         Tagger(), by_items(), loader=loader_of(tokens_of(RANK), length_known=False)
     ),
     "sums_of_items": lambda folder: on_items(SumTagger(), by_items(loss_is="sum")),
-    "items_of_the_mixin": lambda folder: on_items(MaskedTagger(), by_items(items="module"), MaskingMonitor()),
+    "items_of_the_mixin": lambda folder: on_items(
+        MaskedTagger(), by_items(items="module"), MaskingMonitor()
+    ),
     "items_uninterrupted": lambda folder: items_from_their_place(SavesEveryBatch(folder)),
     "items_resumed": items_resumed,
-    "items_fully_sharded": lambda folder: on_items(ShardedTagger(), by_items(), strategy=on_a_mesh(2, 1)),
+    "items_fully_sharded": lambda folder: on_items(
+        ShardedTagger(), by_items(), strategy=on_a_mesh(2, 1)
+    ),
     "items_tensor_parallel": lambda folder: on_items(
         SharesBatchesTagger(), by_items(), strategy=on_a_mesh(1, 2), loader=loader_of(tokens_of(0))
     ),
@@ -389,7 +488,9 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
 ON_TWO_GPUS = {"fsdp": lambda folder: to_six(RankScripted(), strategy="fsdp", accelerator="gpu")}
 
 
-def main(folder: Path, scenarios: list[str], functions: Mapping[str, Callable[[Path], dict[str, Any]]]) -> None:
+def main(
+    folder: Path, scenarios: list[str], functions: Mapping[str, Callable[[Path], dict[str, Any]]]
+) -> None:
     torch.set_num_threads(1)
     for scenario in scenarios:
         try:

@@ -1,4 +1,6 @@
-"""The methods with class-index targets, each with the arguments it is tested with and its reference."""
+"""The methods with class-index targets, each with the arguments it is tested with and its
+reference.
+"""
 
 import functools
 from collections.abc import Callable
@@ -35,7 +37,12 @@ def with_class_counts(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
     @functools.wraps(loss)
     def counted(logits: Tensor, target: Tensor, **arguments: Any) -> Tensor:
         classes = logits.size(class_dimension(logits)) if getattr(logits, "ndim", 0) else 1
-        return loss(logits, target, class_counts=torch.from_numpy(reference.class_counts(classes)), **arguments)
+        return loss(
+            logits,
+            target,
+            class_counts=torch.from_numpy(reference.class_counts(classes)),
+            **arguments,
+        )
 
     return counted
 
@@ -76,14 +83,20 @@ METHODS = {
     "taylor_softmax_4": method("taylor_softmax", arguments={"order": 4}, shift_invariant=False),
     "taylor_softmax_6": method("taylor_softmax", arguments={"order": 6}, shift_invariant=False),
     "am_softmax": method("am_softmax", arguments={"tau": 0.2}, loss_arguments={"margin": 0.35}),
-    "am_softmax_no_margin": method("am_softmax", arguments={"tau": 1.0}, loss_arguments={"margin": 0.0}),
-    "perturb_max_gumbel": method("perturb_max", arguments={"noise": "gumbel"}, gradient_is_p_minus_onehot=True),
+    "am_softmax_no_margin": method(
+        "am_softmax", arguments={"tau": 1.0}, loss_arguments={"margin": 0.0}
+    ),
+    "perturb_max_gumbel": method(
+        "perturb_max", arguments={"noise": "gumbel"}, gradient_is_p_minus_onehot=True
+    ),
     "perturb_max_normal": method("perturb_max", arguments={"noise": "normal"}),
     "perturb_max_logistic": method("perturb_max", arguments={"noise": "logistic"}),
 }
 
 
-def random_logits(*shape: int, scale: float = 2.0, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+def random_logits(
+    *shape: int, scale: float = 2.0, seed: int = 0, dtype: torch.dtype = torch.float64
+) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return (torch.randn(*shape, generator=generator, dtype=torch.float64) * scale).to(dtype)
 

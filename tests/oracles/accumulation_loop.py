@@ -21,8 +21,10 @@ def train_by_hand(
     after_step: Callable[[int], None] | None = None,
 ) -> None:
     """Take one optimizer step per window ``(epoch, first_batch, length, divisor)``.
-    Its gradient is the sum of the window's, each of a loss divided by ``divisor``: the length, but for one that the end
-    of the data cuts short. It takes ``rate_scale(length)`` times the rates, then calls ``after_step(length)``."""
+    Its gradient is the sum of the window's, each of a loss divided by ``divisor``: the length, but
+    for one that the end of the data cuts short. It takes ``rate_scale(length)`` times the rates,
+    then calls ``after_step(length)``.
+    """
     for epoch, first, length, divisor in windows:
         optimizer.zero_grad()
         for batch in epochs[epoch][first : first + length]:
@@ -46,15 +48,23 @@ def train_by_hand(
 
 
 def longest_window(batch: int, wanted: int, remaining: float) -> int:
-    """The rule, by trying every length: the largest that divides ``batch``, and ``remaining`` too if that is nearer."""
+    """The rule, by trying every length: the largest that divides ``batch``, and ``remaining`` too
+    if that is nearer.
+    """
     fits = [length for length in range(1, wanted + 1) if batch % length == 0]
     if remaining >= max(fits):
         return max(fits)
-    return max(length for length in range(1, int(remaining) + 1) if batch % length == 0 and remaining % length == 0)
+    return max(
+        length
+        for length in range(1, int(remaining) + 1)
+        if batch % length == 0 and remaining % length == 0
+    )
 
 
 class WantedSteps:
-    """The ``k`` before each window, when window ``i`` masks so much that ``script[i % len]`` batches are asked for."""
+    """The ``k`` before each window, when window ``i`` masks so much that ``script[i % len]``
+    batches are asked for.
+    """
 
     def __init__(self, script: Sequence[int], max_steps: int, *, monotone: bool = True) -> None:
         self.script, self.max_steps, self.monotone = script, max_steps, monotone
@@ -62,14 +72,20 @@ class WantedSteps:
 
     def __call__(self) -> int:
         if self.windows > 0:
-            asked = min(self.script[(self.windows - 1) % len(self.script)], self.max_steps, self.steps + 1)
+            asked = min(
+                self.script[(self.windows - 1) % len(self.script)], self.max_steps, self.steps + 1
+            )
             self.steps = max(asked, self.steps) if self.monotone else asked
         self.windows += 1
         return self.steps
 
 
 def windows_of_training(
-    epochs: Sequence[int], wanted: Callable[[], int], *, length_known: bool = True, max_windows: int | None = None
+    epochs: Sequence[int],
+    wanted: Callable[[], int],
+    *,
+    length_known: bool = True,
+    max_windows: int | None = None,
 ) -> list[tuple[int, int, int, int]]:
     """All windows ``(epoch, first_batch, length, divisor)`` of epochs of so many batches."""
     windows = []

@@ -1,4 +1,6 @@
-"""AS-Softmax written plainly from its formulas in float64: the oracle, which shares nothing with the library."""
+"""AS-Softmax written plainly from its formulas in float64: the oracle, which shares nothing with
+the library.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,8 +31,9 @@ def as_softmax_reference(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> tuple[Tensor, Tensor, tuple[int, ...]]:
-    """The loss ``log(sum of exp(o_i) over the kept i) - o_t``, differentiable, the classes that are kept in each row,
-    ``i == t or p_t - p_i <= delta``, and ``(masked samples, samples, masked classes, classes)``.
+    """The loss ``log(sum of exp(o_i) over the kept i) - o_t``, differentiable, the classes that are
+    kept in each row, ``i == t or p_t - p_i <= delta``, and ``(masked samples, samples, masked
+    classes, classes)``.
 
     Shapes and reductions are those of ``F.cross_entropy``; an ignored row is one of zeros.
     """
@@ -41,14 +44,25 @@ def as_softmax_reference(
     p = rows.detach().softmax(-1)
     keep = (p.gather(-1, column) - p <= delta).scatter(-1, column, True)
     losses = (rows - rows.gather(-1, column)).masked_fill(~keep, -torch.inf).logsumexp(-1)
-    weights = torch.ones(len(flat), dtype=torch.float64) if weight is None else weight.double()[column.squeeze(-1)]
+    weights = (
+        torch.ones(len(flat), dtype=torch.float64)
+        if weight is None
+        else weight.double()[column.squeeze(-1)]
+    )
     losses, weights = losses.where(counted, 0.0), weights.where(counted, 0.0)
     kept = keep.sum(-1)[counted]
-    counts = (int((kept == 1).sum()), len(kept), int((rows.size(-1) - kept).sum()), len(kept) * (rows.size(-1) - 1))
+    counts = (
+        int((kept == 1).sum()),
+        len(kept),
+        int((rows.size(-1) - kept).sum()),
+        len(kept) * (rows.size(-1) - 1),
+    )
     return reduced(losses * weights, weights, reduction, target.shape), keep, counts
 
 
-def as_cross_entropy_reference(logits: Tensor, target: Tensor, delta: float, **options: Any) -> Tensor:
+def as_cross_entropy_reference(
+    logits: Tensor, target: Tensor, delta: float, **options: Any
+) -> Tensor:
     return as_softmax_reference(logits, target, delta, **options)[0]
 
 
@@ -58,7 +72,9 @@ def multilabel_keep_of_row(logits: Tensor, positive: list[bool], delta: float) -
     if all(positive) or not any(positive):
         return [True] * len(p)
     lowest_positive = min(p_i for p_i, is_positive in zip(p, positive, strict=True) if is_positive)
-    highest_negative = max(p_i for p_i, is_positive in zip(p, positive, strict=True) if not is_positive)
+    highest_negative = max(
+        p_i for p_i, is_positive in zip(p, positive, strict=True) if not is_positive
+    )
     return [
         p_i - highest_negative <= delta if is_positive else lowest_positive - p_i <= delta
         for p_i, is_positive in zip(p, positive, strict=True)
@@ -66,14 +82,22 @@ def multilabel_keep_of_row(logits: Tensor, positive: list[bool], delta: float) -
 
 
 def multilabel_reference(
-    logits: Tensor, target: Tensor, delta: float, ignore_index: int | None = None, reduction: str = "none"
+    logits: Tensor,
+    target: Tensor,
+    delta: float,
+    ignore_index: int | None = None,
+    reduction: str = "none",
 ) -> tuple[Tensor, tuple[int, ...]]:
-    """The loss in float64, class dimension 1 (or 0), and the counts; unknown labels are left out of their row."""
+    """The loss in float64, class dimension 1 (or 0), and the counts; unknown labels are left out of
+    their row.
+    """
     class_dim = 0 if logits.dim() == 1 else 1
     rows, labels = as_rows(logits), as_rows(target).tolist()
     losses, dropped, known = [], [], []
     for row, values in zip(rows, labels, strict=True):
-        places = [i for i, value in enumerate(values) if ignore_index is None or value != ignore_index]
+        places = [
+            i for i, value in enumerate(values) if ignore_index is None or value != ignore_index
+        ]
         positive, scores = [values[i] != 0 for i in places], row[places].double()
         keep = multilabel_keep_of_row(scores, positive, delta)
         one = torch.zeros(1, dtype=torch.float64)

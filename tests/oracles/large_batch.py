@@ -1,4 +1,6 @@
-"""One large batch in the place of each accumulation window: plain PyTorch, no Lightning, no callback."""
+"""One large batch in the place of each accumulation window: plain PyTorch, no Lightning, no
+callback.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -19,8 +21,10 @@ def train_on_large_batches(
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
     clip_norm: float | None = None,
 ) -> None:
-    """Take one optimizer step per window ``(first_batch, length)`` of the batches of all epochs in their order.
-    Its loss is the mean of ``loss_of_items(window)``, shape ``(items,)``, and 0 where there are none."""
+    """Take one optimizer step per window ``(first_batch, length)`` of the batches of all epochs in
+    their order. Its loss is the mean of ``loss_of_items(window)``, shape ``(items,)``, and 0 where
+    there are none.
+    """
     for first, length in windows:
         optimizer.zero_grad()
         with autocast():

@@ -1,4 +1,6 @@
-"""Every variant of softmax from its formula, float64, row by row, by NumPy and SciPy only: the oracle of the tests."""
+"""Every variant of softmax from its formula, float64, row by row, by NumPy and SciPy only: the
+oracle of the tests.
+"""
 
 import itertools
 import math
@@ -39,7 +41,11 @@ def sparse_softmax_loss(x: Row, t: int, k: int) -> float:
 
 
 def sparsemax_threshold(x: Row) -> float:
-    return float(optimize.brentq(lambda tau: np.maximum(x - tau, 0).sum() - 1, x.max() - 1, x.max(), xtol=1e-15))
+    return float(
+        optimize.brentq(
+            lambda tau: np.maximum(x - tau, 0).sum() - 1, x.max() - 1, x.max(), xtol=1e-15
+        )
+    )
 
 
 def sparsemax(x: Row) -> Row:
@@ -47,7 +53,9 @@ def sparsemax(x: Row) -> Row:
 
 
 def sparsemax_loss(x: Row, t: int) -> float:
-    shifted = x - x.max()  # the loss does not change; the squares of large logits would lose their digits
+    shifted = (
+        x - x.max()
+    )  # the loss does not change; the squares of large logits would lose their digits
     tau = sparsemax_threshold(shifted)
     support = shifted > tau
     return float(0.5 - shifted[t] + (shifted[support] ** 2 - tau**2).sum() / 2)
@@ -59,7 +67,9 @@ def entmax(x: Row, alpha: float) -> Row:
     def p_of(threshold: float) -> Row:
         return np.maximum(z - threshold, 0) ** (1 / (alpha - 1))
 
-    return p_of(float(optimize.brentq(lambda threshold: p_of(threshold).sum() - 1, -1.0, 0.0, xtol=1e-16)))
+    return p_of(
+        float(optimize.brentq(lambda threshold: p_of(threshold).sum() - 1, -1.0, 0.0, xtol=1e-16))
+    )
 
 
 def entmax_loss(x: Row, t: int, alpha: float) -> float:
@@ -100,7 +110,9 @@ DISTRIBUTIONS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 
 
 def perturb_max_log_probability(x: Row, i: int, noise: str) -> float:
-    """The log of the winning integral, taken around the integrand's maximum so that it does not underflow."""
+    """The log of the winning integral, taken around the integrand's maximum so that it does not
+    underflow.
+    """
     log_pdf, log_cdf = DISTRIBUTIONS[noise]
     others = np.delete(x, i)
 
@@ -108,11 +120,17 @@ def perturb_max_log_probability(x: Row, i: int, noise: str) -> float:
         return float(log_pdf(e - x[i]) + log_cdf(e - others).sum())
 
     low, high = x.min() - 60, x.max() + 60
-    best = optimize.minimize_scalar(lambda e: -log_integrand(e), bounds=(low, high), method="bounded")
+    best = optimize.minimize_scalar(
+        lambda e: -log_integrand(e), bounds=(low, high), method="bounded"
+    )
     top = log_integrand(best.x)
-    cuts = sorted({low, high, *(float(c) for c in np.linspace(best.x - 12, best.x + 12, 9) if low < c < high)})
+    cuts = sorted(
+        {low, high, *(float(c) for c in np.linspace(best.x - 12, best.x + 12, 9) if low < c < high)}
+    )
     total = sum(
-        integrate.quad(lambda e: math.exp(log_integrand(e) - top), a, b, epsabs=1e-14, epsrel=1e-12)[0]
+        integrate.quad(
+            lambda e: math.exp(log_integrand(e) - top), a, b, epsabs=1e-14, epsrel=1e-12
+        )[0]
         for a, b in itertools.pairwise(cuts)
     )
     return top + math.log(total)
@@ -131,7 +149,9 @@ def negative_log_likelihood(x: Row, t: int) -> float:
 
 
 def class_counts(classes: int) -> NDArray[np.int64]:
-    """Examples of each class, frequent and rare ones in turn, the same for the first classes of any number."""
+    """Examples of each class, frequent and rare ones in turn, the same for the first classes of any
+    number.
+    """
     return 1 + (np.arange(classes) * 37 + 13) ** 2 % 101
 
 
@@ -192,6 +212,8 @@ def bce(x: Row, y: Row) -> Row:
     return np.logaddexp(0.0, np.where(y == 1, -x, x))
 
 
-def by_rows(row_loss: Callable[..., float], x: Row, targets: NDArray[np.int64], **arguments: Any) -> Row:
+def by_rows(
+    row_loss: Callable[..., float], x: Row, targets: NDArray[np.int64], **arguments: Any
+) -> Row:
     """The loss of every row of ``(N, C)`` logits."""
     return np.array([row_loss(row, int(t), **arguments) for row, t in zip(x, targets, strict=True)])

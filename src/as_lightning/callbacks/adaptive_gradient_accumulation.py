@@ -30,7 +30,8 @@ from as_lightning.functional.argument_checks import check_choice
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.masking_counter import WindowSums
 
-GRADIENTS = "as_lightning_open_gradients"  # key of a checkpoint: an open window's gradients, and their weights
+# key of a checkpoint: an open window's gradients, and their weights
+GRADIENTS = "as_lightning_open_gradients"
 
 
 @dataclass
@@ -44,35 +45,45 @@ class OpenWindow:
 
 
 class AdaptiveGradientAccumulation(windows.WindowCallback):
-    r"""Let a policy say how many batches each optimizer step gathers, at any step of training, exactly.
+    r"""Let a policy say how many batches each optimizer step gathers, at any step of training,
+    exactly.
 
-    Each window takes as many batches as the policy wants and `aligned_window` allows. The weights equal, bit for bit,
-    those of a loop that accumulates these windows by hand. Logs ``accumulation/steps``, ``accumulation/loss`` (the mean
-    of the losses, weighed as their gradients are) and, where ``lr_scale`` acts, ``accumulation/lr``, at the first step,
-    the last one and every ``log_every_n_steps``.
+    Each window takes as many batches as the policy wants and `aligned_window` allows. The weights
+    equal, bit for bit, those of a loop that accumulates these windows by hand. Logs
+    ``accumulation/steps``, ``accumulation/loss`` (the mean of the losses, weighed as their
+    gradients are) and, where ``lr_scale`` acts, ``accumulation/lr``, at the first step, the last
+    one and every ``log_every_n_steps``.
 
     Args:
-        policy: a function of the closed `AccumulationWindow` that returns the length of the next one, the same on all
-            ranks, such as `AccumulationSchedule` or `TokenBudget`. Without it AS-Speed, of which ``max_steps``,
-            ``scale`` and ``monotone`` are arguments (`accumulation_steps`).
-        lr_interval: what schedulers with ``interval="step"`` follow: ``"batch"``, the batches, so that a schedule of
-            ``trainer.estimated_stepping_batches`` ends with training; or ``"step"``, as Lightning does it.
-        lr_scale: a step of $k$ batches takes the scheduler's rate (``"none"``), $\sqrt k$ times it (``"sqrt"``, for
-            Adam: Malladi et al., 2022) or $k$ times it (``"linear"``, for SGD: Goyal et al., 2017). ``"auto"`` is
-            ``"sqrt"`` for AS-Speed and ``"none"`` for all others, and in a resumed run what it was before.
-        items: the gradient is the mean over all items of a window, of which a batch has ``items(batch)``. By
-            ``"module"`` they are the module's ``items_in_batch(batch)``, or else the samples of its masking counter.
-            Without it the gradient is the mean over the batches.
-        loss_is: what ``training_step`` returns: the ``"mean"`` over the batch's items, or their ``"sum"``.
+        policy: a function of the closed `AccumulationWindow` that returns the length of the next
+            one, the same on all ranks, such as `AccumulationSchedule` or `TokenBudget`. Without it
+            AS-Speed, of which ``max_steps``, ``scale`` and ``monotone`` are arguments
+            (`accumulation_steps`).
+        lr_interval: what schedulers with ``interval="step"`` follow: ``"batch"``, the batches, so
+            that a schedule of ``trainer.estimated_stepping_batches`` ends with training; or
+            ``"step"``, as Lightning does it.
+        lr_scale: a step of $k$ batches takes the scheduler's rate (``"none"``), $\sqrt k$ times it
+            (``"sqrt"``, for Adam: Malladi et al., 2022) or $k$ times it (``"linear"``, for SGD:
+            Goyal et al., 2017). ``"auto"`` is ``"sqrt"`` for AS-Speed and ``"none"`` for all
+            others, and in a resumed run what it was before.
+        items: the gradient is the mean over all items of a window, of which a batch has
+            ``items(batch)``. By ``"module"`` they are the module's ``items_in_batch(batch)``, or
+            else the samples of its masking counter. Without it the gradient is the mean over the
+            batches.
+        loss_is: what ``training_step`` returns: the ``"mean"`` over the batch's items, or their
+            ``"sum"``.
         normalize: deprecated; ``items`` says it.
 
     Attributes:
-        history: the `AccumulationWindow` of each window since training began or was resumed, each of some 400 bytes.
+        history: the `AccumulationWindow` of each window since training began or was resumed, each
+            of some 400 bytes.
 
     Raises:
-        ValueError: if an argument lies outside its range, or the number of items in a batch is negative or not finite.
+        ValueError: if an argument lies outside its range, or the number of items in a batch is
+            negative or not finite.
         TypeError: if a policy is none, or a number no number.
-        MisconfigurationException: for what the page on accumulation lists, mostly when ``fit`` starts.
+        MisconfigurationException: for what the page on accumulation lists, mostly when ``fit``
+            starts.
 
     Source: paper, section on AS-Speed, for the default policy.
 
@@ -104,25 +115,41 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         if normalize is not None:
             check_choice("normalize", normalize, ("batches", "items"))
             if normalize == "batches" and items is not None:
-                raise ValueError("items= weighs the items of a window: leave it out, or normalize='batches'")
+                raise ValueError(
+                    "items= weighs the items of a window: leave it out, or normalize='batches'"
+                )
             items = (items or "module") if normalize == "items" else None
             replacement = f"items={'...' if callable(items) else items!r} says it"
-            warnings.warn(f"normalize={normalize!r} is deprecated: {replacement}", FutureWarning, stacklevel=2)
+            warnings.warn(
+                f"normalize={normalize!r} is deprecated: {replacement}", FutureWarning, stacklevel=2
+            )
         if not (items is None or callable(items)):
             check_choice("items", items, ("module",))
         if loss_is == "sum" and items is None:
-            raise ValueError("loss_is='sum' says how items weigh: say what they are with items= too, or leave it out")
+            raise ValueError(
+                "loss_is='sum' says how items weigh: say what they are with items= too, or leave "
+                "it out"
+            )
         options = {"max_steps": max_steps, "scale": scale, "monotone": monotone}
-        speed_options: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        speed_options: dict[str, Any] = {
+            name: value for name, value in options.items() if value is not None
+        }
         if policy is not None and speed_options:
-            raise ValueError(f"{', '.join(speed_options)}: arguments of AS-Speed, which cannot stand beside {policy!r}")
+            raise ValueError(
+                f"{', '.join(speed_options)}: arguments of AS-Speed, which cannot stand beside "
+                f"{policy!r}"
+            )
         if isinstance(policy, type) or not (policy is None or callable(policy)):
-            expected = "policy must be a function of the closed window, as an AccumulationSchedule is"
+            expected = (
+                "policy must be a function of the closed window, as an AccumulationSchedule is"
+            )
             raise TypeError(f"{expected}, got {policy!r} (for AS-Speed write max_steps=4)")
         self.policy: Policy = MaskingPolicy(**speed_options) if policy is None else policy
         self._by = getattr(self.policy, "by", "samples")  # the count of a window that it reads
         if self._by == "items" and items is None:
-            raise ValueError(f"{type(self.policy).__name__} goes by items: say what they are with items=")
+            raise ValueError(
+                f"{type(self.policy).__name__} goes by items: say what they are with items="
+            )
         self.lr_interval, self.lr_scale = lr_interval, lr_scale
         self._weights, self._rates = ItemWeights(items, loss_is), ScaledRates(self._batches_in_step)
         self._ranks = 1
@@ -137,7 +164,9 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         self.history: list[AccumulationWindow] = []
         self._window, self._next_length = OpenWindow(), None  # type: OpenWindow, int | None  # the policy's last answer
         self._batch_items: Any = None  # None if they are counted later
-        self._loss_computed = False  # that of the batch, which an optimizer may compute several times in a step
+        self._loss_computed = (
+            False  # that of the batch, which an optimizer may compute several times in a step
+        )
 
     def _batches_in_step(self) -> int:
         return self._window.accumulated + 1 if self._window.is_open else 0
@@ -166,8 +195,9 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         super().on_train_start(trainer, pl_module)
         self._training = True
         self._rates.follow(trainer.optimizers[0])
-        # A resumed epoch loop reads it to see whether the checkpoint's batch had stepped. It must not be set earlier:
-        # trainer.estimated_stepping_batches, which configure_optimizers may read, divides by it.
+        # A resumed epoch loop reads it to see whether the checkpoint's batch had stepped. It must
+        # not be set earlier: trainer.estimated_stepping_batches, which configure_optimizers may
+        # read, divides by it.
         trainer.accumulate_grad_batches = self._window.length
         if self._window.is_open and self._window.accumulated:
             self._resume_window(trainer, pl_module)
@@ -178,20 +208,28 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         saved = self._saved.pop(GRADIENTS, None)
         if saved is None:
             rank_zero_warn(
-                f"The checkpoint lies inside a window, after {window.accumulated} of its {window.length} batches, and "
-                "holds no gradients of these: the window's step takes the mean over its other batches."
+                f"The checkpoint lies inside a window, after {window.accumulated} of its "
+                f"{window.length} batches, and "
+                "holds no gradients of these: the window's step takes the mean over its other "
+                "batches."
             )
             window.accumulated, counter.items, counter.loss = 0, 0.0, torch.zeros(())
             return
-        counter.weigh(0.0, torch.zeros(()))  # one rank goes on with the sums of all, others need a loss too
+        counter.weigh(
+            0.0, torch.zeros(())
+        )  # one rank goes on with the sums of all, others need a loss too
         if saved["meaning"] != self._meaning:
             raise MisconfigurationException(
-                f"The checkpoint lies inside a window of {saved['meaning']}, whose gradients do not add to those of "
-                f"{self._meaning}: resume with its settings, or from a checkpoint between two windows."
+                f"The checkpoint lies inside a window of {saved['meaning']}, whose gradients do "
+                "not add to those of "
+                f"{self._meaning}: resume with its settings, or from a checkpoint between two "
+                "windows."
             )
         # the saved mean stands for the gradients of all ranks that have saved it
         factor = 1.0 if self._weights.source is None else saved["ranks"] / self._ranks
-        factor *= (scale := gradient_scale(trainer)) / saved.get("scale", scale)  # 0.3 and before saved none
+        factor *= (scale := gradient_scale(trainer)) / saved.get(
+            "scale", scale
+        )  # 0.3 and before saved none
         for name, parameter in pl_module.named_parameters():
             if name in saved["gradients"]:
                 parameter.grad = saved["gradients"][name].to(parameter.device) * factor
@@ -200,7 +238,9 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         super().on_train_end(trainer, pl_module)
         self._leave(trainer)
 
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+    def on_exception(
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
+    ) -> None:
         self._leave(trainer)
 
     def _leave(self, trainer: Trainer) -> None:
@@ -211,11 +251,15 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
 
     # One window
 
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
         self._refuse_other_assignments(trainer)
         super().on_train_batch_start(trainer, pl_module, batch, batch_idx)
         window = self._window
-        if not (window.is_open and window.first_batch < batch_idx < window.first_batch + window.length):
+        if not (
+            window.is_open and window.first_batch < batch_idx < window.first_batch + window.length
+        ):
             self._open_window(trainer, batch_idx)
             if self._ranks > 1:  # each needs a loss to sum, also where training_step returns None
                 self.counter(pl_module).weigh(0.0, torch.zeros((), device=pl_module.device))
@@ -225,7 +269,9 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         self._batch_items = self._weights.count(pl_module, batch, batch_idx)
 
     def _batch_size(self, batch: Any) -> int:
-        """The number of samples in a batch; 0 where Lightning cannot tell it, and no schedule needs it."""
+        """The number of samples in a batch; 0 where Lightning cannot tell it, and no schedule needs
+        it.
+        """
         try:
             if isinstance(batch, Iterator):  # to look for its size would use it up
                 raise MisconfigurationException("an iterator has no size")
@@ -234,35 +280,45 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
             if hasattr(self.policy, "by"):
                 raise MisconfigurationException(
                     f"by='samples' needs the size of each batch, which Lightning cannot tell of a "
-                    f"{type(batch).__name__}: take a schedule by='step', or batches that hold their tensors in a "
+                    f"{type(batch).__name__}: take a schedule by='step', or batches that hold "
+                    "their tensors in a "
                     "tuple, a list or a dict."
                 ) from None
             return 0
 
     def _open_window(self, trainer: Trainer, batch_idx: int) -> None:
         remaining = trainer.num_training_batches - batch_idx
-        if remaining == math.inf and trainer.is_last_batch:  # a stream shows its end only with its last batch
+        if (
+            remaining == math.inf and trainer.is_last_batch
+        ):  # a stream shows its end only with its last batch
             remaining = 1
         if self._next_length is None:
-            empty = AccumulationWindow(trainer.current_epoch, 0, 0, 0, 0, 0, trainer.global_step, 1, *self._seen)
+            empty = AccumulationWindow(
+                trainer.current_epoch, 0, 0, 0, 0, 0, trainer.global_step, 1, *self._seen
+            )
             self._next_length = self._wanted_length(empty)
         if self._next_length > trainer.num_training_batches and not self._warned:
             self._warned = True
             rank_zero_warn(
                 f"The policy wants windows of {self._next_length} batches, and an epoch has "
-                f"{trainer.num_training_batches}: a window ends with its epoch, so none is longer than that."
+                f"{trainer.num_training_batches}: a window ends with its epoch, so none is longer "
+                "than that."
             )
         length = windows.aligned_window(batch_idx, self._next_length, remaining)
         self._window = OpenWindow(first_batch=batch_idx, length=length, is_open=True)
         trainer.accumulate_grad_batches = length
         self._rates.follow(trainer.optimizers[0])  # it may have been replaced
 
-    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
+    def on_before_backward(
+        self, trainer: Trainer, pl_module: LightningModule, loss: Tensor
+    ) -> None:
         recomputed, self._loss_computed = self._loss_computed, True
         if recomputed and self._window.accumulated:
             raise MisconfigurationException(
-                f"{type(trainer.optimizers[0]).__name__} computes the loss several times in a step, and Lightning adds "
-                f"each gradient to those of the window's other batches, {self._window.accumulated} here. "
+                f"{type(trainer.optimizers[0]).__name__} computes the loss several times in a "
+                "step, and Lightning adds "
+                f"each gradient to those of the window's other batches, {self._window.accumulated} "
+                "here. "
                 f"Use an optimizer that computes it once, or remove {type(self).__name__}."
             )
         counter, weights = self.counter(pl_module), self._weights
@@ -274,22 +330,34 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         items = self._batch_items
         if weights.source is not None and weights.unit is None:  # once in a training
             local = torch.as_tensor(items, dtype=torch.float64) if self._ranks > 1 else items
-            weights.see(float(windows.sum_over_ranks(trainer, local) if self._ranks > 1 else local), self._ranks)
+            weights.see(
+                float(windows.sum_over_ranks(trainer, local) if self._ranks > 1 else local),
+                self._ranks,
+            )
         items, weighed = weights.weigh(pl_module, loss, items)
         if not recomputed:
             scaler = scaler_of(trainer)
-            counter.weigh(items, weighed if scaler is None else weighed / scaler.scale(torch.ones_like(weighed)))
+            counter.weigh(
+                items,
+                weighed if scaler is None else weighed / scaler.scale(torch.ones_like(weighed)),
+            )
 
     def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._weights.end_backward()
 
-    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
-        """Make the gradients means over the items, before they are clipped and after a scaler has unscaled them."""
+    def on_before_optimizer_step(
+        self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer
+    ) -> None:
+        """Make the gradients means over the items, before they are clipped and after a scaler has
+        unscaled them.
+        """
         if self._weights.source is None:  # one item a batch, which all ranks know
             items: Items = self._ranks * (self._window.accumulated + 1.0)
         else:
             items = self.counter(pl_module).items
-            if self._closed is not None or self._ranks > 1 or isinstance(items, Tensor):  # closed: LBFGS comes again
+            if (
+                self._closed is not None or self._ranks > 1 or isinstance(items, Tensor)
+            ):  # closed: LBFGS comes again
                 items = self.close_window(trainer, pl_module).items
         multiply_gradients(optimizer, self._weights.factor(items, self._ranks, self._window.length))
 
@@ -301,20 +369,40 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         self._window.accumulated += not outside_window
         super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
         if outside_window:
-            self._advance_schedulers(trainer, pl_module, batch_idx, 1, stepped=windows.window_ends(trainer))
+            self._advance_schedulers(
+                trainer, pl_module, batch_idx, 1, stepped=windows.window_ends(trainer)
+            )
 
-    def on_window_end(self, trainer: Trainer, pl_module: LightningModule, sums: WindowSums, stepped: bool) -> None:
+    def on_window_end(
+        self, trainer: Trainer, pl_module: LightningModule, sums: WindowSums, stepped: bool
+    ) -> None:
         window, weights = self._window, self._weights
         if not window.is_open:
             return
         window.is_open = False
         batches = self._ranks * window.accumulated
-        counts, items, loss = sums if weights.source is not None else sums._replace(items=float(batches))
-        device_sums = torch.cat([counts.to(items), items.reshape(1)]) if isinstance(items, Tensor) else counts
-        has_counts = self.needs_counts or weights.source is not None or windows.find_counter(pl_module) is not None
-        values: list[Any] = device_sums.tolist() if has_counts else [0, 0]  # the window's one host read
-        masked, samples, items = int(values[0]), int(values[1]), values[4] if isinstance(items, Tensor) else items
-        length = trainer.fit_loop.batch_idx + 1 - window.first_batch  # not `accumulated`: a resume may lose gradients
+        counts, items, loss = (
+            sums if weights.source is not None else sums._replace(items=float(batches))
+        )
+        device_sums = (
+            torch.cat([counts.to(items), items.reshape(1)]) if isinstance(items, Tensor) else counts
+        )
+        has_counts = (
+            self.needs_counts
+            or weights.source is not None
+            or windows.find_counter(pl_module) is not None
+        )
+        values: list[Any] = (
+            device_sums.tolist() if has_counts else [0, 0]
+        )  # the window's one host read
+        masked, samples, items = (
+            int(values[0]),
+            int(values[1]),
+            values[4] if isinstance(items, Tensor) else items,
+        )
+        length = (
+            trainer.fit_loop.batch_idx + 1 - window.first_batch
+        )  # not `accumulated`: a resume may lose gradients
         factor = weights.factor(items, 1, window.length)
         if weights.source is None:
             items = samples
@@ -323,14 +411,20 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         self._seen = self._seen[0] + samples, self._seen[1] + items
         place, steps = (trainer.current_epoch, window.first_batch, length), trainer.global_step
         wanted = self._next_length or 1
-        self.history.append(AccumulationWindow(*place, masked, samples, items, steps, wanted, *self._seen))
+        self.history.append(
+            AccumulationWindow(*place, masked, samples, items, steps, wanted, *self._seen)
+        )
         self._next_length = self._wanted_length(self.history[-1])
-        self._advance_schedulers(trainer, pl_module, window.first_batch + length - 1, length, stepped=True)
+        self._advance_schedulers(
+            trainer, pl_module, window.first_batch + length - 1, length, stepped=True
+        )
         if not stepped:  # the loader gave None
             if length > 1:
                 rank_zero_warn(
-                    f"The loader gave None for batch {trainer.fit_loop.batch_idx}, the last of an accumulation window. "
-                    f"Lightning takes no step then: the gradients of the window's other batches, {length - 1}, are "
+                    f"The loader gave None for batch {trainer.fit_loop.batch_idx}, the last of an "
+                    "accumulation window. "
+                    "Lightning takes no step then: the gradients of the window's other batches, "
+                    f"{length - 1}, are "
                     "dropped. Have the loader leave such batches out."
                 )
             return
@@ -341,7 +435,9 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         length = self.policy(window)
         if isinstance(length, bool) or not isinstance(length, Integral) or length < 1:
             expected = "A policy must return the number of batches of the next window, an integer of at least 1"
-            raise MisconfigurationException(f"{expected}, got {length!r} from {self.policy!r} after {window}.")
+            raise MisconfigurationException(
+                f"{expected}, got {length!r} from {self.policy!r} after {window}."
+            )
         return int(length)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -352,35 +448,59 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         batches = self._window.accumulated
         if batches and not trainer.should_stop:
             rank_zero_warn(
-                f"Epoch {trainer.current_epoch} ended inside an accumulation window: the gradients of its last "
-                f"{batches} batches are dropped. Have its loader yield as many batches as its length says."
+                f"Epoch {trainer.current_epoch} ended inside an accumulation window: the gradients "
+                "of its last "
+                f"{batches} batches are dropped. Have its loader yield as many batches as its "
+                "length says."
             )
-        self._advance_schedulers(trainer, pl_module, self._window.first_batch + batches - 1, batches, stepped=False)
+        self._advance_schedulers(
+            trainer, pl_module, self._window.first_batch + batches - 1, batches, stepped=False
+        )
 
     def _advance_schedulers(
-        self, trainer: Trainer, pl_module: LightningModule, last_batch: int, batches: int, *, stepped: bool
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        last_batch: int,
+        batches: int,
+        *,
+        stepped: bool,
     ) -> None:
-        """Advance the schedulers with ``interval="step"`` at a window's end, as windows of one batch would have."""
+        """Advance the schedulers with ``interval="step"`` at a window's end, as windows of one
+        batch would have.
+        """
         if self.lr_interval == "step" or batches == 0:
             return
         end, advance = last_batch + 1, batches
         if trainer.max_steps != -1:  # the schedule has min(steps left, batches left) to go
             batches_left = math.inf
             if trainer.max_epochs not in (None, -1) and trainer.num_training_batches != math.inf:
-                batches_left = (trainer.max_epochs - trainer.current_epoch) * trainer.num_training_batches - end
+                batches_left = (
+                    trainer.max_epochs - trainer.current_epoch
+                ) * trainer.num_training_batches - end
             steps_left = trainer.max_steps - trainer.global_step
-            advance = int(min(steps_left + stepped, batches_left + batches) - min(steps_left, batches_left))
+            advance = int(
+                min(steps_left + stepped, batches_left + batches) - min(steps_left, batches_left)
+            )
         for config in trainer.lr_scheduler_configs:
-            if config.interval == "step" and not config.reduce_on_plateau:  # which counts checks of its metric
-                lightning_steps = int(stepped and end % config.frequency == 0)  # on the window's last batch
-                for _ in range(end // config.frequency - (end - advance) // config.frequency - lightning_steps):
+            if (
+                config.interval == "step" and not config.reduce_on_plateau
+            ):  # which counts checks of its metric
+                lightning_steps = int(
+                    stepped and end % config.frequency == 0
+                )  # on the window's last batch
+                for _ in range(
+                    end // config.frequency - (end - advance) // config.frequency - lightning_steps
+                ):
                     pl_module.lr_scheduler_step(config.scheduler, None)
 
     def _refuse_other_assignments(self, trainer: Trainer) -> None:
         if trainer.accumulate_grad_batches != self._window.length:
             raise MisconfigurationException(
-                f"{type(self).__name__} had set accumulate_grad_batches to {self._window.length}, but something else "
-                f"has since set it to {trainer.accumulate_grad_batches}, which corrupts gradients: remove what does so."
+                f"{type(self).__name__} had set accumulate_grad_batches to {self._window.length}, "
+                "but something else "
+                f"has since set it to {trainer.accumulate_grad_batches}, which corrupts gradients: "
+                "remove what does so."
             )
 
     def write_step(self, trainer: Trainer, step: int, *what: Any) -> None:
@@ -406,13 +526,21 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if not self._fitting:  # trainer.test(ckpt_path="best") must not rewind the fit before it
             return
-        self.history, self._window = self.history if self._training else [], OpenWindow(**state_dict["window"])
+        self.history, self._window = (
+            self.history if self._training else [],
+            OpenWindow(**state_dict["window"]),
+        )
         self._weights.unit = state_dict["unit"]
         if self.lr_scale == "auto":
-            self._rates.scale = state_dict.get("lr_scale", "none")  # version 0.2 scaled no rate by default
+            self._rates.scale = state_dict.get(
+                "lr_scale", "none"
+            )  # version 0.2 scaled no rate by default
         policy, seen = state_dict["policy"], state_dict.get("seen", ())
         if isinstance(policy, dict):  # version 0.3: policies had a state of their own
-            policy, state = policy["name"].replace("StepSchedule", "AccumulationSchedule"), policy["state"]
+            policy, state = (
+                policy["name"].replace("StepSchedule", "AccumulationSchedule"),
+                policy["state"],
+            )
             seen = (state.get("samples", 0), 0.0)
         self._seen = (*seen,)
         if policy != type(self.policy).__name__:
@@ -422,19 +550,28 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
             self._next_length = min(self._next_length or 1, self.policy.max_steps)
 
     def _open_length(self, trainer: Trainer) -> int:
-        # not accumulate_grad_batches: callbacks that save on an exception come after on_exception, where it is 1 again
+        # not accumulate_grad_batches: callbacks that save on an exception come after on_exception,
+        # where it is 1 again
         return self._window.length if self._window.is_open else 1
 
-    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+    def on_save_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
         """Save the gradients of an open window, so that a run resumed inside it goes on exactly."""
         super().on_save_checkpoint(trainer, pl_module, checkpoint)
         self._rates.restore_in(checkpoint)
         unsharded = isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy))
         if COUNTS in checkpoint and unsharded:
-            saved = {"meaning": self._meaning, "gradients": mean_gradients(trainer, pl_module), "ranks": self._ranks}
+            saved = {
+                "meaning": self._meaning,
+                "gradients": mean_gradients(trainer, pl_module),
+                "ranks": self._ranks,
+            }
             checkpoint[GRADIENTS] = {**saved, "scale": gradient_scale(trainer)}
 
-    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+    def on_load_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
         super().on_load_checkpoint(trainer, pl_module, checkpoint)
         if self._fitting and GRADIENTS in checkpoint:
             saved = self._saved[GRADIENTS] = checkpoint[GRADIENTS]
@@ -454,44 +591,79 @@ def gradient_scale(trainer: Trainer) -> float:
 
 
 def mean_gradients(trainer: Trainer, pl_module: LightningModule) -> dict[str, Tensor]:
-    """The mean of the ranks' gradients, from which each rank resumes. (Inside a window DDP has not taken it.)"""
+    """The mean of the ranks' gradients, from which each rank resumes. (Inside a window DDP has not
+    taken it.)
+    """
     parameters = list(pl_module.named_parameters())
-    present = torch.tensor([parameter.grad is not None for _, parameter in parameters], device=pl_module.device)
-    on_any_rank = windows.sum_over_ranks(trainer, present.long()).tolist()  # a rank may not have used a parameter yet
+    present = torch.tensor(
+        [parameter.grad is not None for _, parameter in parameters], device=pl_module.device
+    )
+    on_any_rank = windows.sum_over_ranks(
+        trainer, present.long()
+    ).tolist()  # a rank may not have used a parameter yet
     gradients = {}
     for (name, parameter), ranks in zip(parameters, on_any_rank, strict=True):
         if ranks:
-            gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.clone()
+            gradient = (
+                torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.clone()
+            )
             gradients[name] = trainer.strategy.reduce(gradient.detach(), reduce_op="mean").cpu()
     return gradients
 
 
 def refuse(
-    trainer: Trainer, pl_module: LightningModule, callback: AdaptiveGradientAccumulation, items_from: str | None
+    trainer: Trainer,
+    pl_module: LightningModule,
+    callback: AdaptiveGradientAccumulation,
+    items_from: str | None,
 ) -> None:
-    """Raise unless Lightning takes the steps, ``callback`` alone sets when, and the needed counts are there."""
-    name, module, strategy = (type(part).__name__ for part in (callback, pl_module, trainer.strategy))
+    """Raise unless Lightning takes the steps, ``callback`` alone sets when, and the needed counts
+    are there.
+    """
+    name, module, strategy = (
+        type(part).__name__ for part in (callback, pl_module, trainer.strategy)
+    )
     given = trainer.accumulate_grad_batches
-    rivals: tuple[type[Callback], ...] = (AdaptiveGradientAccumulation, GradientAccumulationScheduler)
-    if any(isinstance(part, _BatchNorm) for part in pl_module.modules()):  # SWA accumulates to renew the statistics
+    rivals: tuple[type[Callback], ...] = (
+        AdaptiveGradientAccumulation,
+        GradientAccumulationScheduler,
+    )
+    if any(
+        isinstance(part, _BatchNorm) for part in pl_module.modules()
+    ):  # SWA accumulates to renew the statistics
         rivals += (StochasticWeightAveraging,)
     others: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
-    rival = next((other for other in others if isinstance(other, rivals) and other is not callback), None)
-    known_to_be_exact = isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy, ModelParallelStrategy))
-    takes_iterator = is_param_in_hook_signature(pl_module.training_step, "dataloader_iter", explicit=True)
+    rival = next(
+        (other for other in others if isinstance(other, rivals) and other is not callback), None
+    )
+    known_to_be_exact = isinstance(
+        trainer.strategy, (SingleDeviceStrategy, DDPStrategy, ModelParallelStrategy)
+    )
+    takes_iterator = is_param_in_hook_signature(
+        pl_module.training_step, "dataloader_iter", explicit=True
+    )
     cases = {
-        f"{name} cannot change the accumulation of {strategy}, which (as DeepSpeed does) accumulates by itself. Use "
-        "strategy='ddp' or 'fsdp', or remove the callback.": trainer.strategy.handles_gradient_accumulation,
-        f"{name}(items=...) is not known to be exact with {strategy}. Use strategy='ddp' or ModelParallelStrategy, or "
+        f"{name} cannot change the accumulation of {strategy}, which (as DeepSpeed does) "
+        "accumulates by itself. Use "
+        "strategy='ddp' or 'fsdp', or remove the "
+        "callback.": trainer.strategy.handles_gradient_accumulation,
+        f"{name}(items=...) is not known to be exact with {strategy}. Use strategy='ddp' or "
+        "ModelParallelStrategy, or "
         "leave items= out.": items_from is not None and not known_to_be_exact,
-        f"{name} starts from 1 batch a step, got Trainer(accumulate_grad_batches={given}). Remove that argument (it is "
+        f"{name} starts from 1 batch a step, got Trainer(accumulate_grad_batches={given}). Remove "
+        "that argument (it is "
         f"AccumulationSchedule({{0: {given}}})), or the callback.": given != 1,
-        f"{name} and {type(rival).__name__} both set accumulate_grad_batches: remove one of them.": rival is not None,
-        f"{name} needs automatic optimization, but {module}.automatic_optimization is False. Set it to True, or remove "
-        "the callback and call as_lightning.functional.accumulation_steps.": not pl_module.automatic_optimization,
-        f"{name} needs to know which batch comes, but {module}.training_step takes a dataloader_iter: take (batch, "
+        f"{name} and {type(rival).__name__} both set accumulate_grad_batches: remove one of "
+        "them.": rival is not None,
+        f"{name} needs automatic optimization, but {module}.automatic_optimization is False. Set "
+        "it to True, or remove "
+        "the callback and call "
+        "as_lightning.functional.accumulation_steps.": not pl_module.automatic_optimization,
+        f"{name} needs to know which batch comes, but {module}.training_step takes a "
+        "dataloader_iter: take (batch, "
         "batch_idx), or remove the callback.": takes_iterator,
-        f"items='module' needs the number of items in each batch, and {module} has neither a masking counter nor "
+        f"items='module' needs the number of items in each batch, and {module} has neither a "
+        "masking counter nor "
         "items_in_batch(batch). Say it with items=lambda batch: ...": items_from == "nothing",
     }
     for message in (message for message, applies in cases.items() if applies):

@@ -19,10 +19,15 @@ LogitsAndTarget = tuple[Tensor, Tensor]
 
 
 class EvaluationLogits:
-    """Finds each batch's logits and target as `TemperatureScaling` says; messages name the ``callback`` that asks."""
+    """Finds each batch's logits and target as `TemperatureScaling` says; messages name the
+    ``callback`` that asks.
+    """
 
     def __init__(
-        self, callback: str, logits: Callable[[LightningModule, Any], LogitsAndTarget] | None, dataloader_idx: int
+        self,
+        callback: str,
+        logits: Callable[[LightningModule, Any], LogitsAndTarget] | None,
+        dataloader_idx: int,
     ) -> None:
         self.callback, self.logits, self.dataloader_idx = callback, logits, dataloader_idx
         self.target: str | int | None = None  # the target's key or position in a batch, if known
@@ -34,24 +39,34 @@ class EvaluationLogits:
         self._several_loaders = False
 
     def start(self, pl_module: LightningModule) -> None:
-        """Watch the forward passes of an evaluation that begins; refuse one whose loaders lack ``dataloader_idx``."""
+        """Watch the forward passes of an evaluation that begins; refuse one whose loaders lack
+        ``dataloader_idx``.
+        """
         self.stop()
         loop = pl_module.trainer._evaluation_loop
-        loaders = loop.num_dataloaders if loop._is_sequential else 1  # other modes join the batches of all loaders
+        loaders = (
+            loop.num_dataloaders if loop._is_sequential else 1
+        )  # other modes join the batches of all loaders
         self._several_loaders = loaders > 1
         if self._several_loaders and not 0 <= self.dataloader_idx < loaders:
             raise MisconfigurationException(
-                f"{self.callback}(dataloader_idx={self.dataloader_idx}), but the evaluation has {loaders} loaders: "
+                f"{self.callback}(dataloader_idx={self.dataloader_idx}), but the evaluation has "
+                f"{loaders} loaders: "
                 f"choose one of 0 to {loaders - 1}"
             )
         if self.logits is None and not hasattr(pl_module, "validation_logits"):
             # DDP runs the whole step in an outer call of the module, whose output is not the logits
             strategy = pl_module.trainer.strategy
-            self._depth, self._min_depth = 0, 1 if strategy.model is strategy.lightning_module else 2
+            self._depth, self._min_depth = (
+                0,
+                1 if strategy.model is strategy.lightning_module else 2,
+            )
             before, after = pl_module.register_forward_pre_hook, pl_module.register_forward_hook
             self._hooks = [before(self._enter), after(self._keep_output, always_call=True)]
             keep = partial(self._keep_output_of_model, pl_module)
-            for part in pl_module.modules():  # steps call a Hugging Face model whose loss is replaced
+            for (
+                part
+            ) in pl_module.modules():  # steps call a Hugging Face model whose loss is replaced
                 if any(isinstance(hook, LossOfLabels) for hook in part._forward_hooks.values()):
                     self._hooks.append(part.register_forward_hook(keep, with_kwargs=True))
 
@@ -61,7 +76,9 @@ class EvaluationLogits:
         return f"/dataloader_idx_{self.dataloader_idx}" if self._several_loaders else ""
 
     def takes(self, dataloader_idx: int) -> bool:
-        """Whether batches of this loader are used: of several loaders, those of the chosen one alone."""
+        """Whether batches of this loader are used: of several loaders, those of the chosen one
+        alone.
+        """
         return not self._several_loaders or dataloader_idx == self.dataloader_idx
 
     def stop(self) -> None:
@@ -76,17 +93,28 @@ class EvaluationLogits:
     def _keep_output(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
         self._depth -= 1
         logits = getattr(output, "logits", output)
-        if self._depth + 1 >= self._min_depth and isinstance(logits, Tensor) and logits.dim() >= 2 and _in_step(module):
+        if (
+            self._depth + 1 >= self._min_depth
+            and isinstance(logits, Tensor)
+            and logits.dim() >= 2
+            and _in_step(module)
+        ):
             self._output = output
 
     def _keep_output_of_model(
-        self, pl_module: LightningModule, model: torch.nn.Module, inputs: Any, named: dict[str, Any], output: Any
+        self,
+        pl_module: LightningModule,
+        model: torch.nn.Module,
+        inputs: Any,
+        named: dict[str, Any],
+        output: Any,
     ) -> None:
         if _in_step(pl_module):
             self._output, self._labels = output, named.get("labels")
 
     def of(self, pl_module: LightningModule, batch: Any) -> tuple[Tensor, Tensor, bool]:
-        """Logits and target of the batch just evaluated, without gradients, and whether a target holds several labels.
+        """Logits and target of the batch just evaluated, without gradients, and whether a target
+        holds several labels.
 
         Raises ``MisconfigurationException`` if they are not found or do not fit each other.
         """
@@ -102,15 +130,20 @@ class EvaluationLogits:
         if not isinstance(logits, Tensor) or not isinstance(target, Tensor):
             missing = "logits" if not isinstance(logits, Tensor) else "target"
             raise MisconfigurationException(
-                f"{self.callback} found no {missing} of a batch: {type(pl_module).__name__} must call its forward, "
-                "as self(x), in validation_step and test_step, with a batch of (x, target) or a mapping with 'labels'; "
-                "or give it a method validation_logits(batch) that returns (logits, target), or use "
+                f"{self.callback} found no {missing} of a batch: {type(pl_module).__name__} must "
+                "call its forward, "
+                "as self(x), in validation_step and test_step, with a batch of (x, target) or a "
+                "mapping with 'labels'; "
+                "or give it a method validation_logits(batch) that returns (logits, target), or "
+                "use "
                 f"{self.callback}(logits=lambda module, batch: (module.net(batch[0]), batch[1]))."
             )
         try:
             multilabel = is_multilabel(logits, target)
         except ValueError as error:
-            raise MisconfigurationException(f"{self.callback}: {error}, in {self.callback}(logits=...)") from None
+            raise MisconfigurationException(
+                f"{self.callback}: {error}, in {self.callback}(logits=...)"
+            ) from None
         return logits.detach(), target.detach(), multilabel
 
 
@@ -126,16 +159,22 @@ def _target_of(batch: Any) -> Any:
 
 
 class ValidationCallback(Callback):
-    """Processes each batch of the validations in ``fit``, not of the sanity check or of ``trainer.validate``."""
+    """Processes each batch of the validations in ``fit``, not of the sanity check or of
+    ``trainer.validate``.
+    """
 
     def __init__(
-        self, logits: Callable[[LightningModule, Any], LogitsAndTarget] | None, ignore_index: int, dataloader_idx: int
+        self,
+        logits: Callable[[LightningModule, Any], LogitsAndTarget] | None,
+        ignore_index: int,
+        dataloader_idx: int,
     ) -> None:
         self.ignore_index = ignore_index
         self.source = EvaluationLogits(type(self).__name__, logits, dataloader_idx)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        # resumed inside a validation, Lightning would run only as many batches as were left, from the first one on
+        # resumed inside a validation, Lightning would run only as many batches as were left, from
+        # the first one on
         trainer.fit_loop.epoch_loop.val_loop.batch_progress.reset_on_run()
 
     def _start(self, pl_module: LightningModule) -> None:
@@ -170,7 +209,9 @@ class ValidationCallback(Callback):
         if _fitting(trainer):
             self._end(trainer, pl_module)
 
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+    def on_exception(
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
+    ) -> None:
         self.source.stop()
 
 

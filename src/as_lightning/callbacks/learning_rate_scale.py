@@ -10,16 +10,22 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-RATE_FACTORS: dict[str, Callable[[int], float]] = {"sqrt": math.sqrt, "linear": float}  # of a number of batches
+RATE_FACTORS: dict[str, Callable[[int], float]] = {
+    "sqrt": math.sqrt,
+    "linear": float,
+}  # of a number of batches
 
 
 class ScaledRates:
-    """Runs an optimizer's step of ``batches()`` batches at a multiple of its rates, and restores the rates after it.
+    """Runs an optimizer's step of ``batches()`` batches at a multiple of its rates, and restores
+    the rates after it.
 
-    While the step computes the loss, the rates are the scheduler's: ``training_step`` or a hook may set others.
+    While the step computes the loss, the rates are the scheduler's: ``training_step`` or a hook may
+    set others.
 
-    ``batches`` returns 0 between two windows, where a learning-rate search may lie: its steps keep their rates.
-    ``scale`` is ``"none"`` or a key of ``RATE_FACTORS``, ``used`` the rates of the latest step, if it was scaled.
+    ``batches`` returns 0 between two windows, where a learning-rate search may lie: its steps keep
+    their rates. ``scale`` is ``"none"`` or a key of ``RATE_FACTORS``, ``used`` the rates of the
+    latest step, if it was scaled.
     """
 
     def __init__(self, batches: Callable[[], int]) -> None:
@@ -34,9 +40,12 @@ class ScaledRates:
         """Scale the steps of this optimizer, and those of no other."""
         if self.scale == "none" or optimizer is self._optimizer:
             return
-        if not isinstance(optimizer, Optimizer) or any(group.get("lr") is None for group in optimizer.param_groups):
+        if not isinstance(optimizer, Optimizer) or any(
+            group.get("lr") is None for group in optimizer.param_groups
+        ):
             raise MisconfigurationException(
-                f"lr_scale={self.scale!r} scales the learning rate of each step, but {type(optimizer).__name__} is no "
+                f"lr_scale={self.scale!r} scales the learning rate of each step, but "
+                f"{type(optimizer).__name__} is no "
                 "optimizer of torch with a learning rate: set lr_scale='none'."
             )
         self.leave()
@@ -51,17 +60,23 @@ class ScaledRates:
         self._optimizer, self._depth, self.used = None, 0, []
 
     def restore_in(self, checkpoint: dict[str, Any]) -> None:
-        """Put the scheduler's rates into a checkpoint that is saved while a step runs, as a signal may ask for."""
+        """Put the scheduler's rates into a checkpoint that is saved while a step runs, as a signal
+        may ask for.
+        """
         if self._own:
             set_rates(checkpoint["optimizer_states"][0]["param_groups"], self._own)
 
-    def _begin_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _begin_step(
+        self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         self._depth += 1
         if self._depth > 1 or not (batches := self.batches()):
             return None
         factor = RATE_FACTORS[self.scale](batches)
         self._scale(factor)
-        if (closure := kwargs.get("closure")) is None:  # the loss has been computed, as with a scaler
+        if (
+            closure := kwargs.get("closure")
+        ) is None:  # the loss has been computed, as with a scaler
             return None
 
         def closure_at_scheduled_rates() -> Any:

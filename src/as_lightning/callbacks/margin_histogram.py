@@ -20,28 +20,32 @@ from as_lightning.masking_counter import MaskedLoss
 
 
 class MarginHistogram(ValidationCallback):
-    r"""Log how far the target leads its strongest competitor, over the validation split, at the end of each validation.
+    r"""Log how far the target leads its strongest competitor, over the validation split, at the end
+    of each validation.
 
-    The lead $p_t - \max_{i \ne t} p_i$ in [-1, 1]: above 0 the prediction is right, above ``delta`` AS-Softmax masks
-    the sample. Every logger gets ``margin/mean`` and ``margin/share_above_delta``, the share of samples whose lead is
-    above the margin of the mixin or of the module's `ASSoftmaxLoss`, where that is below 1. A ``TensorBoardLogger``
-    gets the histogram ``margin/validation``. With several validation loaders the names end in Lightning's
+    The lead $p_t - \max_{i \ne t} p_i$ in [-1, 1]: above 0 the prediction is right, above ``delta``
+    AS-Softmax masks the sample. Every logger gets ``margin/mean`` and ``margin/share_above_delta``,
+    the share of samples whose lead is above the margin of the mixin or of the module's
+    `ASSoftmaxLoss`, where that is below 1. A ``TensorBoardLogger`` gets the histogram
+    ``margin/validation``. With several validation loaders the names end in Lightning's
     ``/dataloader_idx_N``. A lead that is NaN is in no bin, and makes the mean NaN.
 
     Args:
-        logits: called as ``logits(pl_module, batch)``, returns logits and target; without it they are found as
-            `TemperatureScaling` finds them.
+        logits: called as ``logits(pl_module, batch)``, returns logits and target; without it they
+            are found as `TemperatureScaling` finds them.
         bins: how many intervals of equal length [-1, 1] is cut into.
         ignore_index: target value of rows, or of single labels, that take no part.
         dataloader_idx: the validation loader whose logits are taken, if there are several.
 
     Attributes:
-        counts: of the last validation, samples per bin, ``int64`` of shape ``(bins,)``; None before the first.
+        counts: of the last validation, samples per bin, ``int64`` of shape ``(bins,)``; None before
+            the first.
 
     Raises:
         ValueError, TypeError: if ``bins`` is no integer from 1 on.
-        MisconfigurationException: in a validation whose logits or targets are not found, or whose several loaders have
-            none with the number ``dataloader_idx``; or whose logits have one class.
+        MisconfigurationException: in a validation whose logits or targets are not found, or whose
+            several loaders have none with the number ``dataloader_idx``; or whose logits have one
+            class.
 
     Examples:
         >>> trainer = Trainer(callbacks=[MarginHistogram()], logger=False, enable_checkpointing=False)
@@ -61,7 +65,9 @@ class MarginHistogram(ValidationCallback):
     def _reset(self) -> None:
         """Set the state before training."""
         self.counts: Tensor | None = None
-        self._sums: Tensor | None = None  # counts per bin, then sums: leads, their squares, samples, those above delta
+        self._sums: Tensor | None = (
+            None  # counts per bin, then sums: leads, their squares, samples, those above delta
+        )
         self._delta = 1.0
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -76,13 +82,16 @@ class MarginHistogram(ValidationCallback):
         logits, target, _ = self.source.of(pl_module, batch)
         if logits.dim() < 2 or logits.size(-1) < 2:
             raise MisconfigurationException(
-                "MarginHistogram: a target leads another class, so logits must have shape (..., C) with C of at least "
+                "MarginHistogram: a target leads another class, so logits must have shape (..., C) "
+                "with C of at least "
                 f"2, got {tuple(logits.shape)}"
             )
         rows, target = logits.flatten(0, -2), target.flatten(0, logits.dim() - 2)  # of tokens too
         leads = in_float64(target_leads(rows, target, self.ignore_index))
         above = leads > self._delta
-        moments = torch.stack([leads.sum(), leads.square().sum(), leads.new_tensor(len(leads)), above.sum().double()])
+        moments = torch.stack(
+            [leads.sum(), leads.square().sum(), leads.new_tensor(len(leads)), above.sum().double()]
+        )
         # torch.bincount waits for the device, and torch.histc is not deterministic on a GPU
         index = ((leads + 1.0) * (self.bins / 2)).long().clamp(0, self.bins - 1)
         counts = leads.new_zeros(self.bins).scatter_add_(0, index, (~leads.isnan()).double())
@@ -90,7 +99,9 @@ class MarginHistogram(ValidationCallback):
         self._sums = sums if self._sums is None else self._sums + sums
 
     def _end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        zeros = torch.zeros(self.bins + 4, dtype=torch.float64)  # a rank without batches must not keep others waiting
+        zeros = torch.zeros(
+            self.bins + 4, dtype=torch.float64
+        )  # a rank without batches must not keep others waiting
         sums = sum_over_ranks(trainer, zeros if self._sums is None else self._sums).cpu()
         self.counts, self._sums = sums[: self.bins].long(), None
         total, squares, samples, above = sums[self.bins :].tolist()
@@ -104,15 +115,27 @@ class MarginHistogram(ValidationCallback):
         pl_module.log_dict(metrics, sync_dist=False, batch_size=1, add_dataloader_idx=False)
         edges = torch.linspace(-1.0, 1.0, self.bins + 1)[1:].tolist()
         moments = {"num": int(samples), "sum": total, "sum_squares": squares}
-        buckets = {"min": -1.0, "max": 1.0, "bucket_limits": edges, "bucket_counts": self.counts.tolist()}
+        buckets = {
+            "min": -1.0,
+            "max": 1.0,
+            "bucket_limits": edges,
+            "bucket_counts": self.counts.tolist(),
+        }
         for logger in trainer.loggers:
-            if isinstance(logger, TensorBoardLogger):  # its experiment writes on the first rank alone
+            if isinstance(
+                logger, TensorBoardLogger
+            ):  # its experiment writes on the first rank alone
                 logger.experiment.add_histogram_raw(
-                    f"margin/validation{suffix}", **moments, **buckets, global_step=trainer.global_step
+                    f"margin/validation{suffix}",
+                    **moments,
+                    **buckets,
+                    global_step=trainer.global_step,
                 )
 
 
 def _delta(pl_module: LightningModule) -> float:
-    """The margin of the mixin, or of the loss modules if they share one; else 1, which no lead exceeds."""
+    """The margin of the mixin, or of the loss modules if they share one; else 1, which no lead
+    exceeds.
+    """
     deltas = {loss.delta for loss in pl_module.modules() if isinstance(loss, MaskedLoss)}
     return float(getattr(pl_module, "as_softmax_delta", deltas.pop() if len(deltas) == 1 else 1.0))

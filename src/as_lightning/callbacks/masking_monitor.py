@@ -13,12 +13,14 @@ from as_lightning.functional.argument_checks import check_choice
 from as_lightning.functional.counts import MaskingCounts, masking_ratio
 from as_lightning.masking_counter import WindowSums
 
-# TensorBoard's dashboard Custom Scalars opens with these charts. It matches the patterns at the start of a tag, and
-# modules name their losses and scores as they like.
+# TensorBoard's dashboard Custom Scalars opens with these charts. It matches the patterns at the
+# start of a tag, and modules name their losses and scores as they like.
 CHARTS = {
     "masked samples / samples": [r"masking/sample_ratio$"],
     "masked classes / classes": [r"masking/class_ratio$"],
-    "validation score": [r"(validation|valid|val)[/_](acc|accuracy|f1|f1_micro|span_f1|score|auroc)$"],
+    "validation score": [
+        r"(validation|valid|val)[/_](acc|accuracy|f1|f1_micro|span_f1|score|auroc)$"
+    ],
     "loss": [r"(?!test).*loss"],
     "margin delta": [r"masking/delta$"],
     "batches per optimizer step": [r"accumulation/steps$"],
@@ -37,35 +39,40 @@ class EpochMasking(NamedTuple):
 
 
 class MaskingMonitor(windows.WindowCallback):
-    r"""Log the masking ratio, the margin and the accumulation, to every logger and for other callbacks.
+    r"""Log the masking ratio, the margin and the accumulation, to every logger and for other
+    callbacks.
 
     Once per optimizer step, for the window of batches that led to it (summed over the ranks):
 
     - ``masking/sample_ratio``: masked samples / samples, 0 in a window of ignored rows;
     - ``masking/class_ratio``: masked competitors / competitors;
     - ``masking/delta``: the margin of the loss, if there is one margin;
-    - ``accumulation/steps``: the batches per optimizer step, unless `AdaptiveGradientAccumulation` logs them;
+    - ``accumulation/steps``: the batches per optimizer step, unless `AdaptiveGradientAccumulation`
+      logs them;
     - ``masking/samples_seen``: samples since training began.
 
-    Once per epoch ``masking/sample_ratio_epoch`` and ``masking/class_ratio_epoch``. The progress bar shows the share of
-    masked samples as ``masked``, a ``TensorBoardLogger`` gets a layout of charts for *Custom Scalars*.
+    Once per epoch ``masking/sample_ratio_epoch`` and ``masking/class_ratio_epoch``. The progress
+    bar shows the share of masked samples as ``masked``, a ``TensorBoardLogger`` gets a layout of
+    charts for *Custom Scalars*.
 
-    ``Trainer(log_every_n_steps=...)`` says which steps are written, and the first and the last one always are. The host
-    reads the counts of these steps alone. A resumed run goes on where its checkpoint was saved, also inside a window.
-    The callback moves itself to the front of ``trainer.callbacks``.
+    ``Trainer(log_every_n_steps=...)`` says which steps are written, and the first and the last one
+    always are. The host reads the counts of these steps alone. A resumed run goes on where its
+    checkpoint was saved, also inside a window. The callback moves itself to the front of
+    ``trainer.callbacks``.
 
     Args:
-        step: what the loggers get as the step: ``"optimizer"``, the optimizer step, or ``"samples"``, the samples seen,
-            by which the curves of runs with different accumulation end at the same place.
+        step: what the loggers get as the step: ``"optimizer"``, the optimizer step, or
+            ``"samples"``, the samples seen, by which the curves of runs with different accumulation
+            end at the same place.
 
     Attributes:
         history: an `EpochMasking` for each epoch of this training that has ended.
 
     Raises:
         ValueError: if ``step`` is neither of the two.
-        MisconfigurationException: at the start of ``fit`` if the module has neither a masking counter (as that of
-            `ASSoftmaxMixin`) nor a loss module such as `ASSoftmaxLoss`, and at the first optimizer step if training has
-            computed a loss and counted nothing.
+        MisconfigurationException: at the start of ``fit`` if the module has neither a masking
+            counter (as that of `ASSoftmaxMixin`) nor a loss module such as `ASSoftmaxLoss`, and at
+            the first optimizer step if training has computed a loss and counted nothing.
 
     Source: paper, figure of masking ratios; Lightning's ``LearningRateMonitor`` for when to log.
 
@@ -81,20 +88,25 @@ class MaskingMonitor(windows.WindowCallback):
     def _reset(self) -> None:
         self.history: list[EpochMasking] = []
         self._samples_before = 0  # in the epochs that have ended
-        self._open_epoch: int | None = None  # that of the counts below; None before its first window
+        self._open_epoch: int | None = (
+            None  # that of the counts below; None before its first window
+        )
         self._epoch_counts = torch.zeros(4, dtype=torch.int64)  # of its windows
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_fit_start(trainer, pl_module)
         windows.masking_counter(pl_module, self)
         for logger in trainer.loggers:  # TensorBoard merges equal layouts of several runs
-            if isinstance(logger, TensorBoardLogger):  # its experiment writes on the first rank alone
+            if isinstance(
+                logger, TensorBoardLogger
+            ):  # its experiment writes on the first rank alone
                 charts = {title: ["Multiline", tags] for title, tags in CHARTS.items()}
                 logger.experiment.add_custom_scalars({"as-lightning": charts})
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_train_start(trainer, pl_module)
-        # Lightning does not end an epoch whose last batch has saved the checkpoint that this training resumes
+        # Lightning does not end an epoch whose last batch has saved the checkpoint that this
+        # training resumes
         if self._open_epoch not in (None, trainer.current_epoch):
             self._end_epoch()
 
@@ -103,23 +115,34 @@ class MaskingMonitor(windows.WindowCallback):
             self._samples_before += int(self._epoch_counts[1])
             self._start_epoch()
 
-    def on_window_end(self, trainer: Trainer, pl_module: LightningModule, sums: WindowSums, stepped: bool) -> None:
+    def on_window_end(
+        self, trainer: Trainer, pl_module: LightningModule, sums: WindowSums, stepped: bool
+    ) -> None:
         counter, counts = self.counter(pl_module), sums.counts
         self._open_epoch = trainer.current_epoch
         self._epoch_counts = self._epoch_counts.to(counts.device) + counts
         if pl_module.automatic_optimization and not stepped:
             return
-        # Lightning's own metrics carry the number of batches that stepped, not of steps: with manual optimization
-        # these are all batches, however many optimizers have stepped in each (and so raised global_step).
-        step = trainer.global_step - 1 if pl_module.automatic_optimization else trainer.fit_loop.total_batch_idx
+        # Lightning's own metrics carry the number of batches that stepped, not of steps: with
+        # manual optimization these are all batches, however many optimizers have stepped in each
+        # (and so raised global_step).
+        step = (
+            trainer.global_step - 1
+            if pl_module.automatic_optimization
+            else trainer.fit_loop.total_batch_idx
+        )
         deltas = {loss.delta for loss in counter.losses}
         delta = getattr(pl_module, "current_delta", deltas.pop() if len(deltas) == 1 else None)
-        batches = trainer.fit_loop.batch_idx % trainer.accumulate_grad_batches + 1  # the last may be short
+        batches = (
+            trainer.fit_loop.batch_idx % trainer.accumulate_grad_batches + 1
+        )  # the last may be short
         self.log_step(trainer, step, counts, batches, delta)
 
     def write_step(self, trainer: Trainer, step: int, *what: Any) -> None:
         window, accumulated, delta = what
-        *counts, samples_of_epoch = torch.cat([window, self._epoch_counts[1:2].to(window.device)]).tolist()
+        *counts, samples_of_epoch = torch.cat(
+            [window, self._epoch_counts[1:2].to(window.device)]
+        ).tolist()
         masked_samples, samples, masked_classes, classes = counts
         samples_seen = self._samples_before + samples_of_epoch
         metrics = {
@@ -139,12 +162,19 @@ class MaskingMonitor(windows.WindowCallback):
         if self._open_epoch is None:  # no window has ended in it
             return
         counts = MaskingCounts(*self._epoch_counts)
-        ratios = {"masking/sample_ratio_epoch": counts.sample_ratio, "masking/class_ratio_epoch": counts.class_ratio}
+        ratios = {
+            "masking/sample_ratio_epoch": counts.sample_ratio,
+            "masking/class_ratio_epoch": counts.class_ratio,
+        }
         # Lightning needs a batch_size where training_step takes a dataloader_iter
-        pl_module.log_dict(ratios, logger=self.step == "optimizer" and bool(trainer.loggers), batch_size=1)
+        pl_module.log_dict(
+            ratios, logger=self.step == "optimizer" and bool(trainer.loggers), batch_size=1
+        )
         if self.step == "samples":
             samples_seen = self._samples_before + int(counts.samples)
-            windows.publish(trainer, {name: float(ratio) for name, ratio in ratios.items()}, step=samples_seen)
+            windows.publish(
+                trainer, {name: float(ratio) for name, ratio in ratios.items()}, step=samples_seen
+            )
         self._end_epoch()
         trainer.progress_bar_metrics["masked"] = float(masking_ratio(*self.history[-1][1:3]))
 

@@ -33,26 +33,30 @@ MAX_LOGITS = 1 << 26  # a validation keeps about so many numbers, on their devic
 
 
 class TemperatureScaling(ValidationCallback):
-    r"""Fit a temperature on the validation logits, so that ``softmax(logits / temperature)`` is calibrated.
+    r"""Fit a temperature on the validation logits, so that ``softmax(logits / temperature)`` is
+    calibrated.
 
-    Works for any classifier, with or without AS-Softmax, and changes no prediction. Each validation of ``fit`` fits the
-    temperature for its weights, from some 67 million numbers at most on each process, and the next training batch drops
-    it. If the weights at the end of training have none (``StochasticWeightAveraging`` sets new ones there, or
-    ``max_steps`` ends it in mid-epoch), the validation runs once more.
+    Works for any classifier, with or without AS-Softmax, and changes no prediction. Each validation
+    of ``fit`` fits the temperature for its weights, from some 67 million numbers at most on each
+    process, and the next training batch drops it. If the weights at the end of training have none
+    (``StochasticWeightAveraging`` sets new ones there, or ``max_steps`` ends it in mid-epoch), the
+    validation runs once more.
 
     The logits come from the first of these that is there:
 
     1. ``logits(pl_module, batch)``, the argument: returns logits and target;
     2. ``pl_module.validation_logits(batch)``;
-    3. what the last call of ``forward`` in ``validation_step`` returned (a tensor, or an output with ``.logits``), that
-       of the module or of the Hugging Face model that ``as_softmax_replaces`` names; and the target: the model's
-       ``labels``, ``batch["labels"]`` of a mapping, the last element of a sequence.
+    3. what the last call of ``forward`` in ``validation_step`` returned (a tensor, or an output
+       with ``.logits``), that of the module or of the Hugging Face model that
+       ``as_softmax_replaces`` names; and the target: the model's ``labels``, ``batch["labels"]`` of
+       a mapping, the last element of a sequence.
 
-    Logits are ``(N, C)`` with targets ``(N)``; ``(N, L, C)`` with ``(N, L)`` for tokens; or several labels, targets {0,
-    1} of the logits' shape, for which the probability of a label is ``sigmoid(logits / temperature)``.
+    Logits are ``(N, C)`` with targets ``(N)``; ``(N, L, C)`` with ``(N, L)`` for tokens; or several
+    labels, targets {0, 1} of the logits' shape, for which the probability of a label is
+    ``sigmoid(logits / temperature)``.
 
-    In ``test`` it logs ``test/nll_unscaled``, ``test/nll_scaled``, and the expected calibration error (15 bins) as
-    ``test/calibration_error_unscaled`` and ``test/calibration_error_scaled``.
+    In ``test`` it logs ``test/nll_unscaled``, ``test/nll_scaled``, and the expected calibration
+    error (15 bins) as ``test/calibration_error_unscaled`` and ``test/calibration_error_scaled``.
 
     Args:
         logits: called as ``logits(pl_module, batch)`` in evaluation mode, without gradients.
@@ -61,17 +65,19 @@ class TemperatureScaling(ValidationCallback):
         dataloader_idx: the loader whose logits are taken, if there are several.
 
     Attributes:
-        temperature: of the weights that were validated last, until training goes on; None where none is fitted. A
-            module with `ASSoftmaxMixin` holds it.
+        temperature: of the weights that were validated last, until training goes on; None where
+            none is fitted. A module with `ASSoftmaxMixin` holds it.
         multilabel: whether the targets hold several labels; None before the first validation.
-        validation_nll: the mean negative log-likelihood of the last validation, at the temperature fitted for it.
+        validation_nll: the mean negative log-likelihood of the last validation, at the temperature
+            fitted for it.
         diagrams: of the last test, the `Reliability` ``unscaled`` and ``scaled``.
 
     Raises:
         ValueError, TypeError: if ``prior_samples`` is no number from 0 on.
         ImportError: at the start of ``fit`` if SciPy is not installed.
-        MisconfigurationException: in a validation or test that gave no logits, or logits that do not fit the targets;
-            or whose several loaders have none with the number ``dataloader_idx``.
+        MisconfigurationException: in a validation or test that gave no logits, or logits that do
+            not fit the targets; or whose several loaders have none with the number
+            ``dataloader_idx``.
 
     Source: Guo et al., "On Calibration of Modern Neural Networks", ICML 2017.
 
@@ -87,12 +93,16 @@ class TemperatureScaling(ValidationCallback):
         dataloader_idx: int = 0,
     ) -> None:
         super().__init__(logits, ignore_index, dataloader_idx)
-        self.prior_samples = check_number("prior_samples", prior_samples, lambda n: n >= 0, "a number of at least 0")
+        self.prior_samples = check_number(
+            "prior_samples", prior_samples, lambda n: n >= 0, "a number of at least 0"
+        )
         self._reset()
 
     def _reset(self) -> None:
         """Set the state before training."""
-        self._own_fitted = self._fitted = FittedTemperature()  # a module with the mixin replaces the latter by its own
+        self._own_fitted = self._fitted = (
+            FittedTemperature()
+        )  # a module with the mixin replaces the latter by its own
         self.validation_nll = math.nan
         self._undefined = False  # whether the last validation had a logit that is NaN
         self._weights: dict[str, int] | None = None  # digests of those that were validated last
@@ -109,21 +119,30 @@ class TemperatureScaling(ValidationCallback):
         return self._fitted.multilabel
 
     def predict_proba(self, logits: Tensor) -> Tensor:
-        """The calibrated probabilities of logits, classes last: softmax, or sigmoid for several labels."""
+        """The calibrated probabilities of logits, classes last: softmax, or sigmoid for several
+        labels.
+        """
         return scaled_probabilities(logits, self.temperature, bool(self.multilabel))
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit" and trainer.global_step == 0:  # not the continuation of an earlier fit
             self._reset()
-        self._fitted = pl_module._as_softmax_fitted if isinstance(pl_module, ASSoftmaxMixin) else self._own_fitted
+        self._fitted = (
+            pl_module._as_softmax_fitted
+            if isinstance(pl_module, ASSoftmaxMixin)
+            else self._own_fitted
+        )
         if stage != "fit":
             return
         if importlib.util.find_spec("scipy") is None:
-            raise ImportError("TemperatureScaling needs SciPy to fit the temperature: pip install scipy")
-        # Its on_train_end comes after those that change the weights, and before a checkpoint is saved. A new list:
-        # Lightning is going through the old one.
+            raise ImportError(
+                "TemperatureScaling needs SciPy to fit the temperature: pip install scipy"
+            )
+        # Its on_train_end comes after those that change the weights, and before a checkpoint is
+        # saved. A new list: Lightning is going through the old one.
         others = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
-        trainer.callbacks = sorted([*others, self], key=lambda callback: isinstance(callback, Checkpoint))  # type: ignore[attr-defined]
+        ordered = sorted([*others, self], key=lambda callback: isinstance(callback, Checkpoint))
+        trainer.callbacks = ordered  # type: ignore[attr-defined]
 
     def _start(self, pl_module: LightningModule) -> None:
         self._gathered.clear()
@@ -131,15 +150,27 @@ class TemperatureScaling(ValidationCallback):
         super()._start(pl_module)
 
     def _known_entries(self, pl_module: LightningModule, batch: Any) -> LogitsAndTarget:
-        """The entries that take part: rows, so that token lengths may differ between batches, or single labels."""
+        """The entries that take part: rows, so that token lengths may differ between batches, or
+        single labels.
+        """
         logits, target, self._fitted.multilabel = self.source.of(pl_module, batch)
         return known_entries(logits, target, self.ignore_index)
 
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        self._undefined, self._fitted.value = False, None  # it was fitted for the weights before this batch
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        self._undefined, self._fitted.value = (
+            False,
+            None,
+        )  # it was fitted for the weights before this batch
 
     def on_validation_batch_start(
-        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
     ) -> None:
         # other callbacks have set their weights by now, and metrics have not counted yet
         if batch_idx == 0 and self.source.takes(dataloader_idx):
@@ -150,22 +181,34 @@ class TemperatureScaling(ValidationCallback):
             self._gathered.append(self._known_entries(pl_module, batch))
 
     def _end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        # a rank without batches must not keep the others waiting, and learns from them whether there are several labels
-        flags = torch.tensor([bool(self._gathered), bool(self._gathered and self.multilabel)]).long()
+        # a rank without batches must not keep the others waiting, and learns from them whether
+        # there are several labels
+        flags = torch.tensor(
+            [bool(self._gathered), bool(self._gathered and self.multilabel)]
+        ).long()
         ranks_with_batches, multilabel_ranks = sum_over_ranks(trainer, flags).tolist()
         if not ranks_with_batches:
             return
         if not self._gathered:
             self._fitted.multilabel, self._weights = bool(multilabel_ranks), weights_of(pl_module)
-            self._gathered.append((torch.zeros(0 if multilabel_ranks else (0, 1)), torch.zeros(0, dtype=torch.int64)))
-        # DDP gives the first rank's buffers to the others at their next forward pass, after the digest was taken
+            self._gathered.append(
+                (torch.zeros(0 if multilabel_ranks else (0, 1)), torch.zeros(0, dtype=torch.int64))
+            )
+        # DDP gives the first rank's buffers to the others at their next forward pass, after the
+        # digest was taken
         self._weights = trainer.strategy.broadcast(self._weights)
         logits, target = (torch.cat(parts) for parts in zip(*self._gathered, strict=True))
         self._gathered.clear()
         fitted = fit_temperature(
-            logits, target, prior_samples=self.prior_samples, reduce=lambda sums: sum_over_ranks(trainer, sums)
+            logits,
+            target,
+            prior_samples=self.prior_samples,
+            reduce=lambda sums: sum_over_ranks(trainer, sums),
         )
-        loss, count = (sum_over_ranks(trainer, part) for part in self._nll_sums(in_float64(logits) / fitted, target))
+        loss, count = (
+            sum_over_ranks(trainer, part)
+            for part in self._nll_sums(in_float64(logits) / fitted, target)
+        )
         self.validation_nll = float(loss / count)
         self._undefined = math.isnan(fitted)
         self._fitted.set(None if self._undefined else fitted, self._weights)
@@ -173,7 +216,9 @@ class TemperatureScaling(ValidationCallback):
     def _nll_sums(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """The sum of the negative log-likelihoods, and their number."""
         if self.multilabel:
-            loss = F.binary_cross_entropy_with_logits(logits, target.to(logits.dtype), reduction="sum")
+            loss = F.binary_cross_entropy_with_logits(
+                logits, target.to(logits.dtype), reduction="sum"
+            )
         else:
             loss = F.cross_entropy(logits, target, reduction="sum")
         return loss, torch.full_like(loss, target.numel())
@@ -197,7 +242,8 @@ class TemperatureScaling(ValidationCallback):
         self._validate_once_more(trainer, pl_module)  # on weights that were set at the end
         if self.temperature is None:
             rank_zero_warn(
-                "TemperatureScaling has fitted no temperature, so probabilities are those of softmax: the training had "
+                "TemperatureScaling has fitted no temperature, so probabilities are those of "
+                "softmax: the training had "
                 "no validation, or logits that are NaN. Give trainer.fit validation data"
             )
 
@@ -206,7 +252,8 @@ class TemperatureScaling(ValidationCallback):
         self._test_temperature = self._fitted.read(pl_module)
         if self._test_temperature is None:
             rank_zero_warn(
-                f"no temperature is fitted for the weights of {type(pl_module).__name__}: TemperatureScaling measures "
+                f"no temperature is fitted for the weights of {type(pl_module).__name__}: "
+                "TemperatureScaling measures "
                 "them at temperature 1"
             )
 
@@ -228,7 +275,9 @@ class TemperatureScaling(ValidationCallback):
             scaled = logits / temperature
             sums = [*self._nll_sums(scaled, target), *reliability(scaled, target, bins=BINS)]
             previous = self._test_sums.get(name)
-            self._test_sums[name] = [old + new for old, new in zip(previous, sums, strict=True)] if previous else sums
+            self._test_sums[name] = (
+                [old + new for old, new in zip(previous, sums, strict=True)] if previous else sums
+            )
 
     def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.source.stop()
@@ -242,11 +291,17 @@ class TemperatureScaling(ValidationCallback):
             self.diagrams[name] = diagram = Reliability(*bins)
             metrics = {f"test/nll_{name}": (loss / count).float()}
             metrics[f"test/calibration_error_{name}"] = diagram.calibration_error.float()
-            pl_module.log_dict(metrics, sync_dist=False, batch_size=1)  # they are sums over the ranks already
+            pl_module.log_dict(
+                metrics, sync_dist=False, batch_size=1
+            )  # they are sums over the ranks already
         self._test_sums.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        return {"temperature": self.temperature, "multilabel": self.multilabel, "weights": self._fitted.weights}
+        return {
+            "temperature": self.temperature,
+            "multilabel": self.multilabel,
+            "weights": self._fitted.weights,
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._own_fitted.multilabel = state_dict["multilabel"]

@@ -8,7 +8,10 @@ from as_lightning.functional.calibration import Reliability, fit_temperature, re
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.leads import live_samples
-from as_lightning.functional.linear_cross_entropy import as_linear_cross_entropy, linear_cross_entropy
+from as_lightning.functional.linear_cross_entropy import (
+    as_linear_cross_entropy,
+    linear_cross_entropy,
+)
 from as_lightning.functional.masking import as_softmax_mask
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
 
@@ -18,12 +21,23 @@ if TYPE_CHECKING:
     from as_lightning.functional.variants.class_counts import class_counts_of
     from as_lightning.functional.variants.class_weighted import class_weighted_loss
     from as_lightning.functional.variants.encouraging import encouraging_loss
-    from as_lightning.functional.variants.entmax import entmax, entmax_loss, sparsemax, sparsemax_loss
+    from as_lightning.functional.variants.entmax import (
+        entmax,
+        entmax_loss,
+        sparsemax,
+        sparsemax_loss,
+    )
     from as_lightning.functional.variants.focal import focal_loss
-    from as_lightning.functional.variants.generalised_cross_entropy import generalised_cross_entropy_loss
+    from as_lightning.functional.variants.generalised_cross_entropy import (
+        generalised_cross_entropy_loss,
+    )
     from as_lightning.functional.variants.label_smoothing import label_smoothing_loss
     from as_lightning.functional.variants.logit_adjusted import logit_adjusted_loss
-    from as_lightning.functional.variants.multilabel import bce_loss, multilabel_softmax_loss, multilabel_sparse_loss
+    from as_lightning.functional.variants.multilabel import (
+        bce_loss,
+        multilabel_softmax_loss,
+        multilabel_sparse_loss,
+    )
     from as_lightning.functional.variants.perturb_max import perturb_max, perturb_max_loss
     from as_lightning.functional.variants.sparse_softmax import sparse_softmax, sparse_softmax_loss
     from as_lightning.functional.variants.t_softmax import t_softmax, t_softmax_loss
@@ -68,8 +82,8 @@ __all__ = [
     "taylor_softmax_loss",
 ]
 
-# The variants are imported on first access: training with AS-Softmax needs none of them. The file of a variant has its
-# name, except for these.
+# The variants are imported on first access: training with AS-Softmax needs none of them. The file
+# of a variant has its name, except for these.
 _FILES = dict.fromkeys(("bce", "multilabel_softmax", "multilabel_sparse"), "multilabel")
 _FILES |= {"sparsemax": "entmax", "class_counts_of": "class_counts"}
 

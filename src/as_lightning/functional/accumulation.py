@@ -21,8 +21,9 @@ def accumulation_steps(
     1, k_\text{max}\right)
     $$
 
-    The result is at most ``previous + 1``, with ``monotone`` at least ``previous``, and never above ``max_steps``.
-    Halves round up. If all samples are masked, $k$ aims at ``max_steps``; without samples it stays ``previous``.
+    The result is at most ``previous + 1``, with ``monotone`` at least ``previous``, and never above
+    ``max_steps``. Halves round up. If all samples are masked, $k$ aims at ``max_steps``; without
+    samples it stays ``previous``.
 
     Args:
         samples: the number of samples $N$ since the last decision, without ignored rows.
@@ -33,8 +34,8 @@ def accumulation_steps(
         monotone: never go below ``previous`` (the paper's choice).
 
     Raises:
-        ValueError: if a count is negative, ``masked_samples > samples``, ``scale <= 0``, ``max_steps < 1`` or
-            ``previous < 1``.
+        ValueError: if a count is negative, ``masked_samples > samples``, ``scale <= 0``,
+            ``max_steps < 1`` or ``previous < 1``.
         TypeError: if ``scale`` is no number, or ``max_steps`` or ``previous`` no integer.
 
     Source: paper, section on AS-Speed (adaptive gradient accumulation).
@@ -44,7 +45,10 @@ def accumulation_steps(
         [2, 2, 3]
     """
     if samples < 0 or masked_samples < 0 or masked_samples > samples:
-        raise ValueError(f"expected 0 <= masked_samples <= samples, got masked_samples={masked_samples}, {samples=}")
+        raise ValueError(
+            f"expected 0 <= masked_samples <= samples, got masked_samples={masked_samples}, "
+            f"{samples=}"
+        )
     scale = check_number("scale", scale, lambda number: number > 0, "a positive number")
     max_steps = check_count("max_steps", max_steps, least=1)
     previous = min(check_count("previous", previous, least=1), max_steps)

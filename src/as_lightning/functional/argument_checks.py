@@ -1,4 +1,6 @@
-"""The checks of arguments that the losses share. Each error says what was expected and what came."""
+"""The checks of arguments that the losses share. Each error says what was expected and
+what came.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +25,26 @@ def check_reduction(reduction: str) -> str:
     return check_choice("reduction", reduction, REDUCTIONS)
 
 
-def check_number(name: str, value: object, allowed: Callable[[float], bool], expected: str) -> float:
-    """Return ``value`` as a float, or raise ``TypeError`` / ``ValueError`` naming the argument and what it must be."""
+def check_number(
+    name: str, value: object, allowed: Callable[[float], bool], expected: str
+) -> float:
+    """Return ``value`` as a float, or raise ``TypeError`` / ``ValueError`` naming the argument and
+    what it must be.
+    """
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be {expected}, got {value!r} of type {type(value).__name__}")
     number = float(value)
-    if not (-math.inf < number < math.inf and allowed(number)):  # math.isfinite of a dynamic number does not compile
+    if not (
+        -math.inf < number < math.inf and allowed(number)
+    ):  # math.isfinite of a dynamic number does not compile
         raise ValueError(f"{name} must be {expected}, got {value!r}")
     return number
 
 
 def check_count(name: str, value: object, *, least: int) -> int:
-    """Return ``value`` where it is an integer of at least ``least``, or raise ``TypeError`` / ``ValueError``."""
+    """Return ``value`` where it is an integer of at least ``least``, or raise ``TypeError`` /
+    ``ValueError``.
+    """
     expected = f"{name} must be an integer of at least {least}"
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{expected}, got {value!r} of type {type(value).__name__}")
@@ -62,7 +72,8 @@ def check_logits(logits: Tensor, dimension: str = "class") -> None:
         raise TypeError(f"logits must be a floating-point tensor, got {logits.dtype}")
     if logits.dim() == 0:
         raise ValueError(
-            f"logits must have a {dimension} dimension: (C), (N, C) or (N, C, d1, ...), got a 0-dim tensor"
+            f"logits must have a {dimension} dimension: (C), (N, C) or (N, C, d1, ...), got a "
+            "0-dim tensor"
         )
 
 
@@ -76,16 +87,22 @@ def check_one_device(**operands: Tensor | None) -> None:
 
 
 def check_class_weight(weight: Tensor | None, num_classes: int) -> None:
-    """Raise unless ``weight`` is ``None`` or holds one floating-point weight per class, without a gradient."""
+    """Raise unless ``weight`` is ``None`` or holds one floating-point weight per class, without a
+    gradient.
+    """
     if weight is None:
         return
     check_tensor("weight", weight)
     if not weight.is_floating_point():
         raise TypeError(f"weight must be a floating-point tensor, got {weight.dtype}")
     if weight.shape != (num_classes,):
-        raise ValueError(f"weight must hold one weight per class, shape ({num_classes},), got {tuple(weight.shape)}")
+        raise ValueError(
+            f"weight must hold one weight per class, shape ({num_classes},), got "
+            f"{tuple(weight.shape)}"
+        )
     if weight.requires_grad and torch.is_grad_enabled():
         raise RuntimeError(
-            "weight must not require a gradient: class weights are constants, as in F.cross_entropy; pass "
+            "weight must not require a gradient: class weights are constants, as in "
+            "F.cross_entropy; pass "
             "weight.detach()"
         )

@@ -1,15 +1,19 @@
 """The calling convention of `torch.nn.functional.cross_entropy`, shared by every loss here.
 
-Shapes, dtypes, class weights, ``ignore_index`` and reductions are checked and resolved. An ignored row has no part in
-any sum: its logits and its weight become 0 first, so that neither NaN nor infinity in them reaches loss or gradient.
+Shapes, dtypes, class weights, ``ignore_index`` and reductions are checked and resolved. An ignored
+row has no part in any sum: its logits and its weight become 0 first, so that neither NaN nor
+infinity in them reaches loss or gradient.
 
 Shapes and dtypes are checked everywhere, values of the target where they can be:
 
-* called eagerly on a CPU, a class index out of range is an ``IndexError``, a label that is not 0 or 1 a ``ValueError``;
-* in a graph of ``torch.compile`` on a CPU the ``IndexError`` is the same. Elsewhere, for labels and in a graph of
-  ``torch.export`` an assertion in the graph raises ``RuntimeError``, on a GPU as an assertion of the device;
-* called eagerly on a GPU, where the host would have to wait, PyTorch's own kernels assert that an index is in range.
-  There labels are not checked, and neither are they within the transforms of ``torch.func``.
+* called eagerly on a CPU, a class index out of range is an ``IndexError``, a label that is not 0 or
+  1 a ``ValueError``;
+* in a graph of ``torch.compile`` on a CPU the ``IndexError`` is the same. Elsewhere, for labels and
+  in a graph of ``torch.export`` an assertion in the graph raises ``RuntimeError``, on a GPU as an
+  assertion of the device;
+* called eagerly on a GPU, where the host would have to wait, PyTorch's own kernels assert that an
+  index is in range. There labels are not checked, and neither are they within the transforms of
+  ``torch.func``.
 """
 
 from __future__ import annotations
@@ -22,13 +26,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from as_lightning.functional.argument_checks import check_class_weight, check_logits, check_reduction, check_tensor
+from as_lightning.functional.argument_checks import (
+    check_class_weight,
+    check_logits,
+    check_reduction,
+    check_tensor,
+)
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.tracing import in_plain_operations, looks, recorded
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which a loss of logits of ``dtype`` is computed: float32 for the half types, else theirs."""
+    """The dtype in which a loss of logits of ``dtype`` is computed: float32 for the half types,
+    else theirs.
+    """
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
@@ -39,19 +50,25 @@ def widened(values: Tensor) -> Tensor:
 
 
 def in_float64(values: Tensor) -> Tensor:
-    """The values in float64: on their device, or on the CPU if their device has none, as Apple's GPUs (``mps``)."""
+    """The values in float64: on their device, or on the CPU if their device has none, as Apple's
+    GPUs (``mps``).
+    """
     return (values.cpu() if values.device.type == "mps" else values).double()
 
 
 def loss_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
-    """The dtype of the loss of logits of ``dtype``: theirs, or under autocast float32, as ``F.cross_entropy``'s is."""
+    """The dtype of the loss of logits of ``dtype``: theirs, or under autocast float32, as
+    ``F.cross_entropy``'s is.
+    """
     if accumulation_dtype(dtype) == dtype:
         return dtype
     return dtype if autocast_dtype(device) is None else torch.float32
 
 
 def autocast_dtype(device: torch.device) -> torch.dtype | None:
-    """The dtype of a linear layer under autocast; None if autocast is off, or the device (``meta``) has none."""
+    """The dtype of a linear layer under autocast; None if autocast is off, or the device (``meta``)
+    has none.
+    """
     if device.type == "meta" or not torch.is_autocast_enabled(device.type):
         return None
     return torch.get_autocast_dtype(device.type)
@@ -63,10 +80,11 @@ def class_dimension(logits: Tensor) -> int:
 
 
 class ClassRows(NamedTuple):
-    """Samples with one class each, as rows: logits ``(R, C)`` in their own dtype and what belongs to each row.
+    """Samples with one class each, as rows: logits ``(R, C)`` in their own dtype and what belongs
+    to each row.
 
-    ``target`` is ``int64`` and in range, also in ignored rows; ``ignored`` is boolean, or None if there are none;
-    ``classes`` counts all classes, also where the logits hold only some of them.
+    ``target`` is ``int64`` and in range, also in ignored rows; ``ignored`` is boolean, or None if
+    there are none; ``classes`` counts all classes, also where the logits hold only some of them.
     """
 
     logits: Tensor
@@ -75,26 +93,34 @@ class ClassRows(NamedTuple):
     classes: int
 
 
-# A loss of rows. It takes the rows, the margin, a weight per class, the reduction, and whether to count. It returns the
-# reduced loss in its accumulation dtype, and the counts or None.
-RowsLoss = Callable[[ClassRows, float, Tensor | None, str, bool], tuple[Tensor, MaskingCounts | None]]
+# A loss of rows. It takes the rows, the margin, a weight per class, the reduction, and whether to
+# count. It returns the reduced loss in its accumulation dtype, and the counts or None.
+RowsLoss = Callable[
+    [ClassRows, float, Tensor | None, str, bool], tuple[Tensor, MaskingCounts | None]
+]
 
 
 def check_index_dtype(target: Tensor, expected: tuple[int, ...]) -> None:
     """Raise ``TypeError`` unless ``target`` is of an integer type."""
     if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
         raise TypeError(
-            f"target must hold class indices (torch.int64) of shape {tuple(expected)}, got {target.dtype} of shape "
-            f"{tuple(target.shape)}: soft targets and class probabilities have no single target class to compare with"
+            f"target must hold class indices (torch.int64) of shape {tuple(expected)}, got "
+            f"{target.dtype} of shape "
+            f"{tuple(target.shape)}: soft targets and class probabilities have no single target "
+            "class to compare with"
         )
 
 
 def check_class_indices(logits: Tensor, target: Tensor) -> None:
-    """Raise unless ``target`` holds class indices for ``logits`` in one of the shapes ``F.cross_entropy`` takes."""
+    """Raise unless ``target`` holds class indices for ``logits`` in one of the shapes
+    ``F.cross_entropy`` takes.
+    """
     check_logits(logits)
     check_tensor("target", target)
     shape = logits.shape
-    expected = shape[:1] if len(shape) == 2 else shape[:0] if len(shape) == 1 else shape[:1] + shape[2:]
+    expected = (
+        shape[:1] if len(shape) == 2 else shape[:0] if len(shape) == 1 else shape[:1] + shape[2:]
+    )
     if target.dtype != torch.int64:
         check_index_dtype(target, expected)
     if target.shape != expected:
@@ -105,7 +131,9 @@ def check_class_indices(logits: Tensor, target: Tensor) -> None:
 
 
 def equals(target: Tensor, ignore_index: int | None) -> Tensor | None:
-    """Where ``target`` is ``ignore_index``; None where its dtype cannot hold that number (``uint8`` has no -100)."""
+    """Where ``target`` is ``ignore_index``; None where its dtype cannot hold that number (``uint8``
+    has no -100).
+    """
     if ignore_index is None or target.dtype == torch.bool:
         return None
     if not target.is_floating_point():
@@ -115,20 +143,27 @@ def equals(target: Tensor, ignore_index: int | None) -> Tensor | None:
     return target == ignore_index
 
 
-# PyTorch's default ignore_index. The app's targets hold it. Here an ignored row reaches F.cross_entropy with it,
-# whatever the caller's ignore_index is.
+# PyTorch's default ignore_index. The app's targets hold it. Here an ignored row reaches
+# F.cross_entropy with it, whatever the caller's ignore_index is.
 IGNORED = -100
 
 
 def safe_targets(target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
-    """Class indices as ``int64``, 0 where ignored; and the mask of the ignored, None where there certainly is none."""
+    """Class indices as ``int64``, 0 where ignored; and the mask of the ignored, None where there
+    certainly is none.
+    """
     # int is tested first, so that the compiler traces no hasattr of a dynamic number
     if type(ignore_index) is not int and not hasattr(ignore_index, "__index__"):
-        raise TypeError(f"ignore_index must be an integer, got {ignore_index!r}: to ignore no row, leave it out (-100)")
+        raise TypeError(
+            f"ignore_index must be an integer, got {ignore_index!r}: to ignore no row, leave it "
+            "out (-100)"
+        )
     if not looks(target):
         ignored = equals(target, ignore_index)
         indices = target.long() if ignored is None else target.long().masked_fill(ignored, 0)
-        return (_checked_in_graph(indices, classes) if torch.compiler.is_compiling() else indices), ignored
+        return (
+            _checked_in_graph(indices, classes) if torch.compiler.is_compiling() else indices
+        ), ignored
     target = target.long()
     if target.numel() == 0:
         return target, None
@@ -143,14 +178,18 @@ def safe_targets(target: Tensor, classes: int, ignore_index: int) -> tuple[Tenso
 
 
 def _out_of_range(classes: int, index: float) -> IndexError:
-    return IndexError(f"target must hold class indices from 0 to {classes - 1} or ignore_index, got {index}")
+    return IndexError(
+        f"target must hold class indices from 0 to {classes - 1} or ignore_index, got {index}"
+    )
 
 
 def _checked_in_graph(indices: Tensor, classes: int) -> Tensor:
     in_range = ((indices >= 0) & (indices < classes)).all()
     if indices.is_cpu and not recorded(indices):
         return torch.ops.as_lightning.class_indices(indices, in_range, classes)
-    torch._assert_async(in_range, "target must hold class indices less than the number of classes, or ignore_index")
+    torch._assert_async(
+        in_range, "target must hold class indices less than the number of classes, or ignore_index"
+    )
     return indices
 
 
@@ -161,8 +200,11 @@ def _class_indices_on_cpu(indices: Tensor, in_range: Tensor, classes: int) -> Te
     return indices.clone()  # an operator must not return its argument
 
 
-# A node of a graph that raises IndexError, without the layers that torch.library.custom_op puts around each call.
-if not hasattr(torch.ops.as_lightning, "class_indices"):  # a process that imports the package again has it
+# A node of a graph that raises IndexError, without the layers that torch.library.custom_op puts
+# around each call.
+if not hasattr(
+    torch.ops.as_lightning, "class_indices"
+):  # a process that imports the package again has it
     _LIBRARY = torch.library.Library("as_lightning", "FRAGMENT")
     _LIBRARY.define("class_indices(Tensor indices, Tensor in_range, SymInt classes) -> Tensor")
     _LIBRARY.impl("class_indices", _class_indices_on_cpu, "CPU")
@@ -171,8 +213,12 @@ if not hasattr(torch.ops.as_lightning, "class_indices"):  # a process that impor
     )
 
 
-def class_rows(logits: Tensor, target: Tensor, ignore_index: int, classes: int | None = None) -> ClassRows:
-    """Check ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)`` logits with their class indices, and view them as rows."""
+def class_rows(
+    logits: Tensor, target: Tensor, ignore_index: int, classes: int | None = None
+) -> ClassRows:
+    """Check ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)`` logits with their class indices, and view
+    them as rows.
+    """
     check_class_indices(logits, target)
     dimensions = logits.dim()
     if dimensions == 1:
@@ -192,9 +238,11 @@ def reduce_rows(
     zeroed: bool = False,
     samples: Tensor | None = None,
 ) -> Tensor:
-    """Drop, weigh and reduce the losses of rows as ``F.cross_entropy`` does: the mean of none is NaN.
+    """Drop, weigh and reduce the losses of rows as ``F.cross_entropy`` does: the mean of none is
+    NaN.
 
-    ``zeroed``: loss and gradient of ignored rows are 0 already. ``samples``: the number of rows not ignored, if known.
+    ``zeroed``: loss and gradient of ignored rows are 0 already. ``samples``: the number of rows not
+        ignored, if known.
     """
     if ignored is not None:
         loss = loss if zeroed else loss.masked_fill(ignored, 0.0)
@@ -213,14 +261,18 @@ def reduce_rows(
     return loss.sum() / ((~ignored).sum() if samples is None else samples)
 
 
-def reduce_batch(loss: Tensor, batch: ClassRows, weight: Tensor | None, reduction: str, **known: Any) -> Tensor:
+def reduce_batch(
+    loss: Tensor, batch: ClassRows, weight: Tensor | None, reduction: str, **known: Any
+) -> Tensor:
     """`reduce_rows` with a weight per class."""
     row_weight = None if weight is None else weight.to(loss.dtype).index_select(0, batch.target)
     return reduce_rows(loss, batch.ignored, row_weight, reduction, **known)
 
 
 def over_rows(transform: Callable[[Tensor], Tensor], logits: Tensor, dim: int) -> Tensor:
-    """Apply a transform of ``(R, C)`` rows along ``dim``; the result has the shape and the dtype of ``logits``."""
+    """Apply a transform of ``(R, C)`` rows along ``dim``; the result has the shape and the dtype of
+    ``logits``.
+    """
     check_logits(logits)
     moved = widened(logits).movedim(dim, -1)
     rows = moved.reshape(-1, moved.size(-1))
@@ -228,23 +280,33 @@ def over_rows(transform: Callable[[Tensor], Tensor], logits: Tensor, dim: int) -
 
 
 def clean_logits(batch: ClassRows) -> Tensor:
-    """The logits in their accumulation dtype, 0 in ignored rows: a NaN there must reach neither loss nor gradient."""
+    """The logits in their accumulation dtype, 0 in ignored rows: a NaN there must reach neither
+    loss nor gradient.
+    """
     rows = widened(batch.logits)
     return rows if batch.ignored is None else rows.masked_fill(batch.ignored.unsqueeze(-1), 0.0)
 
 
 def cross_entropy_of_rows(
-    scores: Tensor, batch: ClassRows, weight: Tensor | None, reduction: str, label_smoothing: float = 0.0
+    scores: Tensor,
+    batch: ClassRows,
+    weight: Tensor | None,
+    reduction: str,
+    label_smoothing: float = 0.0,
 ) -> Tensor:
     """``F.cross_entropy`` of scores that have been computed from `clean_logits`."""
     options = {"ignore_index": IGNORED, "label_smoothing": label_smoothing}
-    target = batch.target if batch.ignored is None else batch.target.masked_fill(batch.ignored, IGNORED)
+    target = (
+        batch.target if batch.ignored is None else batch.target.masked_fill(batch.ignored, IGNORED)
+    )
     # every class is in a smoothed label's loss
     if weight is None or label_smoothing or not in_plain_operations(scores):
         weight = None if weight is None else weight.to(scores.dtype)
         return F.cross_entropy(scores, target, weight, reduction=reduction, **options)  # type: ignore[arg-type]
-    # in a graph and under vmap, F.cross_entropy multiplies all scores by the weights: 0 by those of absent classes too
-    return reduce_batch(F.cross_entropy(scores, target, reduction="none", **options), batch, weight, reduction)  # type: ignore[arg-type]
+    # in a graph and under vmap, F.cross_entropy multiplies all scores by the weights: 0 by those of
+    # absent classes too
+    losses = F.cross_entropy(scores, target, reduction="none", **options)  # type: ignore[arg-type]
+    return reduce_batch(losses, batch, weight, reduction)
 
 
 def loss_of_rows(
@@ -257,7 +319,9 @@ def loss_of_rows(
     reduction: str,
     reduce: Callable[[Tensor, ClassRows, Tensor | None, str], Tensor] = reduce_batch,
 ) -> Tensor:
-    """Shapes, ``ignore_index`` and reductions of ``F.cross_entropy`` around a loss of single rows."""
+    """Shapes, ``ignore_index`` and reductions of ``F.cross_entropy`` around a loss of
+    single rows.
+    """
     batch = class_rows(logits, target, ignore_index)
     check_reduction(reduction)
     check_class_weight(weight, batch.classes)
@@ -274,13 +338,17 @@ def cross_entropy_of(
     label_smoothing: float = 0.0,
     **settings: Any,
 ) -> Tensor:
-    """``F.cross_entropy`` of the scores of rows and their targets, for class indices only, as `loss_of_rows`."""
+    """``F.cross_entropy`` of the scores of rows and their targets, for class indices only, as
+    `loss_of_rows`.
+    """
     reduce = partial(cross_entropy_of_rows, label_smoothing=label_smoothing)
     return loss_of_rows(scores, logits, target, reduce=reduce, **settings)
 
 
 class HeadOperands(NamedTuple):
-    """The operands of a linear head's loss: weight ``(C, d)``, bias ``(C)``, and a weight per class."""
+    """The operands of a linear head's loss: weight ``(C, d)``, bias ``(C)``, and a weight per
+    class.
+    """
 
     hidden: Tensor
     head_weight: Tensor
@@ -290,9 +358,11 @@ class HeadOperands(NamedTuple):
 
 
 class LabelRows(NamedTuple):
-    """Samples with several labels each, the label dimension last: scores in their accumulation dtype, and three masks.
+    """Samples with several labels each, the label dimension last: scores in their accumulation
+    dtype, and three masks.
 
-    A label is ``positive``, ``negative`` or ``ignored``; that is None where there certainly is none.
+    A label is ``positive``, ``negative`` or ``ignored``; that is None where there certainly is
+    none.
     """
 
     scores: Tensor
@@ -302,13 +372,19 @@ class LabelRows(NamedTuple):
 
 
 def reduce_samples(loss: Tensor, labels: LabelRows, logits: Tensor, reduction: str) -> Tensor:
-    """`reduce_rows` of the losses of samples with several labels, in the dtype of the loss of ``logits``."""
+    """`reduce_rows` of the losses of samples with several labels, in the dtype of the loss of
+    ``logits``.
+    """
     ignored_samples = None if labels.ignored is None else labels.ignored.all(-1)
-    return reduce_rows(loss, ignored_samples, None, reduction).to(loss_dtype(logits.dtype, logits.device))
+    return reduce_rows(loss, ignored_samples, None, reduction).to(
+        loss_dtype(logits.dtype, logits.device)
+    )
 
 
 def reduce_labels(loss: Tensor, known: Tensor, logits: Tensor, reduction: str) -> Tensor:
-    """Reduce losses of single labels, 0 where a label is unknown; ``loss`` may be their sum already."""
+    """Reduce losses of single labels, 0 where a label is unknown; ``loss`` may be their sum
+    already.
+    """
     if reduction == "none":
         loss = loss.movedim(-1, class_dimension(logits))
     else:
@@ -317,23 +393,29 @@ def reduce_labels(loss: Tensor, known: Tensor, logits: Tensor, reduction: str) -
 
 
 def label_rows(logits: Tensor, target: Tensor, ignore_index: int | None) -> LabelRows:
-    """Check logits and labels of one shape, and find the positives, the negatives and the ignored labels.
+    """Check logits and labels of one shape, and find the positives, the negatives and the ignored
+    labels.
 
     With ``ignore_index`` None all are known.
     """
     check_logits(logits, "label")
     check_tensor("target", target)
     if target.is_complex():
-        raise TypeError(f"target must hold 0 and 1 (bool, integer or floating point), got {target.dtype}")
+        raise TypeError(
+            f"target must hold 0 and 1 (bool, integer or floating point), got {target.dtype}"
+        )
     if target.shape != logits.shape:
         raise ValueError(
-            f"target must have the shape of logits, {tuple(logits.shape)}, with 1 at each positive label and 0 "
+            f"target must have the shape of logits, {tuple(logits.shape)}, with 1 at each positive "
+            "label and 0 "
             f"elsewhere, got {tuple(target.shape)}"
         )
     ignored = equals(target, ignore_index)
     if ignored is not None and looks(target) and not bool(ignored.any()):
         ignored = None
-    positive, negative = (target, ~target) if target.dtype == torch.bool else (target == 1, target == 0)
+    positive, negative = (
+        (target, ~target) if target.dtype == torch.bool else (target == 1, target == 0)
+    )
     if ignored is not None:
         positive, negative = positive & ~ignored, negative & ~ignored
     if looks(target) or torch.compiler.is_compiling():
@@ -344,8 +426,12 @@ def label_rows(logits: Tensor, target: Tensor, ignore_index: int | None) -> Labe
         elif not bool(known.all()):
             stray = target[~known]
             raise ValueError(
-                f"{expected}, got {stray[0].item()!r} ({stray.numel()} such values): soft labels are not supported"
+                f"{expected}, got {stray[0].item()!r} ({stray.numel()} such values): soft labels "
+                "are not supported"
             )
     dim = class_dimension(logits)
-    moved = (None if tensor is None else tensor.movedim(dim, -1) for tensor in (positive, negative, ignored))
+    moved = (
+        None if tensor is None else tensor.movedim(dim, -1)
+        for tensor in (positive, negative, ignored)
+    )
     return LabelRows(widened(logits).movedim(dim, -1), *moved)  # type: ignore[arg-type]

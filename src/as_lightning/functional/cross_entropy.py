@@ -68,21 +68,23 @@ def as_cross_entropy(
     \text{keep}_i = (i = t) \lor (p_t - p_i \le \delta), \qquad p = \operatorname{softmax}(o)
     $$
 
-    The mask is a constant: the gradient is $q_i - [i = t]$ on the kept classes, ``q`` their softmax, and 0 on the
-    others. ``delta=1`` is ``F.cross_entropy``, up to rounding.
+    The mask is a constant: the gradient is $q_i - [i = t]$ on the kept classes, ``q`` their
+    softmax, and 0 on the others. ``delta=1`` is ``F.cross_entropy``, up to rounding.
 
     Args:
-        logits: shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``; float16 and bfloat16 are computed in float32.
+        logits: shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``; float16 and bfloat16 are computed
+            in float32.
         target: class indices, shape ``()``, ``(N)`` or ``(N, d1, ...)``.
-        delta: the margin, in [0, 1]; the default, 0.1, is the paper's, and tuning mostly chose 0.4 to 1.
+        delta: the margin, in [0, 1]; the default, 0.1, is the paper's, and tuning mostly chose 0.4
+            to 1.
         weight: a weight per class, shape ``(C)``.
         ignore_index: target value of rows that count neither in the loss nor in the counts.
         reduction: ``"none"``, ``"mean"`` (weighted, over the rows not ignored) or ``"sum"``.
         return_counts: also return the `MaskingCounts`: ``(loss, counts)``.
 
     Returns:
-        The loss in the dtype of ``logits`` (float32 under autocast): a scalar, or of the shape of ``target`` with
-        ``"none"``.
+        The loss in the dtype of ``logits`` (float32 under autocast): a scalar, or of the shape of
+        ``target`` with ``"none"``.
 
     Raises:
         ValueError: if ``delta`` or ``reduction`` is out of range, or the shapes do not fit.
@@ -90,8 +92,9 @@ def as_cross_entropy(
         IndexError: if ``target`` is out of range (on the CPU; elsewhere the device asserts).
 
     Note:
-        Logits that are a DTensor sharded along their classes are never gathered: loss and counts are plain tensors, the
-        same on every process, the gradient is sharded as the logits are, and it can be taken once.
+        Logits that are a DTensor sharded along their classes are never gathered: loss and counts
+        are plain tensors, the same on every process, the gradient is sharded as the logits are, and
+        it can be taken once.
 
     Source: paper, section III; shapes and reductions as in `torch.nn.functional.cross_entropy`.
 
@@ -121,7 +124,9 @@ def kernel(logits: Tensor, shard: ClassShard | None) -> RowsLoss:
         return partial(sharded_loss, shard=shard)
     if (logits.is_cpu and certain(logits.numel() <= FEW_LOGITS)) or recorded(logits):
         return traceable_loss
-    if torch.compiler.is_compiling():  # on the CPU the operator is faster than what the compiler makes of the formula
+    if (
+        torch.compiler.is_compiling()
+    ):  # on the CPU the operator is faster than what the compiler makes of the formula
         return loss_by_rows if logits.is_cpu else traceable_loss
     by_rows = logits.is_cpu or one_kernel(logits) is not None
     return loss_by_rows if by_rows and not in_plain_operations(logits) else traceable_loss
@@ -132,7 +137,8 @@ def traceable_loss(
 ) -> tuple[Tensor, MaskingCounts | None]:
     """A `RowsLoss` of whole-tensor operations, which every transform of PyTorch understands.
 
-    The masked classes get a logit so low that their exponential is 0, and ``F.cross_entropy`` does the rest.
+    The masked classes get a logit so low that their exponential is 0, and ``F.cross_entropy`` does
+    the rest.
     """
     rows, mask = clean_logits(batch), None
     if delta < 1.0:
@@ -141,7 +147,9 @@ def traceable_loss(
         # transforms refuse operations in place, and fake tensors the constant `ONE` that these take
         in_place = not (traced() or recorded(rows))
         mask = masked_by_delta(probability, target_probability, delta, in_place=in_place)
-        if in_place or torch.compiler.is_compiling():  # the derivative of a difference costs nothing in backward
+        if (
+            in_place or torch.compiler.is_compiling()
+        ):  # the derivative of a difference costs nothing in backward
             penalty = mask if mask.dtype == rows.dtype else mask.to(rows.dtype)
             rows = torch.sub(rows, penalty, alpha=FAR_BELOW[rows.dtype])
         else:  # forward-mode differentiation under make_fx (torch 2.11) crashes at a difference with alpha

@@ -1,4 +1,6 @@
-r"""The losses of a wide linear head, from the hidden states, without the logits: AS-Softmax and plain cross-entropy."""
+r"""The losses of a wide linear head, from the hidden states, without the logits: AS-Softmax and
+plain cross-entropy.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 
-from as_lightning.functional.argument_checks import check_class_weight, check_one_device, check_reduction, check_tensor
+from as_lightning.functional.argument_checks import (
+    check_class_weight,
+    check_one_device,
+    check_reduction,
+    check_tensor,
+)
 from as_lightning.functional.calling_convention import (
     ClassRows,
     HeadOperands,
@@ -22,7 +29,12 @@ from as_lightning.functional.calling_convention import (
     loss_dtype,
     safe_targets,
 )
-from as_lightning.functional.class_parallel import ClassShard, DTensor, local_head, refuse_transforms
+from as_lightning.functional.class_parallel import (
+    ClassShard,
+    DTensor,
+    local_head,
+    refuse_transforms,
+)
 from as_lightning.functional.counts import MaskingCounts, counts_of_rows
 from as_lightning.functional.cross_entropy import kernel
 from as_lightning.functional.kernels.head_loss import Head, HeadLoss, HeadSettings, dense_is_faster
@@ -34,12 +46,20 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def _accepts_names_of_0_3(function: Function) -> Function:
-    """Until 0.5 the head may be named ``weight``, and the class weights beside it ``class_weight``."""
+    """Until 0.5 the head may be named ``weight``, and the class weights beside it
+    ``class_weight``.
+    """
 
     @functools.wraps(function)
     def with_new_names(*args: Any, **kwargs: Any) -> Any:
-        new_names = {"weight": "head_weight"} if len(args) < 2 and "head_weight" not in kwargs else {}
-        new_names = {name: new for name, new in (new_names | {"class_weight": "weight"}).items() if name in kwargs}
+        new_names = (
+            {"weight": "head_weight"} if len(args) < 2 and "head_weight" not in kwargs else {}
+        )
+        new_names = {
+            name: new
+            for name, new in (new_names | {"class_weight": "weight"}).items()
+            if name in kwargs
+        }
         if new_names:
             names = ", ".join(f"{name} is now {new}" for name, new in new_names.items())
             warnings.warn(f"{function.__name__}: {names}", DeprecationWarning, stacklevel=2)
@@ -88,13 +108,16 @@ def as_linear_cross_entropy(
     reduction: str = "mean",
     return_counts: bool = False,
 ) -> Tensor | tuple[Tensor, MaskingCounts]:
-    r"""`as_cross_entropy` of ``F.linear(hidden, head_weight, bias)``, whose logits are never held whole.
+    r"""`as_cross_entropy` of ``F.linear(hidden, head_weight, bias)``, whose logits are never held
+    whole.
 
-    The logits of a few rows at a time are computed into one workspace, and their loss and gradient while they exist. A
-    fully masked row takes no part in the two products of backward, a mixed row of few kept classes only with these.
+    The logits of a few rows at a time are computed into one workspace, and their loss and gradient
+    while they exist. A fully masked row takes no part in the two products of backward, a mixed row
+    of few kept classes only with these.
 
     Args:
-        hidden: shape ``(..., d)``: float32, float64, bfloat16 or float16. Half types accumulate in float32.
+        hidden: shape ``(..., d)``: float32, float64, bfloat16 or float16. Half types accumulate in
+            float32.
         head_weight: the head, shape ``(C, d)``, of the dtype of ``hidden``.
         target: class indices, shape ``(...)``.
         bias: shape ``(C)``.
@@ -108,22 +131,26 @@ def as_linear_cross_entropy(
         As `as_cross_entropy` of logits of the dtype of ``hidden``.
 
     Raises:
-        ValueError: if ``delta`` or ``reduction`` is out of range, the shapes or devices do not fit, or DTensors are not
-            placed as below.
-        TypeError: if an argument is of a wrong type, or the dtypes of ``hidden``, ``head_weight`` and ``bias`` differ.
+        ValueError: if ``delta`` or ``reduction`` is out of range, the shapes or devices do not fit,
+            or DTensors are not placed as below.
+        TypeError: if an argument is of a wrong type, or the dtypes of ``hidden``, ``head_weight``
+            and ``bias`` differ.
         IndexError: if ``target`` is out of range (on the CPU; elsewhere the device asserts).
-        RuntimeError: in backward, with ``create_graph=True``, or for several upstream gradients at a time with
-            ``reduction="none"``.
+        RuntimeError: in backward, with ``create_graph=True``, or for several upstream gradients at
+            a time with ``reduction="none"``.
 
     Note:
-        The classes may be spread over processes: ``head_weight`` and ``bias`` are DTensors, ``Shard(0)`` on one mesh of
-        one dimension, ``hidden`` and ``target`` plain tensors alike on every process or DTensors on that mesh. Loss and
-        counts are plain tensors, the same on every process; each gradient is placed as its operand is.
+        The classes may be spread over processes: ``head_weight`` and ``bias`` are DTensors,
+        ``Shard(0)`` on one mesh of one dimension, ``hidden`` and ``target`` plain tensors alike on
+        every process or DTensors on that mesh. Loss and counts are plain tensors, the same on every
+        process; each gradient is placed as its operand is.
 
-        The logits are held, and `as_cross_entropy` computes the loss, where they are few, under ``torch.func`` and in
-        forward-mode differentiation. Elsewhere the function is a graph break inside ``torch.compile``.
+        The logits are held, and `as_cross_entropy` computes the loss, where they are few, under
+        ``torch.func`` and in forward-mode differentiation. Elsewhere the function is a graph break
+        inside ``torch.compile``.
 
-    Source: paper, section III; computing gradients chunk by chunk in forward is Liger-Kernel's idea (arXiv 2410.10989).
+    Source: paper, section III; computing gradients chunk by chunk in forward is Liger-Kernel's idea
+        (arXiv 2410.10989).
 
     Examples:
         >>> import torch
@@ -151,7 +178,9 @@ def as_linear_cross_entropy(
         rows = ClassRows(F.linear(hidden, head_weight, bias), target, ignored, classes)
         loss, counts = kernel(rows.logits, None)(rows, delta, weight, reduction, return_counts)
     else:
-        loss, masked = _fused_loss(hidden, head_weight, bias, target, ignored, weight, delta, dtype, reduction, shard)
+        loss, masked = _fused_loss(
+            hidden, head_weight, bias, target, ignored, weight, delta, dtype, reduction, shard
+        )
         counts = counts_of_rows(masked, ignored, classes) if return_counts else None
     loss = loss.to(loss_dtype(dtype, hidden.device))
     loss = loss.reshape(shape) if reduction == "none" else loss
@@ -176,8 +205,9 @@ def linear_cross_entropy(
     $$
 
     It is `as_linear_cross_entropy` at ``delta=1``, with the argument names of PyTorch's own
-    ``torch.nn.functional.linear_cross_entropy`` (2.13 and later): ``weight`` holds class weights, and
-    ``label_smoothing`` other than 0 raises ``ValueError``. The page "Wide output layers" lists the differences.
+    ``torch.nn.functional.linear_cross_entropy`` (2.13 and later): ``weight`` holds class weights,
+    and ``label_smoothing`` other than 0 raises ``ValueError``. The page "Wide output layers" lists
+    the differences.
 
     Source: the signature follows PyTorch 2.13.
 
@@ -190,7 +220,11 @@ def linear_cross_entropy(
         True
     """
     check_label_smoothing(label_smoothing)
-    settings: dict[str, Any] = {"weight": weight, "ignore_index": ignore_index, "reduction": reduction}
+    settings: dict[str, Any] = {
+        "weight": weight,
+        "ignore_index": ignore_index,
+        "reduction": reduction,
+    }
     return as_linear_cross_entropy(input, linear_weight, target, 1.0, bias=linear_bias, **settings)
 
 
@@ -198,8 +232,10 @@ def check_label_smoothing(label_smoothing: float) -> None:
     """Raise ``ValueError`` unless ``label_smoothing`` is 0."""
     if label_smoothing:
         raise ValueError(
-            f"label_smoothing must be 0, got {label_smoothing!r}: a smoothed target has a share in every class, and "
-            "this head keeps one target class per row; use F.cross_entropy(F.linear(input, linear_weight, "
+            f"label_smoothing must be 0, got {label_smoothing!r}: a smoothed target has a share in "
+            "every class, and "
+            "this head keeps one target class per row; use F.cross_entropy(F.linear(input, "
+            "linear_weight, "
             "linear_bias), target, label_smoothing=...)"
         )
 
@@ -214,16 +250,39 @@ def why_not_linear(head: nn.Module, *, hooks: bool) -> str | None:
         return f"the forward of this {head_type.__name__} has been replaced"
     if head_type is not nn.Linear:
         return f"it is {head_type.__name__}, whose forward may compute something else"
-    if head._forward_pre_hooks and "weight" not in head._parameters and not is_parametrized(head, "weight"):
-        return "a hook makes its weight (pruning, nn.utils.spectral_norm), which would not be called"
-    kinds = (head._forward_hooks, head._forward_pre_hooks, head._backward_hooks, head._backward_pre_hooks)
-    modules = [getattr(getattr(hook, "func", hook), "__module__", "") for kind in kinds for hook in kind.values()]
-    if hooks or not modules:  # before the weight is read, which may update a parametrization (spectral_norm)
+    if (
+        head._forward_pre_hooks
+        and "weight" not in head._parameters
+        and not is_parametrized(head, "weight")
+    ):
+        return (
+            "a hook makes its weight (pruning, nn.utils.spectral_norm), which would not be called"
+        )
+    kinds = (
+        head._forward_hooks,
+        head._forward_pre_hooks,
+        head._backward_hooks,
+        head._backward_pre_hooks,
+    )
+    modules = [
+        getattr(getattr(hook, "func", hook), "__module__", "")
+        for kind in kinds
+        for hook in kind.values()
+    ]
+    if (
+        hooks or not modules
+    ):  # before the weight is read, which may update a parametrization (spectral_norm)
         return None
     harmless: tuple[str, ...] = ("lightning.pytorch.profilers.",)  # watch every module
     if isinstance(head.weight, DTensor):
-        harmless += ("torch.distributed.tensor.",)  # place input and output, as parallelize_module has it
-    return None if all(module.startswith(harmless) for module in modules) else "it has hooks, which would not be called"
+        harmless += (
+            "torch.distributed.tensor.",
+        )  # place input and output, as parallelize_module has it
+    return (
+        None
+        if all(module.startswith(harmless) for module in modules)
+        else "it has hooks, which would not be called"
+    )
 
 
 @torch.compiler.disable
@@ -252,8 +311,12 @@ def _fused_loss(
     if reduction == "mean":
         row_weight = row_weight / row_weight.sum()
     head = Head(hidden, head_weight, bias)
-    differentiated = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in head)
-    settings = HeadSettings(target, row_weight, delta, dtype, reduction == "none", shard, differentiated)
+    differentiated = torch.is_grad_enabled() and any(
+        x is not None and x.requires_grad for x in head
+    )
+    settings = HeadSettings(
+        target, row_weight, delta, dtype, reduction == "none", shard, differentiated
+    )
     with torch.autocast(hidden.device.type, enabled=False):
         loss, masked = HeadLoss.apply(*head, settings)
     if active is not None:
@@ -269,30 +332,38 @@ def check_head(operands: HeadOperands) -> torch.dtype:
     """The dtype of a head's logits, after a check of its operands."""
     hidden, head_weight, bias, target, weight = operands
     required = {"the hidden states": hidden, "the head's weight": head_weight, "target": target}
-    for name, x in required.items() if bias is None else (required | {"the head's bias": bias}).items():
+    for name, x in (
+        required.items() if bias is None else (required | {"the head's bias": bias}).items()
+    ):
         check_tensor(name, x)
     if head_weight.dim() != 2 or hidden.dim() == 0 or hidden.size(-1) != head_weight.size(1):
         raise ValueError(
-            f"the hidden states must have shape (..., d) and the head's weight (C, d), got {tuple(hidden.shape)} and "
+            "the hidden states must have shape (..., d) and the head's weight (C, d), got "
+            f"{tuple(hidden.shape)} and "
             f"{tuple(head_weight.shape)}"
         )
     if bias is not None and bias.shape != head_weight.shape[:1]:
         raise ValueError(
-            f"the head's bias must have shape ({head_weight.size(0)},), one number per class, got {tuple(bias.shape)}"
+            f"the head's bias must have shape ({head_weight.size(0)},), one number per class, got "
+            f"{tuple(bias.shape)}"
         )
     check_index_dtype(target, hidden.shape[:-1])
     if target.shape != hidden.shape[:-1]:
         raise ValueError(
-            f"target must have shape {tuple(hidden.shape[:-1])}, that of the hidden states without their last "
+            f"target must have shape {tuple(hidden.shape[:-1])}, that of the hidden states without "
+            "their last "
             f"dimension, got {tuple(target.shape)}"
         )
     check_class_weight(weight, head_weight.size(0))
     check_one_device(**operands._asdict())
-    dtypes = [x.dtype for x in (operands.hidden, operands.head_weight, operands.bias) if x is not None]
+    dtypes = [
+        x.dtype for x in (operands.hidden, operands.head_weight, operands.bias) if x is not None
+    ]
     for dtype in dtypes:
         if dtype not in DTYPES:
             raise TypeError(
-                "the hidden states and the head must be floating-point tensors, float32, float64, bfloat16 or float16, "
+                "the hidden states and the head must be floating-point tensors, float32, float64, "
+                "bfloat16 or float16, "
                 f"got {dtype}: convert them, as in hidden.to(torch.bfloat16)"
             )
     autocast = autocast_dtype(hidden.device)

@@ -17,51 +17,66 @@ def check_delta(delta: float) -> float:
     """Return the margin ``delta`` as a float, or raise where it is not a number in [0, 1]."""
     # float is tested first, so that the compiler need not trace Real
     if isinstance(delta, bool) or not (type(delta) is float or isinstance(delta, Real)):
-        raise TypeError(f"delta must be a number in [0, 1], got {delta!r} of type {type(delta).__name__}")
+        raise TypeError(
+            f"delta must be a number in [0, 1], got {delta!r} of type {type(delta).__name__}"
+        )
     if not 0.0 <= delta <= 1.0:
-        raise ValueError(f"delta is a margin between probabilities and must lie in [0, 1], got {delta!r}")
+        raise ValueError(
+            f"delta is a margin between probabilities and must lie in [0, 1], got {delta!r}"
+        )
     return float(delta)
 
 
-def masked_by_delta(probability: Tensor, target_probability: Tensor, delta: float, *, in_place: bool = False) -> Tensor:
-    r"""The rule of the margin, the one place that states it: a competitor is masked iff $p_i < p_t - \delta$.
+def masked_by_delta(
+    probability: Tensor, target_probability: Tensor, delta: float, *, in_place: bool = False
+) -> Tensor:
+    r"""The rule of the margin, the one place that states it: a competitor is masked iff $p_i < p_t
+    - \delta$.
 
-    NaN masks nothing: it must reach the loss. The target itself is never masked. A tie is kept. ``in_place`` overwrites
-    ``probability`` ``(..., C)`` (with 0 and 1, which later arithmetic takes as they are) and ``target_probability``
-    ``(..., 1)``.
+    NaN masks nothing: it must reach the loss. The target itself is never masked. A tie is kept.
+    ``in_place`` overwrites ``probability`` ``(..., C)`` (with 0 and 1, which later arithmetic takes
+    as they are) and ``target_probability`` ``(..., 1)``.
     """
     if in_place:
         return probability.lt_(target_probability.sub_(ONE, alpha=delta))
     return probability < target_probability - delta
 
 
-# For few logits, subtracting a multiple of a tensor takes half the time of subtracting a number, of which torch makes a
-# tensor first. (In a compiled graph this tensor would be an input on the CPU.)
+# For few logits, subtracting a multiple of a tensor takes half the time of subtracting a number, of
+# which torch makes a tensor first. (In a compiled graph this tensor would be an input on the CPU.)
 ONE = torch.ones((), device="cpu")
 
 
 def all_masked_above(delta: float) -> float:
-    r"""The target's probability above which every competitor is masked: $p_i \le 1 - p_t < p_t - \delta$."""
+    r"""The target's probability above which every competitor is masked: $p_i \le 1 - p_t < p_t -
+    \delta$.
+    """
     return (1.0 + delta) / 2.0
 
 
-def as_softmax_mask(logits: Tensor, target: Tensor, delta: float, ignore_index: int = -100) -> Tensor:
-    r"""The classes that AS-Softmax keeps: the target, and every class it does not beat by more than ``delta``.
+def as_softmax_mask(
+    logits: Tensor, target: Tensor, delta: float, ignore_index: int = -100
+) -> Tensor:
+    r"""The classes that AS-Softmax keeps: the target, and every class it does not beat by more than
+    ``delta``.
 
     $$
     \text{keep}_i = (i = t) \;\lor\; (p_t - p_i \le \delta), \qquad p = \operatorname{softmax}(o)
     $$
 
-    ``<=`` keeps, as in the authors' code, so ``delta=1`` keeps everything (the paper's text masks at ``>=``).
+    ``<=`` keeps, as in the authors' code, so ``delta=1`` keeps everything (the paper's text masks
+    at ``>=``).
 
     Args:
         logits: shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``.
         target: class indices, shape ``()``, ``(N)`` or ``(N, d1, ...)``.
         delta: the margin, in [0, 1].
-        ignore_index: target value of rows to leave out: their mask, that of target 0, has no meaning.
+        ignore_index: target value of rows to leave out: their mask, that of target 0, has no
+            meaning.
 
     Returns:
-        Boolean tensor of the shape of ``logits``; ``True`` is kept. NaN logits are kept: they must reach the loss.
+        Boolean tensor of the shape of ``logits``; ``True`` is kept. NaN logits are kept: they must
+        reach the loss.
 
     Raises:
         ValueError, TypeError, IndexError: as `as_cross_entropy`.

@@ -1,4 +1,6 @@
-r"""The multi-label AS-Softmax loss (paper, section III: the extension to several positive labels)."""
+r"""The multi-label AS-Softmax loss (paper, section III: the extension to several
+positive labels).
+"""
 
 from __future__ import annotations
 
@@ -50,28 +52,32 @@ def multilabel_as_cross_entropy(
     + \log\Bigl(1 + \sum_{t \in P \text{ kept}} e^{-o_t}\Bigr)
     $$
 
-    with $p = \operatorname{softmax}(o)$ over the known labels, negative $i$ kept iff $\min_{t \in P} p_t - p_i \le
-    \delta$ and positive $t$ kept iff $p_t - \max_{i \in N} p_i \le \delta$. The mask is a constant. A sample without
-    positives (or without negatives) keeps every label. ``delta=1`` is the loss without a mask.
+    with $p = \operatorname{softmax}(o)$ over the known labels, negative $i$ kept iff $\min_{t \in
+    P} p_t - p_i \le \delta$ and positive $t$ kept iff $p_t - \max_{i \in N} p_i \le \delta$. The
+    mask is a constant. A sample without positives (or without negatives) keeps every label.
+    ``delta=1`` is the loss without a mask.
 
-    In the counts, ``classes`` is every known label of every sample, positives and negatives, and a masked sample is one
-    with all of them masked. A label that is not known has no share in ``p``, no gradient, and no place in the counts.
+    In the counts, ``classes`` is every known label of every sample, positives and negatives, and a
+    masked sample is one with all of them masked. A label that is not known has no share in ``p``,
+    no gradient, and no place in the counts.
 
     Args:
-        logits: shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``; float16 and bfloat16 are computed in float32.
-        target: of that shape: 1 at each positive label, 0 at each negative one, ``ignore_index`` where it is not known.
+        logits: shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``; float16 and bfloat16 are computed
+            in float32.
+        target: of that shape: 1 at each positive label, 0 at each negative one, ``ignore_index``
+            where it is not known.
         delta: the margin, in [0, 1]; the default, 0.1, is the paper's, and tuning chose 0.4 or 0.7.
         ignore_index: target value of the labels that are not known.
         reduction: ``"none"``, ``"mean"`` (over the samples with a known label) or ``"sum"``.
         return_counts: also return the `MaskingCounts`: ``(loss, counts)``.
 
     Returns:
-        The loss in the dtype of ``logits`` (float32 under autocast): a scalar, or without the label dimension with
-        ``"none"``.
+        The loss in the dtype of ``logits`` (float32 under autocast): a scalar, or without the label
+        dimension with ``"none"``.
 
     Raises:
-        ValueError: if ``delta`` or ``reduction`` is out of range, the shapes differ, or (on the CPU) ``target`` holds
-            anything but 0, 1 and ``ignore_index``.
+        ValueError: if ``delta`` or ``reduction`` is out of range, the shapes differ, or (on the
+            CPU) ``target`` holds anything but 0, 1 and ``ignore_index``.
         TypeError: if an argument is of a wrong type.
 
     Source: paper, section III; authors' code for the masks.
@@ -93,7 +99,9 @@ def multilabel_as_cross_entropy(
         raise ValueError(f"logits must have at least one label, got shape {tuple(logits.shape)}")
     keep_as_negative, keep_as_positive = multilabel_keep(labels, delta)
     kept_negative, kept_positive = negative & keep_as_negative, positive & keep_as_positive
-    loss = log_one_plus_sum_exp(scores, kept_negative) + log_one_plus_sum_exp(-scores, kept_positive)
+    loss = log_one_plus_sum_exp(scores, kept_negative) + log_one_plus_sum_exp(
+        -scores, kept_positive
+    )
     loss = reduce_samples(loss, labels, logits, reduction)
     if not return_counts:
         return loss
@@ -103,10 +111,15 @@ def multilabel_as_cross_entropy(
 
 
 def log_one_plus_sum_exp(scores: Tensor, kept: Tensor) -> Tensor:
-    r"""Stable $\log(1 + \sum_{i \text{ kept}} e^{o_i})$ over the last dimension; 0 where nothing is kept."""
-    # The 1 enters as a score of 0, so that a row with nothing kept has a finite maximum and a gradient of 0, not NaN.
-    # The result is minus that score's log-probability. The gradient is exp(score - result): log_softmax subtracts the
-    # largest score before it rounds, where logsumexp rounds a result near 1e4 to 1e-3.
+    r"""Stable $\log(1 + \sum_{i \text{ kept}} e^{o_i})$ over the last dimension; 0 where nothing is
+    kept.
+    """
+    # The 1 enters as a score of 0, so that a row with nothing kept has a finite maximum and a
+    # gradient of 0, not NaN. The result is minus that score's log-probability. The gradient is
+    # exp(score - result): log_softmax subtracts the largest score before it rounds, where logsumexp
+    # rounds a result near 1e4 to 1e-3.
     zero_score = scores.new_zeros(()).expand(*scores.shape[:-1], 1)
-    log_probability = torch.cat((zero_score, scores.masked_fill(~kept, -torch.inf)), dim=-1).log_softmax(-1)
+    log_probability = torch.cat(
+        (zero_score, scores.masked_fill(~kept, -torch.inf)), dim=-1
+    ).log_softmax(-1)
     return 0.0 - log_probability[..., 0]

@@ -1,4 +1,6 @@
-"""What the losses for a long tail make of class counts; `test_losses.py` compares them with their formulas."""
+"""What the losses for a long tail make of class counts; `test_losses.py` compares them with their
+formulas.
+"""
 
 import functools
 import warnings
@@ -27,12 +29,22 @@ TARGET = torch.tensor([0, 1, -100, 3, 2])
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 def test_class_weighted_is_cross_entropy_with_the_weights_of_the_oracle(reduction: str) -> None:
-    logits, target, weight = random_logits(6, 5), torch.tensor([0, 1, -100, 4, 1, 2]), torch.rand(5).double()
-    counts, own = torch.from_numpy(variants.class_counts(5)), torch.from_numpy(variants.class_weights(5, 0.7, 0.99))
-    loss = functools.partial(class_weighted_loss, class_counts=counts, power=0.7, beta=0.99, reduction=reduction)
+    logits, target, weight = (
+        random_logits(6, 5),
+        torch.tensor([0, 1, -100, 4, 1, 2]),
+        torch.rand(5).double(),
+    )
+    counts, own = (
+        torch.from_numpy(variants.class_counts(5)),
+        torch.from_numpy(variants.class_weights(5, 0.7, 0.99)),
+    )
+    loss = functools.partial(
+        class_weighted_loss, class_counts=counts, power=0.7, beta=0.99, reduction=reduction
+    )
     for given, expected in ((None, own), (weight, own * weight)):
         torch.testing.assert_close(
-            loss(logits, target, weight=given), F.cross_entropy(logits, target, expected, reduction=reduction)
+            loss(logits, target, weight=given),
+            F.cross_entropy(logits, target, expected, reduction=reduction),
         )
 
 
@@ -54,14 +66,21 @@ def test_at_its_neutral_value_a_loss_is_cross_entropy(loss: Callable[..., Tensor
 def test_generalised_cross_entropy_is_bounded_and_encouraging_ends_at_its_tangent() -> None:
     behind, ahead = torch.tensor([[-50.0, 50.0]]), torch.tensor([[50.0, -50.0]])
     target = torch.tensor([0])
-    torch.testing.assert_close(generalised_cross_entropy_loss(behind, target, q=0.5), torch.tensor(2.0))
-    torch.testing.assert_close(encouraging_loss(ahead, target, log_end=0.5), torch.tensor(0.5).log() - 1)
+    torch.testing.assert_close(
+        generalised_cross_entropy_loss(behind, target, q=0.5), torch.tensor(2.0)
+    )
+    torch.testing.assert_close(
+        encouraging_loss(ahead, target, log_end=0.5), torch.tensor(0.5).log() - 1
+    )
 
 
 def test_counts_of_a_tensor_are_those_of_its_batches_without_ignored_targets() -> None:
     targets = torch.tensor([[3, 0, -1], [3, 3, 1]])
     assert class_counts_of(targets, 5, ignore_index=-1).tolist() == [1, 1, 0, 3, 0]
-    assert torch.equal(class_counts_of(iter(targets), 5, ignore_index=-1), class_counts_of(targets, 5, ignore_index=-1))
+    assert torch.equal(
+        class_counts_of(iter(targets), 5, ignore_index=-1),
+        class_counts_of(targets, 5, ignore_index=-1),
+    )
     with pytest.raises(IndexError, match=r"class indices from 0 to 2 .*got 3"):
         class_counts_of(targets, 3, ignore_index=-1)
     with pytest.raises(TypeError, match="class indices"):
@@ -81,11 +100,14 @@ def test_a_loss_is_given_the_counts_that_it_asks_for_and_does_not_know() -> None
 
 
 @pytest.mark.bug_report(
-    "jiawei-ren/BalancedMetaSoftmax-Classification#15", "A class without samples has the log frequency -inf."
+    "jiawei-ren/BalancedMetaSoftmax-Classification#15",
+    "A class without samples has the log frequency -inf.",
 )
 def test_the_logit_of_an_unseen_class_stays_finite_which_is_said_once() -> None:
     counts, logits = torch.tensor([7, 0, 3, 0]), random_logits(5, 4).requires_grad_()
-    with pytest.warns(UserWarning, match=r"class_counts is 0 for class 1, 3 \(2 in all\): .* stays finite"):
+    with pytest.warns(
+        UserWarning, match=r"class_counts is 0 for class 1, 3 \(2 in all\): .* stays finite"
+    ):
         loss = logit_adjusted_loss(logits, TARGET, class_counts=counts)
     loss.backward()
     assert loss.isfinite()

@@ -1,4 +1,6 @@
-"""Properties that every loss with class-index targets has, against its reference and against ``F.cross_entropy``."""
+"""Properties that every loss with class-index targets has, against its reference and against
+``F.cross_entropy``.
+"""
 
 import numpy as np
 import pytest
@@ -21,16 +23,24 @@ def test_loss_equals_reference(method: Method, num_classes: int, scale: float) -
     logits = random_logits(5, num_classes, scale=scale)
     target = torch.tensor([0, 1, 2, 2, 0])
     loss = method.loss(logits, target, reduction="none", **method.all_loss_arguments)
-    expected = by_rows(method.reference_loss, logits.numpy(), target.numpy(), **method.all_loss_arguments)
+    expected = by_rows(
+        method.reference_loss, logits.numpy(), target.numpy(), **method.all_loss_arguments
+    )
     np.testing.assert_allclose(loss.numpy(), expected, rtol=1e-6, atol=1e-8)
 
 
 def test_label_smoothing_is_the_one_of_pytorch() -> None:
-    logits, target, weight = random_logits(6, 5), torch.tensor([0, 1, -100, 4, 1, 2]), torch.rand(5).double()
+    logits, target, weight = (
+        random_logits(6, 5),
+        torch.tensor([0, 1, -100, 4, 1, 2]),
+        torch.rand(5).double(),
+    )
     for reduction in ("none", "mean", "sum"):
         assert torch.equal(
             label_smoothing_loss(logits, target, smoothing=0.2, weight=weight, reduction=reduction),
-            F.cross_entropy(logits, target, label_smoothing=0.2, weight=weight, reduction=reduction),
+            F.cross_entropy(
+                logits, target, label_smoothing=0.2, weight=weight, reduction=reduction
+            ),
         )
 
 
@@ -42,7 +52,9 @@ def test_label_smoothing_is_the_one_of_pytorch() -> None:
     classes=st.integers(1, 300),
     scale=st.sampled_from([0.1, 1.0, 5.0, 50.0]),
 )
-def test_gradient_is_p_minus_onehot(name: str, seed: int, rows: int, classes: int, scale: float) -> None:
+def test_gradient_is_p_minus_onehot(
+    name: str, seed: int, rows: int, classes: int, scale: float
+) -> None:
     method = METHODS[name]
     assert method.transform is not None
     logits = random_logits(rows, classes, scale=scale, seed=seed).requires_grad_()
@@ -62,7 +74,9 @@ def test_entmax_loss_vanishes_past_its_margin(alpha: float, lead: float) -> None
     loss = entmax_loss(ahead, target, alpha=alpha, reduction="none")
     loss.sum().backward()
     exact = 0.0 if alpha == 2.0 else 1e-14
-    torch.testing.assert_close(loss.detach(), torch.zeros(5, dtype=torch.float64), rtol=0, atol=exact)
+    torch.testing.assert_close(
+        loss.detach(), torch.zeros(5, dtype=torch.float64), rtol=0, atol=exact
+    )
     torch.testing.assert_close(ahead.grad, torch.zeros_like(ahead), rtol=0, atol=exact)
     assert (entmax_loss(short, target, alpha=alpha, reduction="none") > 0).all()
 
@@ -74,7 +88,9 @@ def test_entmax_losses_of_many_equal_classes_keep_their_digits() -> None:
     target = torch.tensor([9, 20])
     for alpha in (1.5, 2.0, 1.3):
         expected = entmax_loss(logits.double(), target, alpha=alpha, reduction="none")
-        torch.testing.assert_close(entmax_loss(logits, target, alpha=alpha, reduction="none").double(), expected)
+        torch.testing.assert_close(
+            entmax_loss(logits, target, alpha=alpha, reduction="none").double(), expected
+        )
 
 
 @pytest.mark.gpu

@@ -1,4 +1,6 @@
-"""Properties of the transforms: what makes each a probability distribution, and what sets them apart."""
+"""Properties of the transforms: what makes each a probability distribution, and what sets them
+apart.
+"""
 
 import numpy as np
 import pytest
@@ -9,7 +11,9 @@ from hypothesis import strategies as st
 
 from as_lightning.functional import entmax, perturb_max, sparsemax
 
-every_transform = pytest.mark.parametrize("method", WITH_TRANSFORM.values(), ids=WITH_TRANSFORM.keys())
+every_transform = pytest.mark.parametrize(
+    "method", WITH_TRANSFORM.values(), ids=WITH_TRANSFORM.keys()
+)
 
 
 @every_transform
@@ -17,8 +21,12 @@ every_transform = pytest.mark.parametrize("method", WITH_TRANSFORM.values(), ids
 @pytest.mark.parametrize("classes", [7, 20])
 def test_transform_equals_reference(method: Method, classes: int, scale: float) -> None:
     logits = random_logits(3, classes, scale=scale)
-    expected = np.stack([method.reference_transform(row, **method.arguments) for row in logits.numpy()])
-    np.testing.assert_allclose(method.transform(logits, **method.arguments).numpy(), expected, rtol=1e-6, atol=1e-9)
+    expected = np.stack(
+        [method.reference_transform(row, **method.arguments) for row in logits.numpy()]
+    )
+    np.testing.assert_allclose(
+        method.transform(logits, **method.arguments).numpy(), expected, rtol=1e-6, atol=1e-9
+    )
 
 
 @every_transform
@@ -39,8 +47,12 @@ def test_probabilities_lie_on_the_simplex(
     assert p.shape == logits.shape
     assert (p >= 0).all()
     assert (p <= 1 + 4 * torch.finfo(dtype).eps).all()
-    tolerance = 1e-5 if dtype in (torch.float32, torch.float64) else classes * torch.finfo(dtype).eps
-    torch.testing.assert_close(p.double().sum(-1), torch.ones(shape).double(), rtol=0, atol=tolerance)
+    tolerance = (
+        1e-5 if dtype in (torch.float32, torch.float64) else classes * torch.finfo(dtype).eps
+    )
+    torch.testing.assert_close(
+        p.double().sum(-1), torch.ones(shape).double(), rtol=0, atol=tolerance
+    )
 
 
 @every_transform
@@ -65,7 +77,10 @@ def test_alpha_of_two_is_sparsemax_and_alpha_to_one_tends_to_softmax(classes: in
     logits = random_logits(5, classes)
     assert torch.equal(entmax(logits, alpha=2.0), sparsemax(logits))
     torch.testing.assert_close(entmax(logits, alpha=2 - 1e-9), sparsemax(logits), rtol=0, atol=1e-6)
-    distances = [(entmax(logits, alpha=a) - logits.softmax(-1)).abs().max() for a in (2.0, 1.5, 1.1, 1.01, 1.0001)]
+    distances = [
+        (entmax(logits, alpha=a) - logits.softmax(-1)).abs().max()
+        for a in (2.0, 1.5, 1.1, 1.01, 1.0001)
+    ]
     assert distances == sorted(distances, reverse=True)
     assert distances[-1] < 1e-3
 
@@ -74,7 +89,10 @@ def test_alpha_of_two_is_sparsemax_and_alpha_to_one_tends_to_softmax(classes: in
 def test_entmax_in_float32_has_the_digits_of_float32(alpha: float) -> None:
     logits = random_logits(8, 200, dtype=torch.float32)
     torch.testing.assert_close(
-        entmax(logits, alpha=alpha).double(), entmax(logits.double(), alpha=alpha), rtol=0, atol=1e-6
+        entmax(logits, alpha=alpha).double(),
+        entmax(logits.double(), alpha=alpha),
+        rtol=0,
+        atol=1e-6,
     )
 
 

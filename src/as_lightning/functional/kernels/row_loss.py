@@ -4,12 +4,14 @@ Class ``i`` is masked iff $p_i < p_t - \delta$, and the softmax over the kept cl
 $q_i = p_i / \sum_{\text{kept}} p$. The target's probability alone settles two kinds of rows:
 
 * *unmasked*, $p_t \le \delta$: ``q`` is ``p``, a row of ordinary cross-entropy;
-* *fully masked*, $p_t > (1 + \delta) / 2$: loss and gradient are exactly 0, since $p_i \le 1 - p_t$;
+* *fully masked*, $p_t > (1 + \delta) / 2$: loss and gradient are exactly 0, since $p_i \le 1 -
+  p_t$;
 * *mixed*: only these need a second look.
 
-The gradient, $q - \operatorname{onehot}(t)$, is finished in forward, while the probabilities are in the cache: one pass
-of exponentials where ``F.cross_entropy`` takes two. On the CPU rows are picked out (`pick_rows`). On a GPU the host
-would wait for that: there one kernel does it all (`one_kernel`).
+The gradient, $q - \operatorname{onehot}(t)$, is finished in forward, while the probabilities are in
+the cache: one pass of exponentials where ``F.cross_entropy`` takes two. On the CPU rows are picked
+out (`pick_rows`). On a GPU the host would wait for that: there one kernel does it all
+(`one_kernel`).
 """
 
 from __future__ import annotations
@@ -28,9 +30,9 @@ from as_lightning.functional.counts import MaskingCounts, counts_of_rows, live_r
 from as_lightning.functional.masking import all_masked_above, masked_by_delta
 from as_lightning.functional.tracing import batched
 
-# Elements of a block of rows for each CPU thread: 2 MiB of float32, so that what is written stays in the cache until it
-# is read. (From 256 KiB to 4 MiB the speed is the same; larger blocks wait less often for all threads to finish.) On
-# other devices a block only bounds the temporary memory.
+# Elements of a block of rows for each CPU thread: 2 MiB of float32, so that what is written stays
+# in the cache until it is read. (From 256 KiB to 4 MiB the speed is the same; larger blocks wait
+# less often for all threads to finish.) On other devices a block only bounds the temporary memory.
 CPU_BLOCK_PER_THREAD = 1 << 19
 DEVICE_BLOCK = 1 << 26
 
@@ -49,14 +51,19 @@ def blocks(rows: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 def gradient_unit(dtype: torch.dtype) -> float:
-    """The number that stands for 1 in a gradient stored in ``dtype``; it keeps the digits of small float16 ones."""
-    return 32768.0 if dtype == torch.float16 else 1.0  # float16 ends at 6e-8: times 2^15 numbers from 2e-12 on are kept
+    """The number that stands for 1 in a gradient stored in ``dtype``; it keeps the digits of small
+    float16 ones.
+    """
+    return (
+        32768.0 if dtype == torch.float16 else 1.0
+    )  # float16 ends at 6e-8: times 2^15 numbers from 2e-12 on are kept
 
 
 def pick_rows(logits: Tensor, target: Tensor, delta: float, out: Tensor) -> tuple[Tensor, Tensor]:
     """The loss of each row and its masked competitors; picks out the rows that need a second look.
 
-    Writes the gradient into ``out``, which may be ``logits`` itself and means nothing over a fully masked row.
+    Writes the gradient into ``out``, which may be ``logits`` itself and means nothing over a fully
+    masked row.
     """
     column, classes = target.unsqueeze(-1), out.size(-1)
     p, p_target, log_p_target = _softmax(logits, column, out)
@@ -73,7 +80,9 @@ def pick_rows(logits: Tensor, target: Tensor, delta: float, out: Tensor) -> tupl
             dropped = masked_by_delta(q, p_target.index_select(0, index).unsqueeze(-1), delta)
             total = q.masked_fill_(dropped, 0.0).sum(-1)
             p.index_copy_(0, index, q.div_(total.unsqueeze(-1)))
-            loss.index_copy_(0, index, total.log_().add_(loss.index_select(0, index)).clamp_(min=0.0))
+            loss.index_copy_(
+                0, index, total.log_().add_(loss.index_select(0, index)).clamp_(min=0.0)
+            )
             masked.index_copy_(0, index, dropped.sum(-1))
         loss.masked_fill_(fully_masked, 0.0)
     p.scatter_add_(-1, column, p.new_full((), -1.0).expand_as(column))
@@ -81,11 +90,17 @@ def pick_rows(logits: Tensor, target: Tensor, delta: float, out: Tensor) -> tupl
 
 
 def _softmax(logits: Tensor, column: Tensor, out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The probabilities in ``out`` (which may be ``logits``), the target's, and the logarithm of the target's."""
-    target_logit, peak = logits.gather(-1, column), logits.amax(-1, keepdim=True) if out is logits else None
+    """The probabilities in ``out`` (which may be ``logits``), the target's, and the logarithm of
+    the target's.
+    """
+    target_logit, peak = (
+        logits.gather(-1, column),
+        logits.amax(-1, keepdim=True) if out is logits else None,
+    )
     p = torch.softmax(logits if logits.dtype == out.dtype else out.copy_(logits), -1, out=out)
     p_target = p.gather(-1, column)
-    # where a probability is right to the last digits, so is its logarithm: no second exponential is needed
+    # where a probability is right to the last digits, so is its logarithm: no second exponential is
+    # needed
     log_p_target = p_target.log()
     small = p_target < _SMALL[p.dtype]
     if bool(small.any()):  # digits were lost to underflow; the largest probability has lost none
@@ -96,7 +111,10 @@ def _softmax(logits: Tensor, column: Tensor, out: Tensor) -> tuple[Tensor, Tenso
 
 
 # a smaller probability has lost digits to underflow
-_SMALL = {dtype: torch.finfo(dtype).tiny / torch.finfo(dtype).eps for dtype in (torch.float32, torch.float64)}
+_SMALL = {
+    dtype: torch.finfo(dtype).tiny / torch.finfo(dtype).eps
+    for dtype in (torch.float32, torch.float64)
+}
 
 
 def one_kernel(rows: Tensor) -> ModuleType | None:
@@ -114,17 +132,25 @@ def _row_loss_cuda() -> ModuleType | None:
 
 
 def losses_and_gradient(
-    rows: Tensor, target: Tensor, ignored: Tensor | None, delta: float, out: Tensor | None, *, zeroes: bool = True
+    rows: Tensor,
+    target: Tensor,
+    ignored: Tensor | None,
+    delta: float,
+    out: Tensor | None,
+    *,
+    zeroes: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """The loss of each row and its masked competitors, both 0 in an ignored row, the loss also in a fully masked one.
+    """The loss of each row and its masked competitors, both 0 in an ignored row, the loss also in a
+    fully masked one.
 
-    The gradient, times `gradient_unit`, is written into ``out``, which may be ``rows``. It is 0 in these rows; without
-    ``zeroes`` it means nothing there.
+    The gradient, times `gradient_unit`, is written into ``out``, which may be ``rows``. It is 0 in
+    these rows; without ``zeroes`` it means nothing there.
     """
     count, classes = rows.shape
     dtype, unit = accumulation_dtype(rows.dtype), gradient_unit(rows.dtype)
     loss, masked = rows.new_empty(count, dtype=dtype), torch.empty_like(target)
-    # the probabilities of all rows can lie where their gradient will, unless that is of another dtype or not wanted
+    # the probabilities of all rows can lie where their gradient will, unless that is of another
+    # dtype or not wanted
     direct = out is not None and out.dtype == dtype
     size = max(count, 1) if direct and out is not rows else block_size(count, classes, rows.device)
     buffer: Any = out if direct else rows.new_empty((size, classes), dtype=dtype)
@@ -134,9 +160,13 @@ def losses_and_gradient(
         block = logits if buffer is rows else buffer[piece] if direct else buffer[: stop - start]
         loss[piece], masked[piece] = pick_rows(logits, target[piece], delta, block)
         if out is not None and zeroes:
-            _zero_rows(block, ~live_rows(masked[piece], None if ignored is None else ignored[piece], classes))
+            _zero_rows(
+                block,
+                ~live_rows(masked[piece], None if ignored is None else ignored[piece], classes),
+            )
         if out is not None and not direct:
-            # copied, not written by a product into out: that would allocate the product in the wider dtype first
+            # copied, not written by a product into out: that would allocate the product in the
+            # wider dtype first
             out[piece] = block if unit == 1.0 else block.mul_(unit)
     if ignored is not None:
         loss.masked_fill_(ignored, 0.0)
@@ -153,14 +183,21 @@ def _zero_rows(gradient: Tensor, dead: Tensor) -> None:
 
 
 class RowLoss(torch.autograd.Function):
-    """Loss, masked competitors and gradient of each row; backward may overwrite the gradient with its result.
+    """Loss, masked competitors and gradient of each row; backward may overwrite the gradient with
+    its result.
 
-    The kernel of `one_kernel` gives all four numbers of `MaskingCounts`, ``(N, 4)``, instead of the masked competitors.
+    The kernel of `one_kernel` gives all four numbers of `MaskingCounts`, ``(N, 4)``, instead of the
+    masked competitors.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, rows: Tensor, target: Tensor, ignored: Tensor | None, delta: float, differentiated: bool
+        ctx: Any,
+        rows: Tensor,
+        target: Tensor,
+        ignored: Tensor | None,
+        delta: float,
+        differentiated: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
         gradient = rows.new_empty((rows.size(0) if differentiated else 0, rows.size(1)))
         out = gradient if differentiated else None
@@ -168,7 +205,9 @@ class RowLoss(torch.autograd.Function):
             loss, masked = losses_and_gradient(rows, target, ignored, delta, out)
             live = live_rows(masked, ignored, rows.size(1))
         else:
-            loss, masked = kernel.losses_and_gradient(rows, target, ignored, delta, out, gradient_unit(rows.dtype))
+            loss, masked = kernel.losses_and_gradient(
+                rows, target, ignored, delta, out, gradient_unit(rows.dtype)
+            )
             live = None  # picking out the live rows would make the host wait
         ctx.save_for_backward(gradient, target, ignored, live)
         ctx.set_materialize_grads(False)
@@ -182,11 +221,15 @@ class RowLoss(torch.autograd.Function):
         gradient, target, ignored, live = ctx.saved_tensors
         if grad_loss is None and grad_gradient is None:
             return None, None, None, None, None
-        reused = torch.is_grad_enabled() or graph_is_kept()  # the stored gradient is needed after this backward
+        reused = (
+            torch.is_grad_enabled() or graph_is_kept()
+        )  # the stored gradient is needed after this backward
         if reused or grad_loss is None or grad_gradient is not None or batched(grad_loss):
             grad_rows = differentiable_backward(gradient, target, ignored, grad_loss, grad_gradient)
             return grad_rows, None, None, None, None
-        gradient = gradient.detach()  # as an output of forward it has a graph, which a gradient must not have
+        gradient = (
+            gradient.detach()
+        )  # as an output of forward it has a graph, which a gradient must not have
         if (kernel := one_kernel(gradient)) is not None:
             kernel.scale_rows(gradient, grad_loss, ignored, gradient_unit(gradient.dtype))
         else:
@@ -200,7 +243,9 @@ def _zero_where_ignored(grad_loss: Tensor, ignored: Tensor | None) -> Tensor:
 
 
 def _scale_in_place(gradient: Tensor, grad_loss: Tensor, live: Tensor) -> None:
-    """Multiply a stored gradient by the upstream gradient, in place; the scale stays in its accumulation dtype."""
+    """Multiply a stored gradient by the upstream gradient, in place; the scale stays in its
+    accumulation dtype.
+    """
     unit = gradient_unit(gradient.dtype)
     scale = (grad_loss if unit == 1.0 else grad_loss / unit).unsqueeze(-1)
     same_dtype, live_index = gradient.dtype == scale.dtype, live.nonzero().squeeze(-1)
@@ -214,13 +259,19 @@ def _scale_in_place(gradient: Tensor, grad_loss: Tensor, live: Tensor) -> None:
         gradient.mul_(common_scale)
         return
     # a product of two dtypes makes a copy in the wider one
-    size = max(gradient.size(0), 1) if same_dtype else block_size(gradient.size(0), gradient.size(1), gradient.device)
+    size = (
+        max(gradient.size(0), 1)
+        if same_dtype
+        else block_size(gradient.size(0), gradient.size(1), gradient.device)
+    )
     for start, stop in blocks(gradient.size(0), size):
         gradient[start:stop].mul_(scale[start:stop])
 
 
 def _common_value(scale: Tensor) -> float | None:
-    """The finite number that all elements are, or None: a product with a number does not widen a half type first."""
+    """The finite number that all elements are, or None: a product with a number does not widen a
+    half type first.
+    """
     lowest, highest = (x.item() for x in scale.aminmax())
     return lowest if lowest == highest and math.isfinite(lowest) else None
 
@@ -232,10 +283,14 @@ def differentiable_backward(
     grad_loss: Tensor | None,
     grad_gradient: Tensor | None,
 ) -> Tensor | None:
-    """The gradient of the rows by differentiable operations: the stored one is a softmax less a constant."""
+    """The gradient of the rows by differentiable operations: the stored one is a softmax less a
+    constant.
+    """
     unit, grad_logits = gradient_unit(gradient.dtype), None
     if grad_loss is not None:
-        grad_logits = (gradient * (_zero_where_ignored(grad_loss, ignored) / unit).unsqueeze(-1)).to(gradient.dtype)
+        grad_logits = (
+            gradient * (_zero_where_ignored(grad_loss, ignored) / unit).unsqueeze(-1)
+        ).to(gradient.dtype)
     if grad_gradient is not None:
         stored = gradient.to(accumulation_dtype(gradient.dtype)) / unit
         upstream = grad_gradient.to(stored.dtype) * unit
@@ -246,13 +301,15 @@ def differentiable_backward(
 
 
 def graph_is_kept() -> bool:
-    """Whether the backward that runs now was called with ``retain_graph=True``; True where torch has no test for it."""
+    """Whether the backward that runs now was called with ``retain_graph=True``; True where torch
+    has no test for it.
+    """
     keep_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
     return keep_graph is None or keep_graph()
 
 
-# One node of a compiled graph, on the CPU faster than what the compiler makes of the formula. The schema is written
-# out: not every version of torch can read it from annotations that are strings.
+# One node of a compiled graph, on the CPU faster than what the compiler makes of the formula. The
+# schema is written out: not every version of torch can read it from annotations that are strings.
 @torch.library.custom_op(
     "as_lightning::row_loss",
     mutates_args=(),
@@ -264,7 +321,9 @@ def compiled_row_loss(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The losses, the masked competitors and the gradient, as those of `RowLoss`."""
     gradient = rows.new_empty((rows.size(0) if differentiated else 0, rows.size(1)))
-    return *losses_and_gradient(rows, target, ignored, delta, gradient if differentiated else None), gradient
+    return *losses_and_gradient(
+        rows, target, ignored, delta, gradient if differentiated else None
+    ), gradient
 
 
 @compiled_row_loss.register_fake
@@ -272,10 +331,16 @@ def _(
     rows: Tensor, target: Tensor, ignored: Tensor | None, delta: float, differentiated: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     loss = rows.new_empty(rows.shape[:1], dtype=accumulation_dtype(rows.dtype))
-    return loss, torch.empty_like(target), rows.new_empty(rows.shape if differentiated else (0, rows.size(1)))
+    return (
+        loss,
+        torch.empty_like(target),
+        rows.new_empty(rows.shape if differentiated else (0, rows.size(1))),
+    )
 
 
-def _save_gradient(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+def _save_gradient(
+    ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]
+) -> None:
     ctx.save_for_backward(output[2], *inputs[1:3])
     ctx.set_materialize_grads(False)
 

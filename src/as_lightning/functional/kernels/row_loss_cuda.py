@@ -1,8 +1,9 @@
-"""The loss and the gradient of rows of logits in one kernel, for a GPU: it comes with Triton, as PyTorch for CUDA does.
+"""The loss and the gradient of rows of logits in one kernel, for a GPU: it comes with Triton, as
+PyTorch for CUDA does.
 
-A program takes a tile of rows: one pass for the largest logit and the sum of exponentials; one for what the margin
-keeps, where a row of the tile is mixed (`row_loss`); one that writes the gradient, which reads the logits again unless
-all rows of the tile are 0.
+A program takes a tile of rows: one pass for the largest logit and the sum of exponentials; one for
+what the margin keeps, where a row of the tile is mixed (`row_loss`); one that writes the gradient,
+which reads the logits again unless all rows of the tile are 0.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from torch import Tensor
 
 from as_lightning.functional.masking import all_masked_above
 
-# logits that a program takes at a time: of a row, of all its rows (short rows share a program), and of a warp
+# logits that a program takes at a time: of a row, of all its rows (short rows share a program), and
+# of a warp
 BLOCK, TILE, PER_WARP = 2048, 128, 256
 
 
@@ -44,16 +46,23 @@ def _row_loss(  # type: ignore[no-untyped-def]
 ):
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     exist, places = rows < count, tl.arange(0, BLOCK).to(tl.int64)[None, :]
-    target, target_logit = tl.load(targets + rows, exist, 0), tl.load(target_logits + rows, exist, 0.0).to(tl.float32)
+    target, target_logit = (
+        tl.load(targets + rows, exist, 0),
+        tl.load(target_logits + rows, exist, 0.0).to(tl.float32),
+    )
     dead = tl.load(ignored + rows, exist, 1) != 0 if HAS_IGNORED else ~exist
     starts = logits + rows[:, None] * row_stride
     peaks = tl.full([ROWS, BLOCK], float("-inf"), tl.float32)
     sums = tl.zeros([ROWS, BLOCK], tl.float32)
     for first in range(0, CLASSES, BLOCK):
         inside = exist[:, None] & (first + places < CLASSES)
-        logit = tl.load(starts + (first + places) * class_stride, inside, float("-inf")).to(tl.float32)
+        logit = tl.load(starts + (first + places) * class_stride, inside, float("-inf")).to(
+            tl.float32
+        )
         lower = tl.exp(-tl.abs(logit - peaks))
-        sums = tl.where(logit == float("-inf"), sums, tl.where(logit > peaks, sums * lower + 1.0, sums + lower))
+        sums = tl.where(
+            logit == float("-inf"), sums, tl.where(logit > peaks, sums * lower + 1.0, sums + lower)
+        )
         peaks = tl.maximum(peaks, logit)
     peak = tl.max(peaks, 1)
     total = tl.sum(sums * tl.exp(peaks - tl.where(peak == float("-inf"), 0.0, peak)[:, None]), 1)
@@ -66,7 +75,9 @@ def _row_loss(  # type: ignore[no-untyped-def]
         drops, shares = tl.zeros([ROWS, BLOCK], tl.int32), tl.zeros([ROWS, BLOCK], tl.float32)
         for first in range(0, CLASSES, BLOCK):
             inside = exist[:, None] & (first + places < CLASSES)
-            logit = tl.load(starts + (first + places) * class_stride, inside, float("-inf")).to(tl.float32)
+            logit = tl.load(starts + (first + places) * class_stride, inside, float("-inf")).to(
+                tl.float32
+            )
             p = tl.exp(logit - peak[:, None]) * inverse[:, None]
             below = (p < cut[:, None]) & inside
             drops += below.to(tl.int32)
@@ -79,7 +90,9 @@ def _row_loss(  # type: ignore[no-untyped-def]
     live, fully = (~dead).to(tl.int64), (zero & ~dead).to(tl.int64)
     tl.store(tally + 4 * rows, fully if CLASSES > 1 else live, exist)
     tl.store(tally + 4 * rows + 1, live, exist)
-    tl.store(tally + 4 * rows + 2, tl.where(zero, fully * (CLASSES - 1), dropped.to(tl.int64)), exist)
+    tl.store(
+        tally + 4 * rows + 2, tl.where(zero, fully * (CLASSES - 1), dropped.to(tl.int64)), exist
+    )
     tl.store(tally + 4 * rows + 3, live * (CLASSES - 1), exist)
     if WRITES:
         starts_out, scale = gradient + rows[:, None] * CLASSES, inverse / kept
@@ -88,10 +101,18 @@ def _row_loss(  # type: ignore[no-untyped-def]
             inside = exist[:, None] & (first + places < CLASSES)
             slope = tl.zeros([ROWS, BLOCK], tl.float32)
             if some_live:
-                logit = tl.load(starts + (first + places) * class_stride, inside, float("-inf")).to(tl.float32)
+                logit = tl.load(starts + (first + places) * class_stride, inside, float("-inf")).to(
+                    tl.float32
+                )
                 exponential = tl.exp(logit - peak[:, None])
-                q = tl.where(exponential * inverse[:, None] < cut[:, None], 0.0, exponential * scale[:, None])
-                slope = tl.where(zero[:, None], 0.0, (q - (first + places == target[:, None]).to(tl.float32)) * unit)
+                q = tl.where(
+                    exponential * inverse[:, None] < cut[:, None], 0.0, exponential * scale[:, None]
+                )
+                slope = tl.where(
+                    zero[:, None],
+                    0.0,
+                    (q - (first + places == target[:, None]).to(tl.float32)) * unit,
+                )
             tl.store(starts_out + first + places, slope.to(gradient.dtype.element_ty), inside)
 
 
@@ -121,19 +142,28 @@ def _scale_rows(  # type: ignore[no-untyped-def]
 
 
 def losses_and_gradient(
-    rows: Tensor, target: Tensor, ignored: Tensor | None, delta: float, gradient: Tensor | None, unit: float
+    rows: Tensor,
+    target: Tensor,
+    ignored: Tensor | None,
+    delta: float,
+    gradient: Tensor | None,
+    unit: float,
 ) -> tuple[Tensor, Tensor]:
-    """The loss of each row, ``float32 (N)``, 0 in ignored and in fully masked rows; and its counts, ``int64 (N, 4)``.
+    """The loss of each row, ``float32 (N)``, 0 in ignored and in fully masked rows; and its counts,
+    ``int64 (N, 4)``.
 
-    The counts are those of `MaskingCounts`. The gradient, times ``unit``, is written into ``gradient``, contiguous
-    ``(N, C)``, which may be ``rows``.
+    The counts are those of `MaskingCounts`. The gradient, times ``unit``, is written into
+    ``gradient``, contiguous ``(N, C)``, which may be ``rows``.
     """
     count = rows.size(0)
     loss, tally = rows.new_empty(count, dtype=torch.float32), target.new_empty((count, 4))
     # by PyTorch, which asserts on the device that targets are in range
     target_logits = rows.gather(1, target.unsqueeze(1))
     operands = (rows, rows.stride(0), rows.stride(1), target.contiguous(), target_logits)
-    optional_operands = (target if ignored is None else ignored.contiguous(), rows if gradient is None else gradient)
+    optional_operands = (
+        target if ignored is None else ignored.contiguous(),
+        rows if gradient is None else gradient,
+    )
     _launch(
         _row_loss,
         rows,
@@ -145,12 +175,22 @@ def losses_and_gradient(
 
 
 def scale_rows(gradient: Tensor, scale: Tensor, ignored: Tensor | None, unit: float) -> Tensor:
-    """Multiply the rows of a contiguous ``(N, C)`` gradient by ``scale / unit``, ``(N)``, in float32 and in place.
+    """Multiply the rows of a contiguous ``(N, C)`` gradient by ``scale / unit``, ``(N)``, in
+    float32 and in place.
 
     Ignored rows stay as they are.
     """
     mask = scale if ignored is None else ignored.contiguous()
-    _launch(_scale_rows, gradient, gradient, scale, scale.stride(0), mask, unit, HAS_IGNORED=ignored is not None)
+    _launch(
+        _scale_rows,
+        gradient,
+        gradient,
+        scale,
+        scale.stride(0),
+        mask,
+        unit,
+        HAS_IGNORED=ignored is not None,
+    )
     return gradient
 
 

@@ -1,1 +1,3 @@
-"""The alternatives to softmax, one method a file: the transform and its loss, called as ``F.cross_entropy`` is."""
+"""The alternatives to softmax, one method a file: the transform and its loss, called as
+``F.cross_entropy`` is.
+"""

@@ -12,10 +12,12 @@ DEFAULT_TAU = 1 / 30  # the paper's scale s = 30
 
 
 def am_softmax(logits: Tensor, *, tau: float = DEFAULT_TAU, dim: int = -1) -> Tensor:
-    r"""Softmax of cosines at temperature ``tau``: $p_i = e^{\cos\theta_i / \tau} / \sum_j e^{\cos\theta_j / \tau}$.
+    r"""Softmax of cosines at temperature ``tau``: $p_i = e^{\cos\theta_i / \tau} / \sum_j
+    e^{\cos\theta_j / \tau}$.
 
-    The margin belongs to the loss: prediction does not know the target. ``logits`` are cosines in [-1, 1], which
-    `as_lightning.benchmark.tasks.classifier.CosineHead` gives; ``tau`` is the inverse of the paper's scale ``s``.
+    The margin belongs to the loss: prediction does not know the target. ``logits`` are cosines in
+    [-1, 1], which `as_lightning.bench.tasks.classifier.CosineHead` gives; ``tau`` is the inverse of
+    the paper's scale ``s``.
 
     Source: Wang, Cheng, Liu, Liu 2018 (arXiv 1801.05599), equation 6 with ``m = 0``.
 
@@ -43,7 +45,8 @@ def am_softmax_loss(
     \ell = -\log \frac{e^{(c_t - m) / \tau}}{e^{(c_t - m) / \tau} + \sum_{j \ne t} e^{c_j / \tau}}, \quad c = \cos\theta
     $$
 
-    The margin ``m`` is 0 or more. The other arguments are those of `torch.nn.functional.cross_entropy`.
+    The margin ``m`` is 0 or more. The other arguments are those of
+    `torch.nn.functional.cross_entropy`.
 
     Source: Wang, Cheng, Liu, Liu 2018 (arXiv 1801.05599), equation 6.
 
@@ -52,12 +55,18 @@ def am_softmax_loss(
         >>> am_softmax_loss(torch.tensor([[0.5, 0.6]]), torch.tensor([1]), margin=0.1, tau=0.1)
         tensor(0.6931)
     """
-    margin = check_number("margin", margin, lambda value: value >= 0, "a margin between cosines, 0 or more")
+    margin = check_number(
+        "margin", margin, lambda value: value >= 0, "a margin between cosines, 0 or more"
+    )
     tau = check_temperature(tau)
 
     def scores(rows: Tensor, row_target: Tensor) -> Tensor:
         target_column = row_target.unsqueeze(-1)
         scaled = rows / tau
-        return scaled.scatter_add(-1, target_column, scaled.new_full(target_column.shape, -margin / tau))
+        return scaled.scatter_add(
+            -1, target_column, scaled.new_full(target_column.shape, -margin / tau)
+        )
 
-    return cross_entropy_of(scores, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
+    return cross_entropy_of(
+        scores, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction
+    )

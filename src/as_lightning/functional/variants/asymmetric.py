@@ -1,4 +1,6 @@
-r"""Several labels, of which easy negatives count less or not at all (Ridnik et al.: arXiv 2009.14119)."""
+r"""Several labels, of which easy negatives count less or not at all (Ridnik et al.: arXiv
+2009.14119).
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,17 @@ def asymmetric_loss(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
-    r"""Binary cross-entropy of every known label, with a focus of its own for positives and for negatives.
+    r"""Binary cross-entropy of every known label, with a focus of its own for positives and for
+    negatives.
 
     $$
     \ell_+ = -(1 - p)^{\gamma_+} \log p, \qquad \ell_- = -p_m^{\gamma_-} \log(1 - p_m), \qquad p_m = \max(p - m, 0)
     $$
 
-    with $p$ the sigmoid of a logit. A negative below the ``clip`` $m$, in [0, 1), has no loss and no gradient. The two
-    $\gamma$ are 0 or more; with all three 0 it is `bce_loss`. As there, the mean is over the known labels (the paper's
-    code takes the sum), and targets are 1, 0, or ``ignore_index`` where a label is unknown.
+    with $p$ the sigmoid of a logit. A negative below the ``clip`` $m$, in [0, 1), has no loss and
+    no gradient. The two $\gamma$ are 0 or more; with all three 0 it is `bce_loss`. As there, the
+    mean is over the known labels (the paper's code takes the sum), and targets are 1, 0, or
+    ``ignore_index`` where a label is unknown.
 
     Source: Ridnik et al. 2021 (arXiv 2009.14119), equations 4 to 7.
 

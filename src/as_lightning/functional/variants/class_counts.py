@@ -20,11 +20,14 @@ from as_lightning.functional.calling_convention import (
 from as_lightning.functional.tracing import looks
 
 
-def class_counts_of(targets: Tensor | Iterable[Tensor], num_classes: int, *, ignore_index: int = -100) -> Tensor:
+def class_counts_of(
+    targets: Tensor | Iterable[Tensor], num_classes: int, *, ignore_index: int = -100
+) -> Tensor:
     """How often each class is a target: int64, shape ``(num_classes)``, on the CPU.
 
-    ``targets`` are class indices of any shape, or an iterable of such tensors, as of the batches of a training
-    dataloader. An index out of range raises ``IndexError``, a target that is no integer ``TypeError``.
+    ``targets`` are class indices of any shape, or an iterable of such tensors, as of the batches of
+    a training dataloader. An index out of range raises ``IndexError``, a target that is no integer
+    ``TypeError``.
 
     Examples:
         >>> class_counts_of(torch.tensor([0, 2, 2, -100]), num_classes=4)
@@ -38,12 +41,18 @@ def class_counts_of(targets: Tensor | Iterable[Tensor], num_classes: int, *, ign
         check_tensor("targets", target)
         check_index_dtype(target, target.shape)
         indices, ignored = safe_targets(target.cpu(), num_classes, ignore_index)
-        counts += torch.bincount((indices if ignored is None else indices[~ignored]).flatten(), minlength=num_classes)
+        counts += torch.bincount(
+            (indices if ignored is None else indices[~ignored]).flatten(), minlength=num_classes
+        )
     return counts
 
 
-def with_class_counts(loss: Callable[..., Tensor], counts: Callable[[], Tensor]) -> Callable[..., Tensor]:
-    """The loss with its argument ``class_counts`` bound; unchanged if it has no such argument or a default for it."""
+def with_class_counts(
+    loss: Callable[..., Tensor], counts: Callable[[], Tensor]
+) -> Callable[..., Tensor]:
+    """The loss with its argument ``class_counts`` bound; unchanged if it has no such argument or a
+    default for it.
+    """
     try:
         parameter = inspect.signature(loss).parameters.get("class_counts")
     except ValueError:  # a built-in function without a signature
@@ -56,16 +65,19 @@ def with_class_counts(loss: Callable[..., Tensor], counts: Callable[[], Tensor])
 def _warn_of_unseen(classes: tuple[int, ...]) -> None:
     shown = ", ".join(map(str, classes[:10])) + (", ..." if len(classes) > 10 else "")
     warnings.warn(
-        f"class_counts is 0 for class {shown} ({len(classes)} in all): the training data have no example of it; it "
+        f"class_counts is 0 for class {shown} ({len(classes)} in all): the training data have no "
+        "example of it; it "
         "counts as a class with one example, so that its logit stays finite",
         stacklevel=4,
     )
 
 
 def checked_counts(class_counts: Tensor, logits: Tensor) -> Tensor:
-    """The counts on the logits' device, in the dtype of the computation; a class without an example counts as 1.
+    """The counts on the logits' device, in the dtype of the computation; a class without an example
+    counts as 1.
 
-    Raises unless there is one count, 0 or more, for each class of the logits. Values are checked on the CPU only.
+    Raises unless there is one count, 0 or more, for each class of the logits. Values are checked on
+    the CPU only.
     """
     check_logits(logits)
     check_tensor("class_counts", class_counts)
@@ -79,9 +91,14 @@ def checked_counts(class_counts: Tensor, logits: Tensor) -> Tensor:
         lowest, highest = map(Tensor.item, class_counts.aminmax())
         if not 0 <= lowest <= highest < float("inf"):
             wrong = highest if lowest >= 0 else lowest
-            raise ValueError(f"class_counts must hold the training examples of each class, 0 or more, got {wrong}")
+            raise ValueError(
+                "class_counts must hold the training examples of each class, 0 or more, got "
+                f"{wrong}"
+            )
         if lowest == 0:
             _warn_of_unseen(tuple((class_counts == 0).nonzero().flatten().tolist()))
     # a copy from the CPU does not wait for the device
-    counts = class_counts.to(logits.device, accumulation_dtype(logits.dtype), non_blocking=class_counts.is_cpu)
+    counts = class_counts.to(
+        logits.device, accumulation_dtype(logits.dtype), non_blocking=class_counts.is_cpu
+    )
     return counts.clamp(min=1)

@@ -23,17 +23,19 @@ def class_weighted_loss(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
-    r"""``F.cross_entropy`` with a weight per class that falls with its number of training examples $n$.
+    r"""``F.cross_entropy`` with a weight per class that falls with its number of training examples
+    $n$.
 
     $$
     w_i \propto E_i^{-\text{power}}, \qquad \sum_i w_i = C, \qquad E_i = \frac{1 - \beta^{n_i}}{1 - \beta}
     $$
 
-    ``beta=1`` is the limit $E_i = n_i$: the inverse frequency to a power. Below 1 it is the effective number of
-    examples. ``power`` is 0 or more, and 0 is plain cross-entropy; ``beta`` lies in (0, 1]. ``class_counts`` has shape
-    ``(C)``; a class without an example counts as 1, and a warning names it. A ``weight`` multiplies these weights; it
-    and the other arguments are those of `torch.nn.functional.cross_entropy`, whose mean divides by the sum of the
-    samples' weights. ValueError is raised for counts of another shape, and for what is out of range.
+    ``beta=1`` is the limit $E_i = n_i$: the inverse frequency to a power. Below 1 it is the
+    effective number of examples. ``power`` is 0 or more, and 0 is plain cross-entropy; ``beta``
+    lies in (0, 1]. ``class_counts`` has shape ``(C)``; a class without an example counts as 1, and
+    a warning names it. A ``weight`` multiplies these weights; it and the other arguments are those
+    of `torch.nn.functional.cross_entropy`, whose mean divides by the sum of the samples' weights.
+    ValueError is raised for counts of another shape, and for what is out of range.
 
     Source: Cui, Jia, Lin, Song, Belongie 2019 (arXiv 1901.05555), equations 2 and 5.
 
@@ -46,10 +48,17 @@ def class_weighted_loss(
     beta = check_number("beta", beta, lambda value: 0 < value <= 1, "a number in (0, 1]")
     counts = checked_counts(class_counts, logits)
     check_class_weight(weight, counts.numel())
-    effective_counts = counts if beta == 1 else -torch.expm1(counts * math.log(beta))  # the 1 - beta cancels
+    effective_counts = (
+        counts if beta == 1 else -torch.expm1(counts * math.log(beta))
+    )  # the 1 - beta cancels
     class_weight = effective_counts**-power
     class_weight = class_weight / class_weight.mean()
     weight = class_weight if weight is None else class_weight * weight
     return cross_entropy_of(
-        lambda rows, _: rows, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction
+        lambda rows, _: rows,
+        logits,
+        target,
+        weight=weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
     )

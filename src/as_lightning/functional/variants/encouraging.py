@@ -19,15 +19,17 @@ def encouraging_loss(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
-    r"""Cross-entropy and a bonus that keeps the gradient large where the target is probable: $\ell = -\log p_t + b$.
+    r"""Cross-entropy and a bonus that keeps the gradient large where the target is probable: $\ell
+    = -\log p_t + b$.
 
     $$
     b = \log(1 - p_t) \text{ up to } p_t = e, \qquad
     b = \log(1 - e) - \frac{p_t - e}{1 - e} \text{ above, the tangent there}
     $$
 
-    ``log_end`` $e$ lies in [0, 1); at 0 the bonus is $-p_t$. The loss is negative where the target is probable, and at
-    least $\log(1 - e) - 1$. The other arguments are those of `torch.nn.functional.cross_entropy`.
+    ``log_end`` $e$ lies in [0, 1); at 0 the bonus is $-p_t$. The loss is negative where the target
+    is probable, and at least $\log(1 - e) - 1$. The other arguments are those of
+    `torch.nn.functional.cross_entropy`.
 
     Source: Zhao, Yang, Lin, Sun 2022 (arXiv 2110.06537), section 4: the conservative bonus.
 
@@ -40,6 +42,10 @@ def encouraging_loss(
     def row_loss(rows: Tensor, row_target: Tensor) -> Tensor:
         loss = F.cross_entropy(rows, row_target, reduction="none")
         complement, end = -torch.expm1(-loss), torch.full_like(loss, 1 - log_end)
-        return loss + torch.maximum(complement, end).log() + torch.minimum(complement, end) / end - 1
+        return (
+            loss + torch.maximum(complement, end).log() + torch.minimum(complement, end) / end - 1
+        )
 
-    return loss_of_rows(row_loss, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
+    return loss_of_rows(
+        row_loss, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction
+    )

@@ -11,12 +11,14 @@ from as_lightning.functional.argument_checks import check_number
 from as_lightning.functional.calling_convention import loss_of_rows, over_rows
 from as_lightning.functional.tracing import in_plain_operations, looks, recorded
 
-# The threshold is computed from this many of the largest logits, and from all logits in rows of a larger support.
+# The threshold is computed from this many of the largest logits, and from all logits in rows of a
+# larger support.
 LARGEST = 64
 # Below this alpha the exponent 1 / (alpha - 1) magnifies float32's rounding past 1e-5.
 DOUBLE_BELOW = 1.01
-# Newton's steps from below to the root of a convex function: each makes its value times its slope at least four times
-# smaller. This many lead from the square of 100,000 classes to the rounding error.
+# Newton's steps from below to the root of a convex function: each makes its value times its slope
+# at least four times smaller. This many lead from the square of 100,000 classes to the rounding
+# error.
 STEPS = {torch.float32: 30, torch.float64: 45}
 
 
@@ -26,18 +28,25 @@ def _checked_alpha(alpha: float) -> float:
 
 
 def _newton_step(scores: Tensor, threshold: Tensor, exponent: float) -> Tensor:
-    """The threshold after a Newton step towards probabilities of sum 1; their sum is convex in the threshold."""
+    """The threshold after a Newton step towards probabilities of sum 1; their sum is convex in the
+    threshold.
+    """
     above = ~(scores <= threshold)
     gap = torch.where(above, scores - threshold, 1.0)
     slope = torch.where(above, gap.pow(exponent - 1.0), 0.0)
-    return threshold + ((slope * gap).sum(-1, keepdim=True) - 1.0) / (exponent * slope.sum(-1, keepdim=True))
+    return threshold + ((slope * gap).sum(-1, keepdim=True) - 1.0) / (
+        exponent * slope.sum(-1, keepdim=True)
+    )
 
 
 def _threshold(scores: Tensor, exponent: float) -> Tensor:
     """The threshold at which the probabilities sum to 1, for scores of which 0 is the largest."""
     threshold = torch.full_like(scores[..., :1], -1.0)
     for _ in range(STEPS[scores.dtype]):
-        previous, threshold = threshold, torch.maximum(threshold, _newton_step(scores, threshold, exponent))
+        previous, threshold = (
+            threshold,
+            torch.maximum(threshold, _newton_step(scores, threshold, exponent)),
+        )
         if looks(scores) and not bool((threshold - previous > torch.finfo(scores.dtype).eps).any()):
             break
     return threshold
@@ -58,7 +67,9 @@ def _threshold_of_largest(scores: Tensor, exponent: float) -> Tensor:
 
 
 @torch.library.custom_op(
-    "as_lightning::entmax_threshold", mutates_args=(), schema="(Tensor scores, float exponent) -> Tensor"
+    "as_lightning::entmax_threshold",
+    mutates_args=(),
+    schema="(Tensor scores, float exponent) -> Tensor",
 )
 def _threshold_in_a_graph(scores: Tensor, exponent: float) -> Tensor:
     """One node of a compiled graph, where all the steps would take a minute to compile."""
@@ -71,11 +82,15 @@ def _(scores: Tensor, exponent: float) -> Tensor:
 
 
 def _probabilities(relative: Tensor, alpha: float) -> Tensor:
-    """The transform of rows whose maximum is 0; as plain operations its derivatives are right to second order."""
+    """The transform of rows whose maximum is 0; as plain operations its derivatives are right to
+    second order.
+    """
     exponent = 1.0 / (alpha - 1.0)
     scores = relative * (alpha - 1.0)
     threshold = _threshold_of_largest(scores.detach(), exponent)
-    if torch.is_grad_enabled() or in_plain_operations(relative):  # each step makes one more derivative exact
+    if torch.is_grad_enabled() or in_plain_operations(
+        relative
+    ):  # each step makes one more derivative exact
         threshold = _newton_step(scores, _newton_step(scores, threshold, exponent), exponent)
         above = ~(scores <= threshold)  # also where a score is NaN, which must reach the gradient
         p = torch.where(above, torch.where(above, scores - threshold, 1.0).pow(exponent), 0.0)
@@ -86,8 +101,8 @@ def _probabilities(relative: Tensor, alpha: float) -> Tensor:
 
 
 class _Entmax(torch.autograd.Function):
-    r"""`_probabilities`, which saves only the result: with $s_i = p_i^{2 - \alpha}$ on the support its Jacobian is
-    $\operatorname{diag}(s) - s s^\top / \sum_i s_i$.
+    r"""`_probabilities`, which saves only the result: with $s_i = p_i^{2 - \alpha}$ on the support
+    its Jacobian is $\operatorname{diag}(s) - s s^\top / \sum_i s_i$.
     """
 
     @staticmethod
@@ -129,7 +144,9 @@ def _row_losses(relative: Tensor, p: Tensor, target_column: Tensor, alpha: float
 
 
 def _recentred(rows: Tensor, alpha: float) -> Tensor:
-    """The rows relative to their maximum, in which sums keep their digits; NaN for a maximum that is not finite."""
+    """The rows relative to their maximum, in which sums keep their digits; NaN for a maximum that
+    is not finite.
+    """
     relative = rows - rows.detach().amax(-1, keepdim=True)
     return relative.double() if alpha < DOUBLE_BELOW else relative
 
@@ -142,8 +159,8 @@ def entmax(logits: Tensor, *, alpha: float = 1.5, dim: int = -1) -> Tensor:
     \qquad p_i = \bigl[(\alpha - 1) o_i - \lambda\bigr]_+^{1 / (\alpha - 1)}
     $$
 
-    ``alpha`` lies in (1, 2]: 2 is `sparsemax`, and towards 1 it tends to softmax. A class $1 / (\alpha - 1)$ below the
-    largest logit has probability 0.
+    ``alpha`` lies in (1, 2]: 2 is `sparsemax`, and towards 1 it tends to softmax. A class $1 /
+    (\alpha - 1)$ below the largest logit has probability 0.
 
     Source: Peters, Niculae, Martins 2019 (arXiv 1905.05702), equations 9 and 10.
 
@@ -155,7 +172,11 @@ def entmax(logits: Tensor, *, alpha: float = 1.5, dim: int = -1) -> Tensor:
 
     def transform(rows: Tensor) -> Tensor:
         relative = _recentred(rows, alpha)
-        p = _probabilities(relative, alpha) if in_plain_operations(rows) else _Entmax.apply(relative, alpha)
+        p = (
+            _probabilities(relative, alpha)
+            if in_plain_operations(rows)
+            else _Entmax.apply(relative, alpha)
+        )
         return p.to(rows.dtype)
 
     return over_rows(transform, logits, dim)
@@ -177,8 +198,8 @@ def entmax_loss(
     \frac{\partial \ell}{\partial o_i} = p_i - [i = t]
     $$
 
-    It is 0 (but for rounding) once the target leads every other class by $1 / (\alpha - 1)$: a finite margin. The
-    arguments but ``alpha`` are those of `torch.nn.functional.cross_entropy`.
+    It is 0 (but for rounding) once the target leads every other class by $1 / (\alpha - 1)$: a
+    finite margin. The arguments but ``alpha`` are those of `torch.nn.functional.cross_entropy`.
 
     Source: Blondel, Martins, Niculae 2020 (arXiv 1901.02324), equation 14.
 
@@ -194,14 +215,19 @@ def entmax_loss(
         if in_plain_operations(rows):
             loss = _row_losses(relative, _probabilities(relative, alpha), target_column, alpha)
         else:
-            loss = _FenchelYoung.apply(relative, _Entmax.apply(relative, alpha), target_column, alpha)
+            loss = _FenchelYoung.apply(
+                relative, _Entmax.apply(relative, alpha), target_column, alpha
+            )
         return loss.to(rows.dtype)
 
-    return loss_of_rows(row_loss, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
+    return loss_of_rows(
+        row_loss, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction
+    )
 
 
 def sparsemax(logits: Tensor, *, dim: int = -1) -> Tensor:
-    r"""The Euclidean projection on the probability simplex, $p_i = [o_i - \lambda]_+$: `entmax` at ``alpha=2``.
+    r"""The Euclidean projection on the probability simplex, $p_i = [o_i - \lambda]_+$: `entmax` at
+    ``alpha=2``.
 
     Source: Martins, Astudillo 2016 (arXiv 1602.02068), equation 1 and proposition 1.
 
@@ -213,9 +239,15 @@ def sparsemax(logits: Tensor, *, dim: int = -1) -> Tensor:
 
 
 def sparsemax_loss(
-    logits: Tensor, target: Tensor, *, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"
+    logits: Tensor,
+    target: Tensor,
+    *,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
 ) -> Tensor:
-    r"""`entmax_loss` at ``alpha=2``, with its gradient ``sparsemax(logits)`` minus the one-hot target.
+    r"""`entmax_loss` at ``alpha=2``, with its gradient ``sparsemax(logits)`` minus the one-hot
+    target.
 
     $$
     \ell = \frac{1}{2} - o_t + \sum_{i \in S} \frac{o_i^2 - \lambda^2}{2}, \qquad S \text{ the support of sparsemax}
@@ -228,4 +260,6 @@ def sparsemax_loss(
         >>> sparsemax_loss(logits, torch.tensor([2, 2]), reduction="none")
         tensor([0.0625, 0.0000])
     """
-    return entmax_loss(logits, target, alpha=2.0, weight=weight, ignore_index=ignore_index, reduction=reduction)
+    return entmax_loss(
+        logits, target, alpha=2.0, weight=weight, ignore_index=ignore_index, reduction=reduction
+    )

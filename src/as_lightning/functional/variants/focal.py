@@ -19,12 +19,14 @@ def focal_loss(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
-    r"""Cross-entropy that counts less for a sample whose target is probable: $\ell = -(1 - p_t)^\gamma \log p_t$.
+    r"""Cross-entropy that counts less for a sample whose target is probable: $\ell = -(1 -
+    p_t)^\gamma \log p_t$.
 
-    ``gamma`` is 0 or more, and 0 is `torch.nn.functional.cross_entropy`, whose arguments the others are. The paper's
-    $\alpha$ is ``weight``.
+    ``gamma`` is 0 or more, and 0 is `torch.nn.functional.cross_entropy`, whose arguments the others
+    are. The paper's $\alpha$ is ``weight``.
 
-    Source: Lin, Goyal, Girshick, He, Dollár 2017 (arXiv 1708.02002), equation 4, with softmax for the sigmoid.
+    Source: Lin, Goyal, Girshick, He, Dollár 2017 (arXiv 1708.02002), equation 4, with softmax for
+        the sigmoid.
 
     Examples:
         >>> focal_loss(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([2]), gamma=2.0)
@@ -38,4 +40,6 @@ def focal_loss(
         complement = (-torch.expm1(-loss)).clamp(min=torch.finfo(loss.dtype).tiny)
         return complement**gamma * loss
 
-    return loss_of_rows(row_loss, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
+    return loss_of_rows(
+        row_loss, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction
+    )

@@ -1,4 +1,6 @@
-r"""Between cross-entropy and the absolute error, for wrong labels (Zhang, Sabuncu: arXiv 1805.07836)."""
+r"""Between cross-entropy and the absolute error, for wrong labels (Zhang, Sabuncu: arXiv
+1805.07836).
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,9 @@ def generalised_cross_entropy_loss(
 ) -> Tensor:
     r"""A loss of at most $1 / q$, so that a wrong label costs little: $\ell = (1 - p_t^q) / q$.
 
-    Its gradient is that of cross-entropy times $p_t^q$. ``q`` lies in [0, 1]: 1 is the absolute error $1 - p_t$, and 0
-    the limit, `torch.nn.functional.cross_entropy`, whose arguments the others are.
+    Its gradient is that of cross-entropy times $p_t^q$. ``q`` lies in [0, 1]: 1 is the absolute
+    error $1 - p_t$, and 0 the limit, `torch.nn.functional.cross_entropy`, whose arguments the
+    others are.
 
     Source: Zhang, Sabuncu 2018 (arXiv 1805.07836), equation 6.
 
@@ -36,4 +39,6 @@ def generalised_cross_entropy_loss(
         loss = F.cross_entropy(rows, row_target, reduction="none")
         return loss if q == 0 else -torch.expm1(-q * loss) / q
 
-    return loss_of_rows(row_loss, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
+    return loss_of_rows(
+        row_loss, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction
+    )

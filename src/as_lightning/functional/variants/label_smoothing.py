@@ -17,7 +17,8 @@ def label_smoothing_loss(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
-    r"""``F.cross_entropy(label_smoothing=smoothing)`` for class indices; the transform that goes with it is softmax.
+    r"""``F.cross_entropy(label_smoothing=smoothing)`` for class indices; the transform that goes
+    with it is softmax.
 
     $$
     \ell = \log \sum_j e^{o_j} - (1 - \varepsilon) \, o_t - \frac{\varepsilon}{C} \sum_i o_i
@@ -32,6 +33,10 @@ def label_smoothing_loss(
         >>> label_smoothing_loss(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([2]), smoothing=0.3)
         tensor(0.7076)
     """
-    smoothing = check_number("smoothing", smoothing, lambda value: 0 <= value < 1, "a number in [0, 1)")
+    smoothing = check_number(
+        "smoothing", smoothing, lambda value: 0 <= value < 1, "a number in [0, 1)"
+    )
     options = {"weight": weight, "ignore_index": ignore_index, "reduction": reduction}
-    return cross_entropy_of(lambda rows, _: rows, logits, target, label_smoothing=smoothing, **options)
+    return cross_entropy_of(
+        lambda rows, _: rows, logits, target, label_smoothing=smoothing, **options
+    )

@@ -19,16 +19,18 @@ def logit_adjusted_loss(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
-    r"""Cross-entropy of logits to which the log of each class's share of the training data is added.
+    r"""Cross-entropy of logits to which the log of each class's share of the training data is
+    added.
 
     $$
     \ell = \log \sum_j \pi_j^\tau e^{o_j} - \log \bigl( \pi_t^\tau e^{o_t} \bigr), \qquad \pi_j = n_j / \sum_i n_i
     $$
 
-    The logits themselves then rank the classes as if each were equally frequent: predict with them, unadjusted.
-    ``class_counts`` $n$ has shape ``(C)``; a class without an example counts as 1, and a warning names it. ``tau`` is 0
-    or more, and 0 is `torch.nn.functional.cross_entropy`, whose arguments the others are. ValueError is raised for
-    counts of another shape, negative counts, and a negative ``tau``.
+    The logits themselves then rank the classes as if each were equally frequent: predict with them,
+    unadjusted. ``class_counts`` $n$ has shape ``(C)``; a class without an example counts as 1, and
+    a warning names it. ``tau`` is 0 or more, and 0 is `torch.nn.functional.cross_entropy`, whose
+    arguments the others are. ValueError is raised for counts of another shape, negative counts, and
+    a negative ``tau``.
 
     Source: Menon et al. 2021 (arXiv 2007.07314), equation 10.
 
@@ -43,6 +45,10 @@ def logit_adjusted_loss(
     adjustment = tau * (counts / counts.sum()).log()
 
     def adjusted(rows: Tensor, _: Tensor) -> Tensor:
-        return rows - rows.detach().amax(-1, keepdim=True) + adjustment  # a sum with a logit of 1e4 would round it
+        return (
+            rows - rows.detach().amax(-1, keepdim=True) + adjustment
+        )  # a sum with a logit of 1e4 would round it
 
-    return cross_entropy_of(adjusted, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
+    return cross_entropy_of(
+        adjusted, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction
+    )

@@ -1,4 +1,6 @@
-r"""The probability of winning under noise (Cohen Indelman, Hazan: arXiv 2406.02180), by quadrature."""
+r"""The probability of winning under noise (Cohen Indelman, Hazan: arXiv 2406.02180), by
+quadrature.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ HELD = 2**18  # numbers, rows x nodes x classes, that are held at once
 def _log_cdf(u: Tensor, noise: str) -> Tensor:
     if noise == "logistic":
         return F.logsigmoid(u)
-    # torch.special.log_ndtr takes three times as long on a CPU: it is used only where erfc underflows
+    # torch.special.log_ndtr takes three times as long on a CPU: it is used only where erfc
+    # underflows
     lowest = -12.0 if u.dtype == torch.float32 else -36.0
     near = torch.log(0.5 * torch.erfc(u.clamp(min=lowest) * -math.sqrt(0.5)))
     far = u < lowest
@@ -32,13 +35,21 @@ def _log_cdf(u: Tensor, noise: str) -> Tensor:
 
 
 def _log_pdf(u: Tensor, noise: str) -> Tensor:
-    return F.logsigmoid(u) + F.logsigmoid(-u) if noise == "logistic" else -0.5 * (u.square() + math.log(2 * math.pi))
+    return (
+        F.logsigmoid(u) + F.logsigmoid(-u)
+        if noise == "logistic"
+        else -0.5 * (u.square() + math.log(2 * math.pi))
+    )
 
 
-def _in_parts(row_function: Callable[..., Tensor], rows: Tensor, logit: Tensor, nodes: Tensor, noise: str) -> Tensor:
-    """``row_function`` of a few rows at a time, whose nodes x classes are computed again in the backward pass.
+def _in_parts(
+    row_function: Callable[..., Tensor], rows: Tensor, logit: Tensor, nodes: Tensor, noise: str
+) -> Tensor:
+    """``row_function`` of a few rows at a time, whose nodes x classes are computed again in the
+    backward pass.
 
-    In a graph and in the transforms of ``torch.func``, which take no checkpoint, it is of all rows at once.
+    In a graph and in the transforms of ``torch.func``, which take no checkpoint, it is of all rows
+    at once.
     """
     if in_plain_operations(rows):
         return row_function(rows, logit, nodes, noise)
@@ -56,18 +67,26 @@ def _log_integrand(rows: Tensor, logit: Tensor, nodes: Tensor, noise: str) -> Te
 
 def _masses(rows: Tensor, _: Tensor, nodes: Tensor, noise: str) -> Tensor:
     u = nodes.unsqueeze(-1) - rows.unsqueeze(-2)
-    u = torch.where(u > 1e4, 1e4, u)  # for a logit of -inf (0 * inf is NaN); a clamp would hide NaN from the gradient
+    u = torch.where(
+        u > 1e4, 1e4, u
+    )  # for a logit of -inf (0 * inf is NaN); a clamp would hide NaN from the gradient
     log_cdf = _log_cdf(u, noise)
     return (log_cdf.sum(-1, keepdim=True) + _log_pdf(u, noise) - log_cdf).exp().sum(-2)
 
 
 @torch.no_grad()
 def _nodes(rows: Tensor, logit: Tensor, noise: str) -> tuple[Tensor, Tensor]:
-    """Equidistant nodes over the hump of the log-concave integrand, and the log of their distance; rows peak at 0."""
+    """Equidistant nodes over the hump of the log-concave integrand, and the log of their distance;
+    rows peak at 0.
+    """
     nats, logit_factor = -math.log(torch.finfo(rows.dtype).eps), 1.0 if noise == "logistic" else 0.5
-    tail, largest_noise = (n if noise == "logistic" else math.sqrt(2 * n) for n in (nats, math.log(rows.size(-1))))
+    tail, largest_noise = (
+        n if noise == "logistic" else math.sqrt(2 * n) for n in (nats, math.log(rows.size(-1)))
+    )
     low, high = logit * logit_factor - tail, torch.full_like(logit, tail + largest_noise)
-    coarse, fine = (torch.linspace(0, 1, n, dtype=low.dtype, device=low.device) for n in (16, NODES[low.dtype]))
+    coarse, fine = (
+        torch.linspace(0, 1, n, dtype=low.dtype, device=low.device) for n in (16, NODES[low.dtype])
+    )
     for _ in range(ZOOMS):
         nodes = low + (high - low) * coarse
         height = _in_parts(_log_integrand, rows, logit, nodes, noise)
@@ -78,12 +97,14 @@ def _nodes(rows: Tensor, logit: Tensor, noise: str) -> tuple[Tensor, Tensor]:
 
 
 def perturb_max(logits: Tensor, *, noise: str = "normal", dim: int = -1) -> Tensor:
-    r"""The probability that a class has the largest logit once independent noise is added to every logit.
+    r"""The probability that a class has the largest logit once independent noise is added to every
+    logit.
 
-    $$ p_i = P[\operatorname{argmax}_j (o_j + \varepsilon_j) = i] = \int f(e - o_i) \prod_{j \ne i} F(e - o_j) \, de $$
+    $$ p_i = P[\operatorname{argmax}_j (o_j + \varepsilon_j) = i] = \int f(e - o_i) \prod_{j \ne i}
+    F(e - o_j) \, de $$
 
-    ``noise="gumbel"`` is softmax; ``"normal"`` (multinomial probit) and ``"logistic"`` are integrated, with an error
-    below 1e-6 in float32 and 1e-9 in float64.
+    ``noise="gumbel"`` is softmax; ``"normal"`` (multinomial probit) and ``"logistic"`` are
+    integrated, with an error below 1e-6 in float32 and 1e-9 in float64.
 
     Source: Cohen Indelman, Hazan 2024 (arXiv 2406.02180), section 4.
 
@@ -98,7 +119,9 @@ def perturb_max(logits: Tensor, *, noise: str = "normal", dim: int = -1) -> Tens
             return rows.softmax(-1)
         rows = rows - rows.detach().amax(-1, keepdim=True)
         top = torch.zeros_like(rows[:, :1])
-        return F.normalize(_in_parts(_masses, rows, top, _nodes(rows, top, noise)[0], noise), p=1.0, dim=-1)
+        return F.normalize(
+            _in_parts(_masses, rows, top, _nodes(rows, top, noise)[0], noise), p=1.0, dim=-1
+        )
 
     return over_rows(transform, logits, dim)
 
@@ -112,7 +135,8 @@ def perturb_max_loss(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
-    r"""The negative log-likelihood $-\log p_t$ under `perturb_max`, its source; called as ``F.cross_entropy`` is.
+    r"""The negative log-likelihood $-\log p_t$ under `perturb_max`, its source; called as
+    ``F.cross_entropy`` is.
 
     Examples:
         >>> perturb_max_loss(torch.tensor([[0.0, 1.0, 2.0]]), torch.tensor([2]))
@@ -128,4 +152,6 @@ def perturb_max_loss(
         nodes, log_distance = _nodes(rows, logit.detach(), noise)
         return -(_in_parts(_log_integrand, rows, logit, nodes, noise).logsumexp(-1) + log_distance)
 
-    return loss_of_rows(row_loss, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
+    return loss_of_rows(
+        row_loss, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction
+    )

@@ -54,8 +54,9 @@ def sparse_softmax_loss(
     \ell = \log \sum_{j \in \Omega_k \cup \{t\}} e^{o_j} - o_t
     $$
 
-    A target that is not among the ``k`` largest stays in, as a ``k + 1``-th class: its loss is finite, and its gradient
-    pulls it up. ``k = C`` is `torch.nn.functional.cross_entropy`, whose arguments the others are.
+    A target that is not among the ``k`` largest stays in, as a ``k + 1``-th class: its loss is
+    finite, and its gradient pulls it up. ``k = C`` is `torch.nn.functional.cross_entropy`, whose
+    arguments the others are.
 
     Source: Sun et al. 2021 (arXiv 2112.12433).
 
@@ -70,7 +71,11 @@ def sparse_softmax_loss(
         largest, classes = rows.topk(k, dim=-1)
         target_column = row_target.unsqueeze(-1)
         competitors = largest.masked_fill(classes == target_column, -torch.inf)
-        log_probability = torch.cat((competitors, rows.gather(-1, target_column)), dim=-1).log_softmax(-1)
+        log_probability = torch.cat(
+            (competitors, rows.gather(-1, target_column)), dim=-1
+        ).log_softmax(-1)
         return 0.0 - log_probability[..., -1]
 
-    return loss_of_rows(row_loss, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
+    return loss_of_rows(
+        row_loss, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction
+    )

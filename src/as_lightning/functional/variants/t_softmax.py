@@ -9,7 +9,8 @@ from as_lightning.functional.calling_convention import cross_entropy_of, over_ro
 
 
 def t_softmax(logits: Tensor, *, tau: float = 0.5, dim: int = -1) -> Tensor:
-    r"""Softmax along ``dim`` at the positive temperature ``tau``: $p_i = e^{o_i / \tau} / \sum_j e^{o_j / \tau}$.
+    r"""Softmax along ``dim`` at the positive temperature ``tau``: $p_i = e^{o_i / \tau} / \sum_j
+    e^{o_j / \tau}$.
 
     Source: Hinton, Vinyals, Dean 2015 (arXiv 1503.02531), equation 1.
 
@@ -33,8 +34,8 @@ def t_softmax_loss(
 ) -> Tensor:
     r"""Cross-entropy at temperature ``tau``: $\ell = \log \sum_j e^{o_j / \tau} - o_t / \tau$.
 
-    It is not multiplied by $\tau^2$: a small temperature also means a large gradient. The other arguments are those of
-    `torch.nn.functional.cross_entropy`.
+    It is not multiplied by $\tau^2$: a small temperature also means a large gradient. The other
+    arguments are those of `torch.nn.functional.cross_entropy`.
 
     Source: Hinton, Vinyals, Dean 2015 (arXiv 1503.02531), equation 1.
 
@@ -45,5 +46,10 @@ def t_softmax_loss(
     """
     tau = check_temperature(tau)
     return cross_entropy_of(
-        lambda rows, _: rows / tau, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction
+        lambda rows, _: rows / tau,
+        logits,
+        target,
+        weight=weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
     )

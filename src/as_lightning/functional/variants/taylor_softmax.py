@@ -16,18 +16,24 @@ from as_lightning.functional.tracing import in_plain_operations
 def check_order(order: int) -> None:
     """Raise unless the order of the polynomial is 2, 4 or 6."""
     if check_count("order", order, least=2) not in (2, 4, 6):
-        raise ValueError(f"order must be 2, 4 or 6 (an odd polynomial has negative values), got {order}")
+        raise ValueError(
+            f"order must be 2, 4 or 6 (an odd polynomial has negative values), got {order}"
+        )
 
 
 class _LogTaylor(torch.autograd.Function):
-    r"""$\log f_k(x)$, elementwise; its derivative $f_{k-1} / f_k$ is the one tensor kept for the backward pass."""
+    r"""$\log f_k(x)$, elementwise; its derivative $f_{k-1} / f_k$ is the one tensor kept for the
+    backward pass.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, order: int) -> Tensor:
         ctx.order = order
         lower, polynomial = _last_two_polynomials(x, order)
         ctx.save_for_backward(x, lower / polynomial)
-        return polynomial.log_()  # only eager calls come here: the compiler takes no operation in place
+        return (
+            polynomial.log_()
+        )  # only eager calls come here: the compiler takes no operation in place
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
@@ -61,10 +67,11 @@ def taylor_softmax(logits: Tensor, *, order: int = 2, dim: int = -1) -> Tensor:
     p_i = \frac{f_k(o_i)}{\sum_j f_k(o_j)}, \qquad f_k(x) = \sum_{i=0}^{k} \frac{x^i}{i!}
     $$
 
-    *Not* invariant to a shift of logits, and order-preserving only above the minimum of $f_k$ (-1 for order 2, about
-    -1.60 for 4 and -2.18 for 6). The order ``k`` is 2, 4 or 6.
+    *Not* invariant to a shift of logits, and order-preserving only above the minimum of $f_k$ (-1
+    for order 2, about -1.60 for 4 and -2.18 for 6). The order ``k`` is 2, 4 or 6.
 
-    Source: de Brebisson, Vincent 2016 (arXiv 1511.05042), section 3; Banerjee et al. 2020 (arXiv 2011.11538).
+    Source: de Brebisson, Vincent 2016 (arXiv 1511.05042), section 3; Banerjee et al. 2020 (arXiv
+        2011.11538).
 
     Examples:
         >>> taylor_softmax(torch.tensor([0.0, 1.0, 2.0]))
@@ -83,7 +90,8 @@ def taylor_softmax_loss(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
-    r"""The negative log-likelihood under `taylor_softmax`: $\ell = \log \sum_j f_k(o_j) - \log f_k(o_t)$.
+    r"""The negative log-likelihood under `taylor_softmax`: $\ell = \log \sum_j f_k(o_j) - \log
+    f_k(o_t)$.
 
     The arguments but ``order`` are those of `torch.nn.functional.cross_entropy`.
 
@@ -94,5 +102,9 @@ def taylor_softmax_loss(
         tensor(0.5306)
     """
     check_order(order)
-    options: dict[str, Any] = {"weight": weight, "ignore_index": ignore_index, "reduction": reduction}
+    options: dict[str, Any] = {
+        "weight": weight,
+        "ignore_index": ignore_index,
+        "reduction": reduction,
+    }
     return cross_entropy_of(lambda rows, _: _log_taylor(rows, order), logits, target, **options)

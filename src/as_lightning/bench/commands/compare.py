@@ -1,0 +1,65 @@
+"""The command `as-lightning-compare`: Hydra's main with the comparison's sweeper."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import yaml
+from omegaconf import DictConfig
+
+from as_lightning.bench.commands.jobs import run_command
+from as_lightning.bench.run.settings import SettingError, override_value
+
+
+def run_job(config: DictConfig) -> None:
+    """Make one run of a comparison, as the job of a launcher."""
+    # here, so that a misspelt setting and the shell's completion need not wait for torch
+    from as_lightning.compare.configured import launched_job
+
+    launched_job(config)
+
+
+def as_hydra_reads(word: str) -> str:
+    """A word of the command as an override of Hydra's. ``method.*`` gets ``++``, since some methods
+    may lack the knob. Candidates are parsed as YAML, or read from a YAML file: Hydra's grammar has
+    no ``=`` inside a list.
+
+    >>> as_hydra_reads("candidates={wide: [model.width=256]}"), as_hydra_reads("method.delta=0.5")
+    ('++candidates={wide:["model.width=256"]}', '++method.delta=0.5')
+    """
+    key, _, value = word.partition("=")
+    key = key.lstrip("+")
+    if key == "candidates" or (key.startswith("candidates.") and value[:1] in ("{", "[")):
+        try:
+            file = key == "candidates" and value.endswith((".yaml", ".yml"))
+            parsed = yaml.safe_load(Path(value).read_text(encoding="utf-8") if file else value)
+        except (yaml.YAMLError, OSError, UnicodeError):
+            parsed = None
+        if (parsed and isinstance(parsed, dict)) or (parsed is not None and key != "candidates"):
+            return f"++{key}={override_value(parsed)}"
+        expected = "'candidates={name: [setting=value, \"setting=[a, b]\", ...]}', in quotes, or a YAML file of these"
+        raise SettingError(f"expected {expected}, got {word}")
+    return f"++{word}" if word.startswith("method.") else word
+
+
+def main() -> None:
+    """The console script `as-lightning-compare`."""
+    # the user's module lies in the working directory, where a launcher's other processes must find
+    # it too
+    sys.path.insert(0, os.getcwd())
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")])
+    )
+    try:
+        sys.argv[1:] = [as_hydra_reads(word) for word in sys.argv[1:]]
+    except SettingError as error:
+        sys.exit(f"as-lightning-compare: {error}")
+    if not sys.argv[1:]:  # the defaults would compare on the digits, which nobody has asked for
+        sys.argv.append("--help")
+    if not any(word.startswith("-") for word in sys.argv[1:]):
+        sys.argv.append(
+            "--multirun"
+        )  # else, at a misspelt setting, Hydra complains that methods=a,b is ambiguous
+    run_command("compare", run_job)

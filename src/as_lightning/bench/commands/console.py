@@ -1,0 +1,47 @@
+"""The console scripts: they load the app only when called, and name the packages that
+are missing.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
+
+from as_lightning import __version__
+from as_lightning.bench.packages import how_to_install, missing_packages
+
+
+def _run(command: str, module: str) -> None:
+    """Run the command of a module; print the version or the missing packages first, since its
+    imports take long.
+    """
+    for stream in (
+        sys.stdout,
+        sys.stderr,
+    ):  # its encoding may lack characters; other processes read the variable
+        if isinstance(stream, io.TextIOWrapper):
+            with suppress(OSError):  # a stream without a position
+                stream.reconfigure(errors="replace")
+    os.environ["PYTHONIOENCODING"] = f"{getattr(sys.stdout, 'encoding', None) or 'utf-8'}:replace"
+    if "--version" in sys.argv[1:]:
+        print(f"as-lightning {__version__}")
+        sys.exit()
+    if missing := missing_packages():
+        sys.exit(f"{command} {how_to_install(missing)}")
+    try:
+        try:
+            import_module(f"as_lightning.bench.commands.{module}").main()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # the reader, such as head, has closed the pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+train = partial(_run, "as-lightning", "train")
+compare = partial(_run, "as-lightning-compare", "compare")
+report = partial(_run, "as-lightning-report", "report")

@@ -1,0 +1,72 @@
+"""Runs Hydra's jobs, and reports errors and Ctrl-C in one sentence."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig
+
+from as_lightning.bench.commands.mistakes import check_words, in_words, is_mistake
+from as_lightning.bench.packages import config_dir
+from as_lightning.bench.run.result import new_session
+
+
+def run_command(
+    config_name: str, job: Callable[[DictConfig], Any], failures: Callable[[], int] = lambda: 0
+) -> None:
+    """Run `job` as Hydra's main; exit with one sentence if the user can mend the error, or has
+    stopped the command.
+
+    `failures` writes the report of a sweep that has ended, also by an error, and returns the number
+    of failed runs.
+    """
+    new_session()
+    command = "as-lightning" if config_name == "train" else f"as-lightning-{config_name}"
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    stack_traces = os.environ.get("HYDRA_FULL_ERROR") == "1"
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # with it Hydra raises its errors instead of printing them
+
+    @functools.wraps(job)
+    def one_sentence(config: DictConfig) -> Any:
+        try:
+            return job(config)
+        except Exception as error:
+            if stack_traces or HydraConfig.get().mode != RunMode.RUN or not is_mistake(error):
+                raise
+            sys.exit(f"{command}: {in_words(error)}")  # Hydra would print the job's overrides first
+
+    try:
+        check_words(sys.argv[1:])
+        hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=config_name)(
+            one_sentence
+        )()
+        failures()
+    except (KeyboardInterrupt, SystemExit) as end:
+        # Lightning exits the program at an interrupt, and at a SIGTERM without a status
+        terminated = type(end).__name__ == "SIGTERMException"
+        if not (
+            terminated
+            or isinstance(end, KeyboardInterrupt)
+            or isinstance(end.__context__, KeyboardInterrupt)
+        ):
+            raise
+        message = f"{command}: stopped; the same command again goes on from here"
+        if not terminated:
+            sys.exit(message)
+        print(message, file=sys.stderr)
+        sys.exit(128 + signal.SIGTERM)
+    except Exception as error:
+        failed_runs = failures()  # the report has the finished runs, and lists the failed ones
+        if stack_traces or not (failed_runs or is_mistake(error)):
+            raise
+        sys.exit(
+            f"{command}: {f'runs that have failed: {failed_runs}' if failed_runs else in_words(error)}"
+        )

@@ -1,0 +1,149 @@
+"""The order of the training samples, batches of similar length, and a loader that resumes inside an
+epoch.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from functools import partialmethod
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler
+
+
+def permutation(length: int, *entropy: int) -> list[int]:
+    """The numbers from 0 to ``length - 1`` in an order that depends on the integers ``entropy``
+    alone.
+    """
+    return np.random.default_rng(entropy).permutation(length).tolist()
+
+
+class EpochOrder(RandomSampler):
+    """All indices of a data set in a random order that ``seed`` and epoch decide.
+
+    A run that was killed and resumed sees the order that it would have seen. Lightning calls
+    `set_epoch` before each epoch; a ``fixed`` order ignores the epoch. Where ranks share the data,
+    Lightning replaces a ``RandomSampler``, as this is, by PyTorch's ``DistributedSampler``.
+    """
+
+    def __init__(self, data_source: Sized, seed: int, fixed: bool = False) -> None:
+        super().__init__(data_source)
+        self.seed, self.epoch, self.fixed = seed, 0, fixed
+
+    def set_epoch(self, epoch: int) -> None:
+        """Give the order of this epoch from now on."""
+        self.epoch = 0 if self.fixed else epoch
+
+    def __iter__(self) -> Iterator[int]:
+        yield from permutation(len(self.data_source), self.seed, self.epoch)
+
+
+POOL_BATCHES = 50
+
+
+class LengthBatchSampler(BatchSampler):
+    """Cut a sampler's order into batches of samples of similar length.
+
+    The order is cut into pools of ``pool_batches`` batches. The samples of a pool are sorted by
+    their ``lengths`` and cut into batches. With ``shuffle`` the ``seed`` and ``epoch`` of the
+    sampler (0 where it has none) decide the order of a pool's batches.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler[int] | Iterable[int],
+        batch_size: int,
+        drop_last: bool,
+        lengths: Sequence[int],
+        pool_batches: int = POOL_BATCHES,
+        shuffle: bool = False,
+    ) -> None:
+        super().__init__(sampler, batch_size, drop_last)
+        self.lengths, self.pool_batches, self.shuffle = lengths, pool_batches, shuffle
+
+    @classmethod
+    def bound(cls, lengths: Sequence[int], **settings: Any) -> Callable[..., LengthBatchSampler]:
+        """A subclass with these arguments bound: Lightning makes a run's sampler anew with the
+        first three alone.
+        """
+        return type(
+            cls.__name__,
+            (cls,),
+            {"__init__": partialmethod(cls.__init__, lengths=lengths, **settings)},
+        )
+
+    def __iter__(self) -> Iterator[list[int]]:
+        order = iter(self.sampler)
+        for number, pool in enumerate(
+            iter(lambda: list(islice(order, self.pool_batches * self.batch_size)), [])
+        ):
+            pool.sort(key=self.lengths.__getitem__)
+            batches = [
+                pool[start : start + self.batch_size]
+                for start in range(0, len(pool), self.batch_size)
+            ]
+            if self.drop_last and len(batches[-1]) < self.batch_size:
+                batches.pop()
+            if self.shuffle:
+                seed, epoch = (getattr(self.sampler, name, 0) for name in ("seed", "epoch"))
+                batches = [
+                    batches[place] for place in permutation(len(batches), seed, epoch, number)
+                ]
+            yield from batches
+
+
+class ResumableLoader(DataLoader[Any]):
+    """A ``DataLoader`` whose place in the epoch is part of a checkpoint.
+
+    Lightning saves the ``state_dict`` of a training loader that has one. A resumed loader does not
+    load the batches that were already yielded. The sampler must yield one order for an ``epoch``,
+    whenever it is asked, as `EpochOrder` and ``DistributedSampler`` do. A ``generator`` is seeded
+    anew for each epoch. With ``num_workers > 0``, random augmentation after a resume draws other
+    numbers than it would have without.
+    """
+
+    _epoch = 0  # of the last batch
+    _yielded_batches = 0  # of that epoch
+    _resumed = False  # a state was loaded, and no batch was yielded since
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        # A generator function: nothing below runs before the first batch is asked for. Lightning
+        # calls iter() once or twice before it sets the epoch.
+        sampler = getattr(self.batch_sampler, "sampler", None)
+        epoch = getattr(sampler, "epoch", 0)
+        first = self._yielded_batches if self._resumed and epoch == self._epoch else 0
+        self._epoch, self._yielded_batches, self._resumed = epoch, first, False
+        if self.generator is not None:
+            entropy = np.random.SeedSequence((getattr(sampler, "seed", 0), epoch, first))
+            self.generator.manual_seed(int(entropy.generate_state(1)[0]))
+        if first:
+            assert self.batch_sampler is not None
+            remaining = copy.copy(self)
+            # a loader refuses a new batch_sampler; its persistent workers, in _iterator, have the
+            # whole one
+            vars(remaining).update(
+                batch_sampler=islice(self.batch_sampler, first, None), _iterator=None
+            )
+            batches = DataLoader.__iter__(remaining)
+        else:
+            batches = super().__iter__()
+        for batch in batches:
+            self._yielded_batches += 1
+            yield batch
+
+    def state_dict(self) -> dict[str, int]:
+        """The epoch, and how many of its batches were yielded."""
+        return {"epoch": self._epoch, "batches": self._yielded_batches}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        """Skip the batches that were yielded, if the loader is next iterated over in the same
+        epoch.
+        """
+        self._epoch, self._yielded_batches, self._resumed = (
+            state_dict["epoch"],
+            state_dict["batches"],
+            True,
+        )

@@ -1,0 +1,162 @@
+"""torchvision's image classifiers as encoders, from scratch or pretrained."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from as_lightning.bench.encoders.frozen import (
+    Cache,
+    FrozenEncoder,
+    FrozenOutput,
+    stop,
+    until_stopped,
+)
+from as_lightning.bench.packages import loading
+from as_lightning.functional.argument_checks import check_choice
+
+with loading("torchvision"):
+    from torchvision import models
+
+SEVERAL_HEADS = ("googlenet", "inception_v3")  # their output in training is a tuple
+
+
+class TorchvisionEncoder(FrozenEncoder):
+    """A classifier of torchvision's without its last linear layer; what lies before that, e.g.
+    dropout, is kept.
+
+    Pretrained weights expect images normalised as they were in pretraining: give the data module
+    its ``mean`` and ``std`` (for weights of ImageNet ``[0.485, 0.456, 0.406]`` and ``[0.229, 0.224,
+    0.225]``).
+
+    The settings are described in ``conf/model/torchvision.yaml``. A grey image (``in_channels`` 1,
+    not 3) is seen as one of three equal channels. The stem ``"cifar"`` gives a residual network
+    from scratch the first layers for images of about 32x32, a 3x3 convolution of stride 1 and no
+    pooling (He et al., CVPR 2016, section 4.2).
+
+    Shape:
+        - input: ``(N, in_channels, H, W)``, or the `FrozenOutput` of them; some networks take one
+          size only.
+        - output: ``(N, out_features)``.
+
+    Raises:
+        ValueError: if torchvision has no such classifier of one head or weights, the network has no
+            linear layer (SqueezeNet), images have other channels, or it cannot be cut before its
+            last ``trainable_layers``.
+        RuntimeError: if the weights cannot be downloaded.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        weights: str | None,
+        in_channels: int,
+        trainable_layers: int | None = None,
+        feature_cache: Cache = "file",
+        stem: Literal["imagenet", "cifar"] = "imagenet",
+    ) -> None:
+        super().__init__(trainable_layers, feature_cache)
+        classifiers = models.list_models(module=models, exclude=SEVERAL_HEADS)
+        if name not in classifiers:
+            close = difflib.get_close_matches(name, classifiers, n=5) or classifiers
+            raise ValueError(
+                f"torchvision has no classifier {name!r} of one head; close to it: "
+                f"{', '.join(close)}"
+            )
+        network = _build(name, weights)
+        linear_paths = [
+            path for path, module in network.named_modules() if isinstance(module, nn.Linear)
+        ]
+        if not linear_paths:
+            raise ValueError(f"{name} has no linear layer to take features from")
+        self.out_features = network.get_submodule(linear_paths[-1]).in_features
+        network.set_submodule(linear_paths[-1], nn.Identity())
+        if in_channels not in (1, 3):
+            raise ValueError(f"{name} takes images of 1 or 3 channels, the data have {in_channels}")
+        if check_choice("stem", stem, ("imagenet", "cifar")) == "cifar":
+            if weights is not None or not isinstance(network, models.ResNet):
+                raise ValueError(
+                    f"stem='cifar' is for a residual network with weights=None, got {name}, "
+                    f"{weights=}"
+                )
+            network.conv1 = nn.Conv2d(3, network.conv1.out_channels, 3, padding=1, bias=False)
+            # as torchvision initialises its other convolutions
+            nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")
+            network.maxpool = nn.Identity()
+        if trainable_layers is not None:
+            network, self.top = _cut(network, name, trainable_layers)
+            network.requires_grad_(False)
+        self.network = network
+        self.train()
+
+    def run_frozen(self, inputs: Tensor) -> FrozenOutput:
+        present = torch.ones(len(inputs), 1, dtype=torch.bool, device=inputs.device)
+        return FrozenOutput(until_stopped(self.network, inputs.expand(-1, 3, -1, -1)), present)
+
+
+def _build(name: str, weights: str | None) -> Any:
+    choices = models.get_model_weights(name).__members__
+    if weights is not None:
+        check_choice("weights", weights, list(choices))
+    try:
+        return models.get_model(name, weights=weights)
+    except OSError as error:
+        raise RuntimeError(
+            f"the weights {weights} of {name} could not be downloaded: {error}. Download "
+            f"{choices[str(weights)].value.url} elsewhere, and put it into "
+            f"{torch.hub.get_dir()}/checkpoints"
+        ) from error
+
+
+def _parts(network: nn.Module) -> list[str]:
+    """The paths of a network's parts in their order; of a sequence at the top those of
+    its parts.
+    """
+    paths: list[str] = []
+    for path, part in network.named_children():
+        children = part.named_children() if type(part) in (nn.Sequential, nn.ModuleList) else ()
+        paths += [f"{path}.{number}" for number, _ in children] or [path]
+    return paths
+
+
+def _cut(
+    network: nn.Module, name: str, trainable_layers: int
+) -> tuple[nn.Module, nn.Module | None]:
+    """The frozen part of a network, and its last parts that have weights; None where none of them
+    is trained.
+
+    Both are the network with the other's parts left out; the frozen one ends where the first
+    trainable part begins.
+    """
+    parts = _parts(network)
+    stages = [path for path in parts if any(True for _ in network.get_submodule(path).parameters())]
+    if trainable_layers > len(stages):
+        raise ValueError(
+            f"model.trainable_layers is {trainable_layers}, {name} has {len(stages)} stages"
+        )
+    if trainable_layers == 0:
+        return network, None
+    first = parts.index(stages[-trainable_layers])
+    probe = torch.linspace(-1, 1, 3 * 224 * 224).view(1, 3, 224, 224)
+    frozen, top = copy.deepcopy(network), copy.deepcopy(network)
+    for place, path in enumerate(parts):
+        (top if place < first else frozen).set_submodule(path, nn.Identity())
+    frozen.get_submodule(parts[first]).register_forward_pre_hook(stop, with_kwargs=True)
+    try:
+        if not first:
+            raise ValueError("nothing would be frozen")
+        with torch.no_grad():
+            torch.testing.assert_close(
+                top.eval()(until_stopped(frozen.eval(), probe)), network.eval()(probe)
+            )
+    except (RuntimeError, TypeError, ValueError, AssertionError) as error:
+        raise ValueError(
+            f"model.trainable_layers: {name} cannot be cut before its stage {parts[first]!r}: try "
+            "another number, or "
+            "null to train the whole network"
+        ) from error
+    return frozen, top

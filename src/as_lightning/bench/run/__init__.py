@@ -1,0 +1,5 @@
+"""A run of the app: one training of one method on one data set, and what it leaves behind."""
+
+from as_lightning.bench.packages import require_core
+
+require_core()

@@ -1,0 +1,90 @@
+"""When two runs are the same: resuming, reading, refusing, replacing and grouping runs all ask
+`RunIdentity`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+# settings that change no number of a run: where files lie, what is shown and logged, how batches
+# are loaded
+WITHOUT_EFFECT = re.compile(
+    r"data_dir|output_dir|logger\..*|data\.(num_workers|pin_memory)"
+    r"|callbacks\.(learning_rate_monitor|margin_histogram)\..*"
+    r"|callbacks\.model_checkpoint\.(_target_|dirpath|save_last|enable_version_counter)"
+    r"|trainer\.(enable_progress_bar|enable_model_summary|log_every_n_steps)"
+)
+
+
+@dataclass(frozen=True)
+class RunIdentity:
+    """A run's settings as text, without those that change no number, and the digests of its inputs.
+
+    >>> one = RunIdentity.of({"seed": 0, "trainer": {"max_epochs": 3, "enable_progress_bar": True}})
+    >>> one.changed(RunIdentity.of({"seed": 1, "trainer": {"max_epochs": 3}}))
+    ['seed']
+    """
+
+    config: Mapping[str, str]
+    inputs: Mapping[str, str]
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], inputs: Mapping[str, str] | None = None) -> RunIdentity:
+        """The identity of a resolved configuration, and of digests of the data, checkpoints and
+        modules it reads.
+        """
+        settings = {
+            key: value
+            for key, value in flat(config).items()
+            if WITHOUT_EFFECT.fullmatch(key) is None
+        }
+        return cls(settings, dict(inputs or {}))
+
+    def changed(self, other: RunIdentity) -> list[str]:
+        """The names of the settings that differ, the shortest first, and of the inputs; an absent
+        setting is null.
+
+        An input that only one of the two has recorded is not compared: versions record different
+        inputs.
+        """
+        keys = self.config.keys() | other.config.keys()
+        settings = [
+            key for key in keys if self.config.get(key, "null") != other.config.get(key, "null")
+        ]
+        inputs = [
+            key
+            for key in self.inputs.keys() & other.inputs.keys()
+            if self.inputs[key] != other.inputs[key]
+        ]
+        return sorted(settings, key=lambda key: (len(key), key)) + [
+            f"inputs.{key}" for key in sorted(inputs)
+        ]
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """A nested configuration as one level of dotted keys, with values as text.
+
+    >>> flat({"method": {"delta": 0.1, "warm": None}, "test": True})
+    {'method.delta': '0.1', 'method.warm': 'null', 'test': 'true'}
+    """
+    settings: dict[str, str] = {}
+    for key, value in config.items():
+        if not isinstance(value, Mapping):
+            value = json.loads(json.dumps(value, default=str))  # as it is read back
+        text = (
+            "null"
+            if value is None
+            else str(value).lower()
+            if isinstance(value, bool)
+            else str(value)
+        )
+        settings |= (
+            flat(value, f"{prefix}{key}.")
+            if isinstance(value, Mapping)
+            else {f"{prefix}{key}": text}
+        )
+    return settings

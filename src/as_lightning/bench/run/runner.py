@@ -1,0 +1,232 @@
+"""One run of any module: a finished one is read, another trains, is tested and leaves one result in
+its folder.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import multiprocessing
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import numpy as np
+import torch.distributed
+from filelock import FileLock, Timeout
+from lightning.pytorch.callbacks import LambdaCallback
+from lightning.pytorch.utilities import rank_zero_only
+from torch.nn.parameter import is_lazy
+
+from as_lightning.bench.run.identity import RunIdentity
+from as_lightning.bench.run.predictions import PREDICTIONS_FILE, PredictionRecorder, Predictions
+from as_lightning.bench.run.recorder import RunRecorder, over_ranks
+from as_lightning.bench.run.result import RESULT_FILE, Result
+from as_lightning.bench.run.resume import BestWeights, readable_result
+from as_lightning.callbacks import MaskingMonitor
+
+log = logging.getLogger(__name__)
+LOCK_FILE = "run.lock"
+Made = tuple[Result, Predictions | None]
+
+
+@contextmanager
+def run_lock(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, which ends with the process; of several processes of a run the first
+    holds it for all.
+    """
+    if getattr(rank_zero_only, "rank", 0) != 0:
+        yield
+        return
+    lock = FileLock(folder / LOCK_FILE)
+    try:
+        held = lock.acquire(timeout=0)
+    except Timeout:
+        log.info("%s: another process runs here, waiting for it to end", folder)
+        held = lock.acquire()
+    with held:
+        yield
+
+
+def finished_or_made(
+    directory: Path,
+    config: dict[str, Any],
+    inputs: dict[str, str],
+    make: Callable[[], Made],
+    processes: int = 1,
+) -> Result:
+    """The result in `directory` if it is of the same run; else the result of `make`, which replaces
+    it when whole.
+
+    If an earlier run has joined the `processes` into a group, the first process decides for all:
+    the digests of others may be of other files and variables.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with run_lock(directory):
+        finished = readable_result(directory)
+        if finished is not None:
+            changed = RunIdentity.of(finished.config, finished.inputs).changed(
+                RunIdentity.of(config, inputs)
+            )
+            if changed:
+                log.warning("%s: finished with another %s, running again", directory, changed[0])
+                finished = None
+        if (
+            processes > 1
+            and torch.distributed.is_available()
+            and torch.distributed.is_initialized()
+        ):
+            shared = [finished]
+            torch.distributed.broadcast_object_list(shared)
+            (finished,) = shared
+        if finished is not None:
+            log.info("%s: already finished (delete it to run again)", directory)
+            return finished
+        result, predictions = make()
+        if getattr(rank_zero_only, "rank", 0) == 0:
+            if predictions is None:
+                (directory / PREDICTIONS_FILE).unlink(missing_ok=True)
+            else:
+                predictions.write(directory)
+            result.write(directory)
+            score = (
+                f"test {result.score} {result.metrics[result.score]:.4f}; "
+                if result.metrics
+                else ""
+            )
+            log.info("%swrote %s", score, directory / RESULT_FILE)
+    return result
+
+
+def trained(
+    trainer: pl.Trainer,
+    module: pl.LightningModule,
+    data: pl.LightningDataModule,
+    checkpoint: Path | None = None,
+    *,
+    test_metric: str | None,
+    score: str,
+    **about: Any,
+) -> Made:
+    """Train, from a checkpoint if there is one, and test the weights of the best validation.
+
+    ``test_metric`` is the metric of the test that is the score; None leaves the test unread. The
+    score is NaN if the test has diverged (see `RunRecorder`), or if the validations have scores of
+    which none is finite. ``about`` are fields of the result. All processes return the first one's
+    result.
+    """
+    if (
+        multiprocessing.get_start_method(allow_none=True) == "loky"
+    ):  # a loader's processes cannot start in joblib's
+        multiprocessing.set_start_method(
+            multiprocessing.get_all_start_methods()[0], force=True
+        )  # the system's default
+    trainer.fit(module, datamodule=data, ckpt_path=checkpoint)
+    callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    recorder = next(callback for callback in callbacks if isinstance(callback, RunRecorder))
+    result = Result(
+        score=score,
+        metrics={},
+        train_seconds=recorder.train_seconds,
+        epoch_seconds=recorder.epoch_seconds,
+        evaluations=recorder.evaluations,
+        loss_accuracy_correlation=correlation(recorder.evaluations),
+        masking=[
+            epoch._asdict()
+            for c in callbacks
+            if isinstance(c, MaskingMonitor)
+            for epoch in c.history
+        ],
+        optimizer_steps=trainer.global_step,
+        parameters=sum(
+            p.numel() for p in module.parameters() if p.requires_grad and not is_lazy(p)
+        ),
+        **about,
+    )
+    predictions = None
+    if test_metric is not None:
+        metrics = metrics_of_test(trainer, module, data, best_weights(trainer))
+        result.metrics = {name.removeprefix("test/"): value for name, value in metrics.items()}
+        if result.metrics:  # trainer.limit_test_batches=0 tests nothing
+            result.metrics[score] = metrics[test_metric]
+        scores = [evaluation["score"] for evaluation in recorder.evaluations]
+        # without a finite score of a validation no weights are the best
+        finite = not recorder.diverged and (not scores or any(map(math.isfinite, scores)))
+        predictions = next(
+            (c.predictions for c in callbacks if isinstance(c, PredictionRecorder)), None
+        )
+        if result.metrics and not finite:
+            result.metrics[score] = math.nan
+    return (result if trainer.world_size == 1 else trainer.strategy.broadcast(result)), predictions
+
+
+def best_weights(trainer: pl.Trainer) -> str:
+    """The checkpoint of the best validation; empty where none is saved, so that the last weights
+    are tested.
+    """
+    callbacks = sorted(
+        trainer.checkpoint_callbacks, key=lambda callback: not isinstance(callback, BestWeights)
+    )
+    return next((getattr(callback, "best_model_path", "") for callback in callbacks), "")
+
+
+def correlation(evaluations: list[dict[str, float]]) -> float | None:
+    """Pearson's correlation of loss and score over the evaluations; None where it is
+    not defined.
+    """
+    pairs = np.array([(entry["loss"], entry["score"]) for entry in evaluations if "loss" in entry])
+    if len(pairs) < 2 or not (np.isfinite(pairs).all() and np.ptp(pairs, axis=0).all()):
+        return None
+    return float(np.corrcoef(pairs.T)[0, 1])
+
+
+def metrics_of_test(
+    trainer: pl.Trainer,
+    module: pl.LightningModule,
+    data: pl.LightningDataModule,
+    checkpoint: str | Path | None = None,
+) -> dict[str, float]:
+    """The metrics of a test of a checkpoint (or of the module's own weights), with the callbacks of
+    `trainer`.
+    """
+
+    def load(trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
+        trainer.strategy.load_model_state_dict(checkpoint, strict=module.strict_loading)
+
+    # callbacks of the fit, e.g. EMA, replace the checkpoint's weights by their own; the last
+    # callback's weights stay
+    load_weights = LambdaCallback(on_load_checkpoint=load)
+    trainer.callbacks.append(load_weights)  # type: ignore[attr-defined]
+    try:
+        # weights_only=False is safe, since this run wrote the file: hyperparameters may be of any
+        # type, e.g. a path
+        logged = trainer.test(
+            module, datamodule=data, ckpt_path=checkpoint or None, verbose=False, weights_only=False
+        )
+    finally:
+        trainer.callbacks.remove(load_weights)  # type: ignore[attr-defined]
+    # only callback_metrics has the plain name of a metric that is logged per step and per epoch
+    metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+    metrics |= {name: value for logged_metrics in logged for name, value in logged_metrics.items()}
+    return {name: over_ranks(trainer, value) for name, value in metrics.items()}
+
+
+@contextmanager
+def quiet_training() -> Iterator[None]:
+    """Silence what Lightning logs and warns of at each start and end: of many runs only the report
+    matters.
+    """
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -1,0 +1,227 @@
+"""The benchmark's LightningModule: an encoder, a linear head, the method's loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import lightning.pytorch as pl
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torchmetrics import MetricCollection
+
+from as_lightning.bench.tasks.tasks import TaskForm
+from as_lightning.functional.calling_convention import IGNORED
+from as_lightning.functional.linear_cross_entropy import linear_cross_entropy
+from as_lightning.functional.variants.class_counts import with_class_counts
+from as_lightning.mixin import ASSoftmaxMixin
+
+
+class Classifier(pl.LightningModule):
+    """Classify samples or tokens, by any loss of logits and targets.
+
+    Args:
+        encoder: maps a batch of inputs to features ``(N, out_features)``, or ``(N, L,
+            out_features)`` for token data.
+        class_names: the names of the ``C`` classes.
+        criterion: the loss, called as ``criterion(logits, target)``; one with an argument
+            ``class_counts`` is given it.
+        optimizer: called with the parameters, e.g. ``partial(torch.optim.AdamW, lr=1e-3)``.
+        lr_scheduler: called as ``lr_scheduler(optimizer, total_steps=...)``; stepped with every
+            optimizer step.
+        head: called as ``head(in_features, num_classes)``; ``nn.Linear`` by default.
+        probabilities: maps logits to what the method takes for probabilities; softmax by default.
+        targets: what the loss takes: ``"class_index"``, or ``"multi_hot"``, {0, 1} for each class.
+        task: what the data's targets are: see `BenchmarkDataModule`.
+        class_counts: how many training targets each class has, for a ``criterion`` that asks for
+            it.
+        class_groups: the classes of each named group, e.g. ``few``; the test logs the accuracy of
+            each group.
+
+    Logs ``train/loss``, and for validation and test ``loss`` and the metrics of the task.
+    """
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        class_names: Sequence[str],
+        criterion: Callable[[Tensor, Tensor], Tensor],
+        optimizer: Callable[..., torch.optim.Optimizer],
+        lr_scheduler: Callable[..., torch.optim.lr_scheduler.LRScheduler] | None = None,
+        head: Callable[[int, int], nn.Module] | None = None,
+        probabilities: Callable[[Tensor], Tensor] | None = None,
+        targets: Literal["class_index", "multi_hot"] = "class_index",
+        task: Literal["multiclass", "multilabel", "token", "next_token"] = "multiclass",
+        class_counts: Tensor | None = None,
+        class_groups: Mapping[str, Sequence[int]] | None = None,
+    ) -> None:
+        super().__init__()
+        self.task = TaskForm(task, class_names, targets)
+        self.encoder = encoder
+        self.head = (head or nn.Linear)(int(encoder.out_features), len(class_names))  # type: ignore[arg-type]
+        self.criterion = (
+            criterion
+            if class_counts is None
+            else with_class_counts(criterion, lambda: class_counts)
+        )
+        self.probabilities = probabilities or partial(torch.softmax, dim=-1)
+        self._make_optimizer, self._make_lr_scheduler = optimizer, lr_scheduler
+        self.validation_metrics = self.task.metrics().clone(prefix="val/")
+        self.test_metrics = self.task.metrics(class_groups).clone(prefix="test/")
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The logits, of shape ``(N, C)`` or ``(N, L, C)``."""
+        return self.head(self.encoder(inputs))
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        loss = self.training_loss(*batch)
+        self.log("train/loss", loss, prog_bar=True)
+        return loss
+
+    def training_loss(self, inputs: Tensor, target: Tensor) -> Tensor:
+        """The loss of a batch in training."""
+        return self.criterion(*self.task.loss_arguments(self(inputs), target))
+
+    def _evaluate(self, batch: tuple[Tensor, Tensor], metrics: MetricCollection) -> None:
+        inputs, target = batch
+        logits = self(inputs)
+        loss = self.criterion(*self.task.loss_arguments(logits, target))
+        # the loss of tagged words is a mean over these
+        count = int((target != IGNORED).sum()) if self.task.task == "token" else len(target)
+        self.log(f"{metrics.prefix}loss", loss, batch_size=count, sync_dist=True)
+        metrics.update(*self.task.scored(logits, target, self.probabilities))
+        for (
+            name,
+            metric,
+        ) in metrics.items():  # a bar of all metrics is too long for a narrow console
+            self.log(name, metric, batch_size=len(target), prog_bar=name.endswith("/accuracy"))
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        self._evaluate(batch, self.validation_metrics)
+
+    def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        self._evaluate(batch, self.test_metrics)
+
+    def on_test_epoch_end(self) -> None:
+        """Log the share of wrong training labels that are predicted, and the share whose true class
+        is predicted.
+        """
+        data = self.trainer.datamodule  # type: ignore[attr-defined]
+        if getattr(data, "true_targets", None) is None:
+            return
+        matches, count, precision = torch.zeros(2), 0, self.trainer.precision_plugin
+        for batch in data.corrupted_dataloader():
+            inputs, pairs = self.trainer.strategy.batch_to_device(precision.convert_input(batch))
+            with precision.forward_context():
+                matches += (self.predict_step((inputs, pairs), 0)[:, None] == pairs).sum(0).cpu()
+            count += len(pairs)
+        if count:
+            memorised, recovered = matches / count
+            self.log_dict(
+                {"test/memorised": memorised, "test/recovered": recovered}, sync_dist=True
+            )
+
+    def predict_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        """The class of the largest logit."""
+        return self(batch[0]).argmax(dim=-1)
+
+    def configure_optimizers(self) -> Any:
+        optimizer = self._make_optimizer(self.parameters())
+        if self._make_lr_scheduler is None:
+            return optimizer
+        scheduler = self._make_lr_scheduler(
+            optimizer, total_steps=self.trainer.estimated_stepping_batches
+        )
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
+        }
+
+
+OF_LOSS = ("weight", "ignore_index", "reduction")
+
+
+class FusedSoftmaxClassifier(Classifier):
+    """The same classifier, whose head and plain cross-entropy are computed together in training,
+    without the logits.
+
+    A ValueError refuses another head than ``nn.Linear``, another criterion, and several labels per
+    sample.
+    """
+
+    criterion: nn.CrossEntropyLoss
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        check_fusable(self)
+        if type(self.criterion) is not nn.CrossEntropyLoss:
+            raise ValueError(
+                "this method computes plain cross-entropy, criterion nn.CrossEntropyLoss, got "
+                f"{self.criterion!r}"
+            )
+
+    def training_loss(self, inputs: Tensor, target: Tensor) -> Tensor:
+        assert isinstance(self.head, nn.Linear)
+        settings = {name: getattr(self.criterion, name) for name in (*OF_LOSS, "label_smoothing")}
+        hidden, head = self.encoder(inputs), self.head
+        return linear_cross_entropy(hidden, head.weight, target, linear_bias=head.bias, **settings)
+
+
+class ASSoftmaxClassifier(ASSoftmaxMixin, Classifier):
+    """The same classifier with AS-Softmax in place of its criterion: the second way of using the
+    mixin.
+
+    Args:
+        fused_head: in training compute head and loss together, without the logits: for 10,000
+            classes and more. It needs a head that is ``nn.Linear``, and one label per sample.
+    """
+
+    as_softmax_replaces = "criterion"
+
+    def __init__(self, *args: Any, fused_head: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fused_head = fused_head
+        if fused_head:
+            check_fusable(self)
+
+    def training_loss(self, inputs: Tensor, target: Tensor) -> Tensor:
+        if not self.fused_head:
+            return super().training_loss(inputs, target)
+        assert isinstance(self.head, nn.Linear)
+        settings = {name: getattr(self.criterion, name) for name in OF_LOSS}
+        return self.as_softmax_head_loss(self.encoder(inputs), self.head, target, **settings)
+
+
+def check_fusable(module: Classifier) -> None:
+    """Raise ``ValueError`` unless head and loss of a classifier can be computed together."""
+    if type(module.head) is not nn.Linear or not module.task.class_index:
+        raise ValueError(
+            "a fused head needs a head that is nn.Linear, and data and a method of one class per "
+            "sample or token"
+        )
+
+
+class CosineHead(nn.Module):
+    r"""The cosine of the angle between the features and a vector per class; 0 for features of
+    length 0.
+
+    $$
+    \cos\theta_i = \frac{w_i^\top x}{\lVert w_i \rVert \, \lVert x \rVert}
+    $$
+
+    It has no bias and no temperature: the loss divides by its own. ``(..., in_features)`` gives
+        ``(..., num_classes)``.
+
+    Source: Wang, Cheng, Liu, Liu 2018 (arXiv 1801.05599), section 2.
+    """
+
+    def __init__(self, in_features: int, num_classes: int) -> None:
+        super().__init__()
+        # the direction of a normal vector is uniform on the sphere; its length only sets the speed
+        # of turning
+        self.weight = nn.Parameter(nn.init.xavier_normal_(torch.empty(num_classes, in_features)))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return F.linear(F.normalize(features, dim=-1), F.normalize(self.weight, dim=-1))

@@ -1,0 +1,292 @@
+"""The tasks by their kinds of targets: how each calls the loss, and its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from seqeval.metrics.sequence_labeling import get_entities
+from torch import Tensor
+from torchmetrics import Metric, MetricCollection
+from torchmetrics.classification import MulticlassAccuracy, MultilabelExactMatch
+from torchmetrics.text import Perplexity as TokenPerplexity
+
+from as_lightning.functional.argument_checks import check_choice
+from as_lightning.functional.calibration import Reliability, sorted_by_confidence
+from as_lightning.functional.calling_convention import IGNORED, widened
+
+
+def macro_f1(right: Tensor, predicted: Tensor, annotated: Tensor) -> Tensor:
+    r"""The mean F1 score of classes, from how often each ``(C)`` is right, predicted and annotated.
+
+    $$
+    F_1 = \frac{1}{|C'|} \sum_{c \in C'} \frac{2 \cdot \text{right}_c}{\text{predicted}_c + \text{annotated}_c}
+    $$
+
+    over the classes $C'$ that are predicted or annotated: one that never occurs takes no part. 0
+    where nothing counts.
+    """
+    counts = predicted + annotated
+    return (2.0 * right / counts.clamp(min=1)).sum() / (counts > 0).sum().clamp(min=1)
+
+
+def micro_f1(*counts: Tensor) -> Tensor:
+    """The F1 score of all classes together; arguments as of `macro_f1`."""
+    return macro_f1(*(count.sum(0, keepdim=True) for count in counts))
+
+
+def balanced_accuracy(
+    right: Tensor,
+    predicted: Tensor,
+    annotated: Tensor,
+    classes: Sequence[int] | slice = slice(None),
+) -> Tensor:
+    r"""The mean recall of the annotated ``classes``; the other arguments as of `macro_f1`.
+
+    $$
+    \frac{1}{|C'|} \sum_{c \in C'} \frac{\text{right}_c}{\text{annotated}_c}
+    $$
+    """
+    right, annotated = right[classes], annotated[classes]
+    return (right / annotated.clamp(min=1)).sum() / (annotated > 0).sum().clamp(min=1)
+
+
+class CountedScore(Metric):
+    """A ``score`` of how often each of ``size`` classes is right, predicted and annotated, over all
+    updates and ranks.
+
+    torchmetrics counts in a matrix of classes by classes: gigabytes for large vocabularies.
+
+    Shape:
+        - update: scores ``(N, C)`` or ``(N, C, L)`` and class indices ``(N)`` or ``(N, L)``; with
+          several labels probabilities ``(N, C)`` and {0, 1} ``(N, C)``.
+    """
+
+    full_state_update = False
+    higher_is_better = True
+    right: Tensor
+    predicted: Tensor
+    annotated: Tensor
+
+    def __init__(
+        self,
+        score: Callable[..., Tensor],
+        size: int,
+        ignore_index: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.score, self.ignore_index = score, ignore_index
+        for name in ("right", "predicted", "annotated"):
+            self.add_state(name, torch.zeros(size, dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Count the classes of a batch."""
+        if preds.shape == target.shape:
+            predicted, annotated = preds > 0.5, target > 0
+            self.right = self.right + (predicted & annotated).sum(0)
+            self.predicted = self.predicted + predicted.sum(0)
+            self.annotated = self.annotated + annotated.sum(0)
+            return
+        predicted, annotated = _counted(preds.argmax(1), target, self.ignore_index)
+        one = torch.ones_like(annotated)
+        # index_add, and not bincount, which some devices do not have in deterministic runs
+        self.right = self.right.index_add(0, annotated, (predicted == annotated).long())
+        self.predicted = self.predicted.index_add(0, predicted, one)
+        self.annotated = self.annotated.index_add(0, annotated, one)
+
+    def compute(self) -> Tensor:
+        """The score over all updates and ranks."""
+        return self.score(self.right, self.predicted, self.annotated)
+
+
+def _counted(values: Tensor, target: Tensor, ignore_index: int | None) -> tuple[Tensor, Tensor]:
+    """The values and targets where the target is not ignored; both ``(K)``."""
+    counted = (
+        torch.ones_like(target, dtype=torch.bool)
+        if ignore_index is None
+        else target != ignore_index
+    )
+    return values[counted], target[counted]
+
+
+class CalibrationError(Metric):
+    """The calibration error of `as_lightning.functional.reliability`, in 15 bins.
+
+    It is of the top class, or with several labels of each label. Shapes as of `CountedScore`,
+    probabilities alone.
+    """
+
+    full_state_update = False
+    higher_is_better = False
+
+    def __init__(self, ignore_index: int | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.ignore_index = ignore_index
+        for name in Reliability._fields:
+            self.add_state(name, torch.zeros(15), dist_reduce_fx="sum")
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Sort a batch into the bins."""
+        if preds.shape == target.shape:
+            confidence, correct = preds.flatten(), target.flatten()
+        else:
+            top, predicted = preds.max(1)
+            confidence, _ = _counted(top, target, self.ignore_index)
+            correct = torch.eq(*_counted(predicted, target, self.ignore_index))
+        for name, sums in sorted_by_confidence(confidence, correct)._asdict().items():
+            setattr(self, name, getattr(self, name) + sums.to(self.device, torch.float32))
+
+    def compute(self) -> Tensor:
+        """The error over all updates and ranks."""
+        return Reliability(*(getattr(self, name) for name in Reliability._fields)).calibration_error
+
+
+class Perplexity(TokenPerplexity):
+    r"""torchmetrics' perplexity, $\exp(-\frac{1}{N} \sum_n \log p_{n, t_n})$, of probabilities and
+    in float64.
+
+    A probability below the smallest normal number of its dtype counts as that number.
+
+    Shape:
+        - update: probabilities ``(N, C)``, class indices ``(N)``.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.set_dtype(torch.float64)
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Add a batch; torchmetrics takes logits, of which the softmax of a logarithm gives the
+        probabilities back.
+        """
+        logits = preds.clamp(min=torch.finfo(preds.dtype).tiny).double().log()
+        super().update(logits.unsqueeze(0), target.unsqueeze(0))
+
+
+class SpanF1(CountedScore):
+    r"""The F1 score of whole entities, as CoNLL's ``conlleval`` counts them; 0 where there is no
+    entity at all.
+
+    $$
+    F_1 = \frac{2 \cdot \text{right}}{\text{predicted} + \text{annotated}}
+    $$
+
+    A predicted entity is right if its type, first and last word are the annotation's (seqeval's
+    ``get_entities``).
+
+    Shape:
+        - update: scores ``(N, C, L)``, the tags' indices ``(N, L)``.
+    """
+
+    def __init__(
+        self, tag_names: Sequence[str], ignore_index: int = IGNORED, **kwargs: Any
+    ) -> None:
+        super().__init__(micro_f1, 1, ignore_index, **kwargs)
+        self.tag_names = list(tag_names)
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Count the entities of a batch."""
+        for tags, truth in zip(preds.argmax(1).tolist(), target.tolist(), strict=True):
+            places = [place for place, tag in enumerate(truth) if tag != self.ignore_index]
+            predicted = set(get_entities([self.tag_names[tags[place]] for place in places]))
+            annotated = set(get_entities([self.tag_names[truth[place]] for place in places]))
+            self.right += len(predicted & annotated)
+            self.predicted += len(predicted)
+            self.annotated += len(annotated)
+
+
+Probabilities = Callable[[Tensor], Tensor]
+
+
+class TaskForm:
+    """How a loss that takes ``targets``, ``"class_index"`` or ``"multi_hot"``, is called, and what
+    is measured.
+
+    * ``"multiclass"``: one class per sample, logits ``(N, C)``, targets ``(N)``; a ``"multi_hot"``
+      loss takes {0, 1}. Metrics: ``accuracy``, ``balanced_accuracy``, ``f1_macro`` and
+      ``calibration_error`` (of the top class).
+    * ``"multilabel"``: any number of classes, targets ``(N, C)`` in {0, 1}; a label is predicted
+      where its logit is above 0. Metrics: ``accuracy`` (all labels of a sample right),
+      ``f1_micro``, ``f1_macro`` and ``calibration_error`` (of the sigmoids of all labels).
+    * ``"token"``: one class per token, logits ``(N, L, C)``, targets ``(N, L)`` with -100 on what
+      is no first piece of a word. Metrics: ``span_f1``, and of the words those of ``"multiclass"``.
+    * ``"next_token"``: the class of the token after each. Metrics: ``accuracy`` and ``perplexity``.
+
+    Raises:
+        ValueError: if ``task`` or ``targets`` is unknown, or the loss cannot have the targets of
+            the task.
+    """
+
+    def __init__(self, task: str, class_names: Sequence[str], targets: str = "class_index") -> None:
+        check_choice("task", task, ("multiclass", "multilabel", "token", "next_token"))
+        check_choice("targets", targets, ("class_index", "multi_hot"))
+        self.task, self.class_names, self.class_index = (
+            task,
+            list(class_names),
+            targets == "class_index",
+        )
+        if task == "multilabel" and self.class_index:
+            raise ValueError(
+                "this method's loss takes one class per sample, and the data have several: use a "
+                "multi-label method "
+                "(multilabel_softmax, multilabel_sparse, bce, asymmetric, multilabel_as_softmax or "
+                "multilabel_as_speed)"
+            )
+        if task in ("token", "next_token") and not self.class_index:
+            raise ValueError(
+                "this method's loss is for several labels per sample; tokens have one class each"
+            )
+
+    def metrics(self, class_groups: Mapping[str, Sequence[int]] | None = None) -> MetricCollection:
+        """The metrics of `scored`; ``accuracy_NAME`` is the `balanced_accuracy` of the
+        ``class_groups`` NAME.
+        """
+        count, ignored = len(self.class_names), IGNORED if self.task == "token" else None
+        metrics: dict[str, Metric] = {
+            "accuracy": MulticlassAccuracy(count, average="micro", ignore_index=ignored)
+        }
+        if self.task == "multilabel":
+            metrics = {
+                "accuracy": MultilabelExactMatch(count),
+                "f1_micro": CountedScore(micro_f1, count),
+            }
+        if self.task == "multiclass":
+            metrics["balanced_accuracy"] = CountedScore(balanced_accuracy, count)
+            for name, classes in (class_groups or {}).items():
+                metrics[f"accuracy_{name}"] = CountedScore(
+                    partial(balanced_accuracy, classes=list(classes)), count
+                )
+        if self.task == "next_token":
+            metrics["perplexity"] = Perplexity()
+        else:
+            metrics["f1_macro"] = CountedScore(macro_f1, count, ignored)
+            metrics["calibration_error"] = CalibrationError(ignored)
+        if self.task == "token":
+            metrics["span_f1"] = SpanF1(self.class_names, ignore_index=IGNORED)
+        return MetricCollection(dict(metrics), compute_groups=False)
+
+    def loss_arguments(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits and target as the loss takes them."""
+        if self.task == "multiclass" and not self.class_index:
+            target = F.one_hot(target, len(self.class_names))
+        return self._classes_second(logits, target if self.class_index else target.to(logits.dtype))
+
+    def scored(
+        self, logits: Tensor, target: Tensor, probabilities: Probabilities
+    ) -> tuple[Tensor, Tensor]:
+        """Probabilities and target as the metrics take them, at least in float32: in 16 bits many
+        scores are equal.
+        """
+        logits = widened(logits)
+        if self.task == "multilabel":
+            return logits.sigmoid(), target
+        return self._classes_second(probabilities(logits), target)
+
+    def _classes_second(self, scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        if self.task == "next_token":
+            return scores.flatten(0, 1), target.flatten()
+        return scores.transpose(1, 2) if self.task == "token" else scores, target

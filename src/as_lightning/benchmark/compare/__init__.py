@@ -1,5 +1,0 @@
-"""The fair comparison: equal tuning, equal time, paired verdicts, advice in words."""
-
-from as_lightning.benchmark.packages import require_core
-
-require_core()

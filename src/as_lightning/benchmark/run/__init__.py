@@ -1,5 +1,0 @@
-"""A run of the app: one training of one method on one data set, and what it leaves behind."""
-
-from as_lightning.benchmark.packages import require_core
-
-require_core()

@@ -1,0 +1,312 @@
+"""Which settings are tried: first a spread, then where a better score may lie, also beyond what was
+tried.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import qmc
+
+from as_lightning.report.record import Trial
+
+RATE = "lr"
+FINALISTS = 2  # the trials of a candidate that get the tuning seeds after the first one
+# values of a range that are tried before it is known where the best ones lie; of learning rates 3
+FIRST = 2
+LOWEST, CAUTION, DRAWN = -3.0, 1.0, 1024  # of the search by a Gaussian process
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from ``low`` to ``high``; the search goes beyond with ``log``, else half of the way
+    to a finite limit.
+
+    ``log`` spreads them evenly in the logarithm. At ``neutral`` the candidate is the baseline. A
+    range of whole numbers from 1 on, such as a width, gives whole numbers alone.
+    """
+
+    low: float
+    high: float
+    default: float
+    log: bool = False
+    neutral: Any = None
+    limits: Sequence[float] = (-math.inf, math.inf)
+
+    def __post_init__(self) -> None:
+        if not self.low < self.high:
+            raise ValueError(f"a range needs low < high, got {self.low} and {self.high}")
+        if self.log and self.low <= 0:
+            raise ValueError(f"a range with log needs low > 0, got {self.low}")
+        if not isinstance(self.neutral, (int, float, type(None))):
+            raise ValueError(f"a range needs a number as neutral, got {self.neutral!r}")
+
+    def spread(self, count: int) -> list[Any]:
+        """The default, and values that span the range with it; without the neutral one, whose
+        trials are shared.
+
+        >>> Range(0.1, 1.0, default=0.1, neutral=1.0).spread(3)
+        [0.1, 0.4, 0.7]
+        >>> Range(0.25, 2.0, default=0.5, log=True).spread(3)
+        [0.5, 0.25, 2.0]
+        >>> Range(0.9, 0.99999, default=0.9, limits=(0, 1)).spread(3)
+        [0.9, 0.95, 0.99999]
+        """
+        start, grid_size = (
+            int(self.neutral == self.low),
+            max(count + (self.neutral in (self.low, self.high)), 2),
+        )
+        grid = np.linspace(self.place(self.low), self.place(self.high), grid_size)[
+            start : start + count
+        ]
+        values = [self.value(place) for place in grid]
+        nearest = min(values, key=lambda value: abs(self.place(value) - self.place(self.default)))
+        return [self.default, *(value for value in values if value != nearest)]
+
+    def draw(self, shares: np.ndarray, tried: Sequence[float]) -> np.ndarray:
+        """Places at these shares, in [0, 1], of the range as the search extends it."""
+        places = [self.place(value) for value in (self.low, self.high, *tried)]
+        low, high = min(places), max(places)
+        if self.log:
+            low, high = (
+                low - (half := (self.place(self.high) - self.place(self.low)) / 2),
+                high + half,
+            )
+        else:  # half of the way to a limit
+            low, high = (
+                (end + limit) / 2 if math.isfinite(limit) else end
+                for end, limit in zip((low, high), self.limits, strict=True)
+            )
+        return low + shares * (high - low)
+
+    def coordinates(self, places: np.ndarray) -> np.ndarray:
+        """The coordinates of places for the Gaussian process, in halves of the range."""
+        low, high = self.place(self.low), self.place(self.high)
+        return 2 * (places[:, None] - low) / (high - low)
+
+    def allows(self, value: float) -> bool:
+        """Whether a value lies within the limits and is not the baseline's."""
+        return self.limits[0] < value < self.limits[1] and value != self.neutral
+
+    def place(self, value: float) -> float:
+        """The value, or its logarithm; 0 is placed half of the range below ``low``."""
+        if self.log:
+            return (
+                math.log(value)
+                if value > 0
+                else 1.5 * math.log(self.low) - 0.5 * math.log(self.high)
+            )
+        return float(value)
+
+    def value(self, place: float) -> float:
+        exact, margin = (
+            math.exp(place) if self.log else place,
+            0.005 * (self.place(self.high) - self.place(self.low)),
+        )
+        rounded = (float(f"{exact:.{digits}g}") for digits in range(4, 17))
+
+        def acceptable(
+            number: float,
+        ) -> bool:  # near, on the same side of each end, or on one of the range's
+            inside = all(
+                np.sign(number - end) in (0, np.sign(exact - end)) for end in (self.low, self.high)
+            )
+            inside = inside and all(
+                np.sign(number - end) == np.sign(exact - end) for end in self.limits
+            )
+            return inside and abs(self.place(number) - place) <= margin
+
+        value = next(filter(acceptable, rounded), exact)
+        whole_numbers = self.low >= 1 and all(
+            type(bound) is int for bound in (self.low, self.high, self.default)
+        )
+        return max(1, round(value)) if whole_numbers else value
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of a few values, each of which is tried; the first trial takes ``default``."""
+
+    values: Sequence[Any]
+    default: Any
+    neutral: Any = None
+
+    def __post_init__(self) -> None:
+        if (
+            self.default not in self.values
+        ):  # such as a configured value that a candidate does not list
+            object.__setattr__(self, "values", [self.default, *self.values])
+
+    def spread(self, count: int) -> list[Any]:
+        """All values, the default first."""
+        return [self.default, *(value for value in self.values if value != self.default)]
+
+    def draw(self, shares: np.ndarray, tried: Sequence[Any]) -> np.ndarray:
+        """Places at these shares, in [0, 1], of all."""
+        return np.minimum(shares * len(self.values), len(self.values) - 1).astype(int)
+
+    def coordinates(self, places: np.ndarray) -> np.ndarray:
+        """The coordinates of places for the Gaussian process: one-hot, and zeros for place -1."""
+        return np.eye(len(self.values) + 1)[places][:, :-1]
+
+    def allows(self, value: Any) -> bool:
+        """Whether a value is not the baseline's."""
+        return bool(value != self.neutral)
+
+    def place(self, value: Any) -> int:
+        """The index of a value; -1 for one that is not listed, such as a neutral one."""
+        return next((index for index, listed in enumerate(self.values) if listed == value), -1)
+
+    def value(self, place: int) -> Any:
+        """The value at an index."""
+        return self.values[place]
+
+
+Space = Mapping[str, Range | Choice]
+
+
+def settings_in(space: Space) -> float:
+    """The number of settings in a space, 1 for an empty one; infinite with a range."""
+    return math.prod(len(d.values) if isinstance(d, Choice) else math.inf for d in space.values())
+
+
+def learning_rates(default: float, factor: float) -> Range:
+    """Learning rates around the default, at first a factor to each side."""
+    if not default > 0:
+        raise ValueError(f"a learning rate must be positive to be tuned, got {default:g}")
+    if not isinstance(factor, (int, float)) or not factor > 1:
+        raise ValueError(f"search.lr_factor must be a number above 1, got {factor!r}")
+    return Range(default / factor, default * factor, default, log=True)
+
+
+def setting_range(description: Any, default: Any = None) -> Range | Choice:
+    """A range or choice, as a method's ``search`` or a pair of ``losses`` describes it; the first
+    is the default.
+    """
+    try:
+        fields = {"values": description} if isinstance(description, list) else dict(description)
+        json.dumps(fields)  # as results are written
+        kind, first_value = (
+            (Choice, fields["values"][0]) if "values" in fields else (Range, fields["low"])
+        )
+        return kind(**{"default": first_value if default is None else default} | fields)
+    except (TypeError, LookupError, ValueError) as error:
+        expected = "{low, high, log, neutral, limits}, {values, neutral} or a list of values"
+        raise ValueError(f"expected {expected}, got {description!r}: {error}") from None
+
+
+def as_neutral(space: Space, trial: Trial) -> Trial:
+    """A trial of the baseline as one of a candidate that contains it; what both tune keeps its
+    value.
+    """
+    knobs = {
+        name: d.default if d.neutral is None else d.neutral
+        for name, d in space.items()
+        if name != RATE
+    }
+    return trial._replace(settings={**knobs, **trial.settings}, shared=True)
+
+
+def best_of(trials: Sequence[Trial], sign: float) -> Trial | None:
+    """The best trial: of those with the most tuning seeds the one with the best mean score; ties as
+    in `finalists`.
+    """
+    most = max((trial.seeds for trial in trials if math.isfinite(trial.score)), default=0)
+    return next(iter(finalists([trial for trial in trials if trial.seeds == most], sign)), None)
+
+
+def finalists(trials: Sequence[Trial], sign: float) -> list[Trial]:
+    """The best trials, which alone get the tuning seeds after the first one.
+
+    Of equal scores the lower loss is better, if all runs have recorded one and the same loss
+    (`Trial.loss`); else the earlier trial: those of the baseline come first. A trial that has not
+    finished has a score of NaN; ``sign`` is 1 where a higher score is better, else -1.
+    """
+    finished = [trial for trial in trials if math.isfinite(trial.score)]
+    comparable = all(math.isfinite(trial.loss) for trial in finished)
+    return sorted(
+        finished, key=lambda t: (-round(sign * t.score, 9), t.loss if comparable else 0.0)
+    )[:FINALISTS]
+
+
+def next_trials(
+    space: Space, own: Sequence[Trial], shared: Sequence[Trial], count: int, sign: float
+) -> list[dict[str, Any]]:
+    """The settings to try next; none when ``count`` have been tried, or the space has no more.
+
+    The first ones spread over the knobs, two values of a range or all of a choice, at the
+    baseline's best learning rate. Without a knob they are three learning rates. A list of rates is
+    tried whole first, unless the baseline has. The others go where a Gaussian process over all
+    trials expects or does not exclude a better score, also beyond what was tried (GP-UCB: Srinivas
+    et al., 2010). ``own`` has the trials of the candidate in the order in which they were proposed,
+    ``shared`` those of the baseline as trials of this candidate.
+    """
+    defaults = {name: dimension.default for name, dimension in space.items()}
+    if not space:
+        return [] if own else [defaults]
+    knobs = [name for name in space if name != RATE]
+    if not own:
+        best_shared = best_of(shared, sign)
+        if best_shared is not None and RATE in space:
+            defaults[RATE] = best_shared.settings[RATE]
+        rates_listed = isinstance(space.get(RATE), Choice) and not shared
+        varied_names = [RATE] if rates_listed or not knobs else knobs
+        spread = {
+            name: space[name].spread(min(count, FIRST + (name == RATE))) for name in varied_names
+        }
+        number = min(count, max(map(len, spread.values())))
+        points = [
+            defaults | {name: values[i % len(values)] for name, values in spread.items()}
+            for i in range(number)
+        ]
+        return [point for i, point in enumerate(points) if point not in points[:i]]
+    if len(own) >= count:
+        return []
+    return _promising(space, own, shared, sign)
+
+
+def _promising(
+    space: Space, own: Sequence[Trial], shared: Sequence[Trial], sign: float
+) -> list[dict[str, Any]]:
+    """The settings with the highest upper confidence bound, of many that fill the space; none where
+    all are tried.
+    """
+    from sklearn.gaussian_process import GaussianProcessRegressor  # here: it takes a second to load
+    from sklearn.gaussian_process.kernels import RBF
+
+    tried = [*own, *shared]
+    scores = np.array(
+        [sign * trial.score if math.isfinite(trial.score) else -math.inf for trial in tried]
+    )
+    finite = scores[np.isfinite(scores)] if np.isfinite(scores).any() else np.zeros(1)
+    # the unit is from the median score to the best one, or the whole spread where these are equal
+    height = finite.max() - np.median(finite) or np.ptp(finite) or 1.0
+    heights = np.maximum((scores - finite.max()) / height, LOWEST)
+    shares = qmc.Halton(len(space), scramble=False).random(DRAWN).T
+    values = {name: [trial.settings[name] for trial in tried] for name in space}
+    tried_at = {name: np.array([*map(space[name].place, values[name])]) for name in space}
+    drawn = {
+        name: space[name].draw(axis_shares, values[name])
+        for name, axis_shares in zip(space, shares, strict=True)
+    }
+    x, draws = (
+        np.hstack([space[name].coordinates(places) for name, places in of.items()])
+        for of in (tried_at, drawn)
+    )
+    # far from all trials the model expects the median score
+    model = GaussianProcessRegressor(RBF(), alpha=0.01, optimizer=None).fit(x, heights + 1.0)
+    mean, deviation = model.predict(draws, return_std=True)
+    bounds = (mean + CAUTION * deviation).round(
+        6
+    )  # so that ties are the same in every process and machine
+    for index in np.argsort(-bounds, kind="stable"):
+        proposed = {name: space[name].value(places[index]) for name, places in drawn.items()}
+        allowed = all(space[name].allows(value) for name, value in proposed.items())
+        if allowed and all(trial.settings != proposed for trial in own):
+            return [proposed]
+    return []

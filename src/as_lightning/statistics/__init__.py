@@ -1,0 +1,1 @@
+"""Verdicts on scores: their boundaries, their pairing, tables of runs."""

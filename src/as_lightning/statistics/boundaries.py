@@ -1,0 +1,54 @@
+"""Group-sequential boundaries: how much evidence each look needs, so that all looks together keep
+the error.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+from scipy import integrate, optimize, special
+from scipy.stats import norm
+
+GRID = 401  # odd, for Simpson's rule
+
+
+@functools.lru_cache(maxsize=512)
+def nominal_levels(looks: tuple[int, ...], alpha: float, power: float = 1.0) -> tuple[float, ...]:
+    r"""The one-sided p-values that the looks need, so that ``alpha`` is the chance of a false
+    positive at any of them.
+
+    After the share $t$ of the last look's seeds $\alpha t^{\rho}$ is spent, with $\rho$ the
+    ``power`` (Lan and DeMets 1983; Kim and DeMets 1987): a larger one spends less at the early
+    looks. The boundary of each look follows from the ones before by recursive integration over the
+    sum of the differences, a Brownian motion under the null hypothesis (Armitage, McPherson and
+    Rowe 1969).
+
+    >>> nominal_levels((5,), 0.05)
+    (0.05,)
+    >>> [round(level, 4) for level in nominal_levels((5, 10), 0.05)]
+    [0.025, 0.0354]
+    """
+    times = np.array(looks, dtype=np.float64) / looks[-1]
+    spent = np.diff(alpha * times**power, prepend=0.0)
+    levels = [float(spent[0])]
+    root = np.sqrt(times[0])
+    grid = np.linspace(-8.0 * root, -special.ndtri(levels[0]) * root, GRID)
+    density = norm.pdf(grid / root) / root
+    for look in range(1, len(looks)):
+        step, root = np.sqrt(times[look] - times[look - 1]), np.sqrt(times[look])
+        bound = optimize.brentq(
+            _excess, -8.0 * root, 10.0 * root, (density, grid, step, spent[look]), xtol=1e-10
+        )
+        levels.append(float(special.ndtr(-bound / root)))
+        next_grid = np.linspace(-8.0 * root, bound, GRID)
+        transition = norm.pdf((next_grid[:, None] - grid) / step) / step
+        density = integrate.simpson(transition * density, x=grid)
+        grid = next_grid
+    return tuple(levels)
+
+
+def _excess(
+    bound: float, density: np.ndarray, grid: np.ndarray, step: float, spent: float
+) -> float:
+    return float(integrate.simpson(density * special.ndtr((grid - bound) / step), x=grid)) - spent

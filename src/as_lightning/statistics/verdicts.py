@@ -1,0 +1,416 @@
+"""The verdict on each candidate, look by look: one of six words, read off a confidence interval."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import special
+
+from as_lightning.bench.run.result import renamed
+from as_lightning.functional.argument_checks import check_number
+from as_lightning.statistics.boundaries import nominal_levels
+from as_lightning.statistics.example_spread import ExampleSpread
+
+WORDS = ("better", "worse", "equal", "not worse", "no gain", "undecided")
+BETTER, WORSE, EQUAL, NOT_WORSE, NO_GAIN, UNDECIDED = range(len(WORDS))
+MIN_PAIRS = 3
+# chosen by simulation (results/statistics/simulation.py): the share of the error of each end of an
+# interval, and the power by which it is spent over the looks. "Better" is read off the lower end
+# and waits, "no gain" off the upper one. The shares leave a reserve: the levels of the looks are
+# exact for a known spread, and the spread is estimated
+LOW, HIGH = (0.3, 5.0), (0.65, 1.4)
+ADVICE_ALPHA = 0.01  # the error of a family for the stricter "not worse" of advice
+LUCK = 0.9  # standard errors by which more seeds may still move an estimate
+POWER = 0.80
+IDENTICAL = 1e-7  # the share of a score that float32 rounds away, which is no difference
+
+
+class Arm(NamedTuple):
+    """A tuned candidate at a share of the full training."""
+
+    candidate: str
+    budget: float = 1.0
+
+
+Scores = Mapping[Arm, Mapping[int, float]]
+Spreads = Mapping[
+    tuple[Arm, Arm], ExampleSpread
+]  # of an arm and the baseline's arm that it is compared with
+
+
+@dataclass(frozen=True)
+class Design:
+    """How a comparison decides; fixed before its runs."""
+
+    equal_within: float = 0.5  # the difference, in points, that counts as none
+    # the probability that any interval of a family of comparisons misses the true difference
+    alpha: float = 0.05
+    looks: tuple[int, ...] = tuple(
+        range(5, 21)
+    )  # numbers of seeds, ascending; a fixed design has one look
+    seeds: tuple[int, ...] = ()  # in their order; empty where any are taken
+    candidates: tuple[str, ...] = ()  # the baseline, and the family that is compared with it
+
+    def __post_init__(self) -> None:
+        check_number(
+            "equal_within",
+            self.equal_within,
+            lambda points: points > 0,
+            "a positive number of points",
+        )
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> Design:
+        """The design that JSON has stored."""
+        values: dict[str, Any] = {
+            n: tuple(v) if isinstance(v, list) else v for n, v in renamed(stored).items()
+        }
+        return cls(**values)
+
+    def changed(self, before: Design) -> list[str]:
+        """The differences from ``before`` that are not allowed, in words; candidates may be added,
+        not left out.
+
+        >>> Design(equal_within=1.0, candidates=("softmax", "b")).changed(Design(candidates=("softmax", "a")))
+        ['equal_within 0.5 (now 1.0)', 'candidates softmax, a (now without a)']
+        """
+
+        def shown(value: Any) -> str:
+            if not isinstance(value, tuple):
+                return str(value)
+            numbers = len(value) > 2 and isinstance(value[0], int)
+            consecutive = numbers and value == tuple(range(value[0], value[-1] + 1))
+            return f"{value[0]} to {value[-1]}" if consecutive else ", ".join(map(str, value))
+
+        names = [
+            name
+            for name in vars(self)
+            if name != "candidates" and vars(self)[name] != vars(before)[name]
+        ]
+        changes = [
+            f"{name} {shown(vars(before)[name])} (now {shown(vars(self)[name])})" for name in names
+        ]
+        if self.candidates[:1] != before.candidates[:1]:
+            return [
+                *changes,
+                f"baseline {shown(before.candidates[:1])} (now {shown(self.candidates[:1])})",
+            ]
+        lost = [candidate for candidate in before.candidates if candidate not in self.candidates]
+        return (
+            [*changes, f"candidates {shown(before.candidates)} (now without {', '.join(lost)})"]
+            if lost
+            else changes
+        )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the runs show of one arm against another. Differences are in points, positive where the
+    arm is better.
+    """
+
+    arm: Arm
+    against: Arm  # the baseline at the full or at the same budget
+    seeds: int  # that both have at the last look
+    look: int  # the last one at which the arm was present; 0 for none, 1 for the first
+    difference: float  # the mean over the seeds; NaN without seeds
+    low: float = (
+        math.nan
+    )  # of the interval that the word is read off; NaN where nothing can be tested
+    high: float = math.nan
+    word: str = "undecided"  # one of `WORDS`
+    detectable: float = (
+        math.nan
+    )  # the true difference that would be found better or worse with 80% probability
+    equal_within: float = Design.equal_within
+    sure: bool = False  # whether "not worse" also holds at the stricter error that advice asks for
+    reason: str = ""  # why nothing can be tested
+    in_reach: bool = True  # whether more seeds may still show a gain, or that there is none
+    sure_in_reach: bool = (
+        True  # whether they may still show that the arm is worse, or surely not worse
+    )
+    # whether the differences are so skewed that the interval may miss more often than stated
+    skewed: bool = False
+    new_low: float = math.nan  # of the interval for new examples like those of the test split
+    new_high: float = math.nan
+
+    @property
+    def decided(self) -> bool:
+        """Whether there is a word."""
+        return self.word != "undecided"
+
+    @property
+    def not_worse(self) -> bool:
+        """Whether the arm is shown to be less than ``equal_within`` points below."""
+        return self.word in ("better", "equal", "not worse")
+
+
+def verdicts(
+    scores: Scores, *, reference: Arm, design: Design, spreads: Spreads | None = None
+) -> list[Verdict]:
+    r"""The verdict on every arm, from all scores; those at the full budget come first.
+
+    Differences are paired by seed; each has its own spread over the n seeds, with n - 1 degrees of
+    freedom, and a floor. At each look an arm has a repeated confidence interval: those of all arms
+    and all looks together hold the true differences with probability 95%, whenever an arm stops.
+    The word is read off the interval of the last look, in this order: within ``equal_within`` on
+    both sides equal, above 0 better, below 0 worse, above ``-equal_within`` not worse, below
+    ``equal_within`` no gain.
+
+    The error is divided over the arms of a family by Bonferroni's method, over both ends of an
+    interval by `LOW` and `HIGH`, over the looks by `nominal_levels`. The arms at the full budget
+    are one family; those at smaller budgets, each against the baseline at the full and at the same
+    budget, another. Arms whose scores are the same in every seed count once; one that is the same
+    as the baseline is equal.
+
+    Each look uses its own seeds alone, the first ones in ascending order.
+
+    Args:
+        scores: per arm and seed, in points, higher is better; NaN for a run that has failed.
+        reference: the baseline at its full budget.
+        design: the design of the comparison.
+        spreads: for an arm and a baseline's arm, the smallest standard deviation of their
+            differences, and the standard error of the mean that the choice of the test examples
+            makes, for `Verdict.new_low`.
+
+    Source: Jennison and Turnbull 1989 (repeated confidence intervals).
+
+    >>> better = {Arm("softmax"): {0: 90.1, 1: 90.4, 2: 89.9}, Arm("as_softmax"): {0: 93.2, 1: 93.3, 2: 93.1}}
+    >>> [verdict.word for verdict in verdicts(better, reference=Arm("softmax"), design=Design(looks=(3,)))]
+    ['better']
+    """
+    full_budget = {
+        reference: [arm for arm in scores if arm.budget == reference.budget and arm != reference]
+    }
+    smaller = [arm for arm in scores if arm.budget != reference.budget]
+    bases = [arm for arm in smaller if arm.candidate == reference.candidate]
+    at_same_budget = {
+        base: [arm for arm in smaller if arm.budget == base.budget and arm != base]
+        for base in bases
+    }
+    judged: list[Verdict] = []
+    spreads = defaultdict(ExampleSpread, spreads or {})
+    for family in (full_budget, {reference: smaller} | at_same_budget):
+        twins = {
+            against: _twins(scores, against, arms, spreads) for against, arms in family.items()
+        }
+        members = sum(arm == twin for twin_of in twins.values() for arm, twin in twin_of.items())
+        for against, twin_of in twins.items():
+            by_arm: dict[Arm, Verdict] = {}
+            for arm, twin in twin_of.items():
+                if twin in by_arm:
+                    by_arm[arm] = replace(by_arm[twin], arm=arm)
+                elif twin == against:
+                    same = Verdict(
+                        arm, against, len(scores[arm]), 1, 0.0, 0.0, 0.0, "equal", sure=True
+                    )
+                    same = replace(same, equal_within=design.equal_within)
+                    by_arm[arm] = replace(same, reason="the scores of every seed are the same")
+                else:
+                    by_arm[arm] = _verdict(
+                        scores, (arm, against), design, members, spreads[arm, against]
+                    )
+            judged += by_arm.values()
+    return judged
+
+
+def still_open(found: Sequence[Verdict], *, cheaper: Collection[Arm] = ()) -> list[Arm]:
+    """The arms that need the seeds of the next look by `goes_on`; an arm that cannot be tested
+    needs none.
+    """
+
+    def going(found: Verdict) -> bool:
+        reach = found.in_reach, found.sure_in_reach
+        return not found.reason and goes_on(
+            WORDS.index(found.word), found.sure, *reach, found.arm in cheaper
+        )
+
+    return list(dict.fromkeys(verdict.arm for verdict in found if going(verdict)))
+
+
+def goes_on(word: Any, sure: Any, in_reach: Any, sure_in_reach: Any, cheaper: Any) -> Any:
+    """Whether an arm needs more seeds, as booleans of the arguments' shape; it stops where they
+    change no action.
+
+    An arm goes on until it is shown to gain, or not to, as long as more seeds may show either of
+    them: not worse alone does not stop it. One whose training takes clearly less time (``cheaper``)
+    goes on until it is worse, or surely not worse, as long as more seeds may show that.
+    """
+    unsettled = np.isin(word, (UNDECIDED, NOT_WORSE)) & in_reach
+    return np.where(
+        cheaper, (np.asarray(word) != WORSE) & ~np.asarray(sure) & sure_in_reach, unsettled
+    )
+
+
+class Estimate(NamedTuple):
+    """The differences of arms at a look, arrays of one shape: `Verdict` has the meanings."""
+
+    difference: np.ndarray
+    error: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    word: np.ndarray  # the index in `WORDS`
+    sure: np.ndarray
+    in_reach: np.ndarray
+    sure_in_reach: np.ndarray
+
+
+def estimate(
+    differences: np.ndarray, design: Design, family: int, look: int, floor: np.ndarray | float = 0.0
+) -> Estimate:
+    """The interval of each arm at a look (counted from 0), its word, and what more seeds may show.
+
+    ``differences``, of shape ``(..., seeds)``, are those of the look's seeds, NaN where a run has
+    failed; at least two are finite. ``floor``, of shape ``(...)``, is the smallest standard
+    deviation of a difference.
+    """
+    levels = limit_levels(design, family)
+    pairs = np.isfinite(differences).sum(-1)
+    mean = np.nanmean(differences, -1)
+    error = np.maximum(np.nanstd(differences, -1, ddof=1), floor) / np.sqrt(pairs)
+
+    def distances(levels: np.ndarray, pairs: Any, error: np.ndarray) -> np.ndarray:
+        quantiles = special.stdtrit(np.asarray(pairs)[..., None] - 1, 1.0 - levels)
+        return np.moveaxis(quantiles * error[..., None], -1, 0)
+
+    below, above, strictly_below = distances(levels[look], pairs, error)
+    low, high, within = mean - below, mean + above, design.equal_within
+    # what the last look may show, with this spread and a lucky estimate
+    last = design.looks[-1]
+    below, above, strictly_below_last = distances(levels[-1], last, error * np.sqrt(pairs / last))
+    lucky, unlucky = mean + LUCK * error, mean - LUCK * error
+    return Estimate(
+        difference=mean,
+        error=error,
+        low=low,
+        high=high,
+        word=np.select(
+            [(low > -within) & (high < within), low > 0, high < 0, low > -within, high < within],
+            [EQUAL, BETTER, WORSE, NOT_WORSE, NO_GAIN],
+            UNDECIDED,
+        ),
+        sure=mean - strictly_below > -within,
+        in_reach=(lucky - below > 0) | (unlucky + above < within),
+        sure_in_reach=(lucky - strictly_below_last > -within) | (unlucky + above < 0),
+    )
+
+
+def limit_levels(design: Design, family: int) -> np.ndarray:
+    """The nominal levels of the lower end, the upper end and "surely not worse", of shape ``(looks,
+    3)``.
+    """
+    strict = min(ADVICE_ALPHA / design.alpha, LOW[0]), LOW[1]
+    columns = (LOW, HIGH, strict)
+    return np.array(
+        [
+            nominal_levels(design.looks, share * design.alpha / family, power)
+            for share, power in columns
+        ]
+    ).T
+
+
+def detectable_difference(error: float, degrees: float, level: float) -> float:
+    """The true difference whose one-sided t-test at ``level`` succeeds with 80% probability.
+
+    >>> round(detectable_difference(1.0, 4, 0.025), 2)
+    3.76
+    """
+    return error * float(special.nctdtrinc(degrees, 1 - POWER, special.stdtrit(degrees, 1 - level)))
+
+
+def is_skewed(differences: np.ndarray) -> np.ndarray:
+    """Whether the skewness over the last axis lies two of its standard errors from 0, as in 5% of
+    normal samples.
+
+    >>> is_skewed(np.array([[0.4, 0.6, 0.5, 0.3, 0.7], [0.4, 0.6, 0.5, 0.3, -9.0]])).tolist()
+    [False, True]
+    """
+    n = np.isfinite(differences).sum(-1)
+    centred = differences - np.nanmean(differences, -1, keepdims=True)
+    spread = np.sqrt(np.nanmean(centred**2, -1))
+    error = np.sqrt(6.0 * (n - 2) / ((n + 1) * (n + 3)))
+    return np.asarray((np.abs(np.nanmean(centred**3, -1)) > 2.0 * error * spread**3) & (spread > 0))
+
+
+def _table(scores: Scores, arms: Sequence[Arm], seeds: Sequence[int]) -> np.ndarray:
+    """The scores ``(arms, seeds)``, NaN where there is none."""
+    return np.array([[scores[arm].get(seed, math.nan) for seed in seeds] for arm in arms])
+
+
+def _twins(scores: Scores, against: Arm, arms: Sequence[Arm], spreads: Spreads) -> dict[Arm, Arm]:
+    """For each arm the first of ``against``, the earlier arms and itself with the same scores in
+    all seeds of both.
+    """
+
+    def same(arm: Arm, other: Arm) -> bool:
+        own, others = table = _table(
+            scores, [arm, other], sorted(scores[arm].keys() & scores[other].keys())
+        )
+        same_floor = (
+            spreads[arm, against].floor == spreads[other, against].floor
+        )  # right on as many other examples
+        enough_pairs = np.isfinite(table).all(0).sum() >= MIN_PAIRS
+        return (
+            same_floor
+            and enough_pairs
+            and np.allclose(own, others, rtol=IDENTICAL, atol=0, equal_nan=True)
+        )
+
+    twins: dict[Arm, Arm] = {}
+    for arm in arms:
+        twins[arm] = next((other for other in (against, *twins) if same(arm, other)), arm)
+    return twins
+
+
+def _verdict(
+    scores: Scores, pair: tuple[Arm, Arm], design: Design, family: int, spread: ExampleSpread
+) -> Verdict:
+    """The verdict on an arm against a baseline's; ``family`` arms share the error."""
+    arm, against = pair
+    seeds = sorted(scores[against])
+    looks = [
+        count
+        for count in design.looks
+        if len(seeds) >= count and scores[arm].keys() >= set(seeds[:count])
+    ]
+    table = _table(scores, [against, arm], seeds[: looks[-1]] if looks else seeds)
+    differences = np.diff(table, axis=0)[0]
+    differences = differences[np.isfinite(differences)]
+    pairs = len(differences)
+    mean = float(differences.mean()) if pairs else math.nan
+    verdict = Verdict(arm, against, pairs, len(looks), mean, equal_within=design.equal_within)
+    if pairs < MIN_PAIRS:
+        reason = (
+            f"{pairs} seed{'' if pairs == 1 else 's'} in common, at least {MIN_PAIRS} are needed"
+        )
+        return replace(verdict, reason=reason)
+    if not looks:
+        return verdict
+    at_look = estimate(differences, design, family, len(looks) - 1, spread.floor)
+    error = float(at_look.error)
+    if error <= IDENTICAL * np.abs(table[np.isfinite(table)]).max():
+        return replace(verdict, reason="the difference is the same for every seed")
+    low, high = float(at_look.low), float(at_look.high)
+    if spread.error:
+        factor = math.hypot(1.0, spread.error / error)
+        verdict = replace(
+            verdict, new_low=mean - factor * (mean - low), new_high=mean + factor * (high - mean)
+        )
+    return replace(
+        verdict,
+        low=low,
+        high=high,
+        word=WORDS[int(at_look.word)],
+        detectable=detectable_difference(
+            error, pairs - 1, float(limit_levels(design, family)[len(looks) - 1, 0])
+        ),
+        sure=bool(at_look.sure),
+        in_reach=bool(at_look.in_reach),
+        sure_in_reach=bool(at_look.sure_in_reach),
+        skewed=bool(is_skewed(differences)),
+    )

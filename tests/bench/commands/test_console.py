@@ -1,0 +1,123 @@
+"""What is said where the benchmark's packages are missing, or torchvision belongs to
+another torch.
+"""
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from harness.loaded_packages import loaded_beside_lightning
+
+from as_lightning.bench.packages import CORE, MODALITIES, TOGETHER, package_of
+
+ROOT = Path(__file__).parents[3]
+
+INSTALL = 'in a checkout pip install -c constraints.txt ".[benchmark]", of a wheel pip install "FILE.whl[benchmark]"'
+
+
+def python(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+
+
+def test_importing_the_benchmark_without_its_packages_names_all_that_are_missing_and_the_extra():
+    lacking = "import sys; sys.modules['hydra'] = sys.modules['pandas'] = None\n"
+    finished = python(f"{lacking}import as_lightning.bench.run")
+    last = finished.stderr.rstrip().splitlines()[-1]
+    assert (
+        last == f"ImportError: as_lightning.bench needs the packages hydra-core, pandas: {INSTALL}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("function", "command"),
+    [
+        ("train", "as-lightning"),
+        ("compare", "as-lightning-compare"),
+        ("report", "as-lightning-report"),
+    ],
+)
+def test_a_command_without_its_packages_names_the_extra(function, command):
+    module, package = ("pandas", "pandas") if function == "report" else ("hydra", "hydra-core")
+    finished = python(
+        f"import sys; sys.argv = ['{command}', 'x']; sys.modules['{module}'] = None\n"
+        f"from as_lightning.bench.commands.console import {function}; {function}()"
+    )
+    assert finished.returncode == 1
+    assert finished.stderr == f"{command} needs the package {package}: {INSTALL}\n"
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "ascii"])
+@pytest.mark.bug_report("tqdm/tqdm#1339", "A progress bar ends the program on a console of cp1252.")
+@pytest.mark.bug_report(
+    "Rockhopper-Technologies/enlighten#13",
+    "A progress bar ends the program on a terminal of latin-1.",
+)
+def test_characters_that_a_console_lacks_are_replaced(monkeypatch, encoding):
+    monkeypatch.setenv("PYTHONIOENCODING", encoding)
+    finished = python(
+        "import subprocess, sys; sys.argv = ['as-lightning', '--version']\n"
+        "from as_lightning.bench.commands.console import train\n"
+        "try: train()\nexcept SystemExit: print('\u258f ok')\n"
+        # as another process of a run
+        "subprocess.run([sys.executable, '-c', 'print(chr(0x258f))'], check=True)"
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert "? ok" in finished.stdout
+
+
+def test_a_reader_that_has_read_enough_ends_a_command_without_a_stack_trace():
+    program = "import sys; sys.argv = ['x']; from as_lightning.bench.commands.console import compare; compare()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+
+
+def test_every_package_that_is_named_is_one_of_the_extra_or_of_the_constraints():
+    declared = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert [
+        package for package in (*CORE.values(), *MODALITIES) if f'"{package}>=' not in declared
+    ] == []
+    assert set(TOGETHER) <= set((ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines())
+
+
+def test_a_missing_package_is_found_behind_the_errors_that_it_has_caused():
+    caused = RuntimeError("no digits")
+    caused.__cause__ = ModuleNotFoundError(
+        "No module named 'sklearn.datasets'", name="sklearn.datasets"
+    )
+    assert package_of(caused) == "scikit-learn"
+    assert package_of(ModuleNotFoundError("No module named 'mine'", name="mine")) is None
+
+
+def test_a_torchvision_of_another_torch_ends_the_import_of_our_modules_with_that_message(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "torchvision").mkdir()
+    (tmp_path / "torchvision" / "__init__.py").write_text(
+        'raise RuntimeError("operator torchvision::nms does not exist")'
+    )
+    ours = "as_lightning.bench.encoders.torchvision_encoder"
+    for name in [
+        name for name in sys.modules if name.partition(".")[0] == "torchvision" or name == ours
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ImportError, match=r"^torchvision .* was built for another one") as raised:
+        importlib.import_module(ours)
+    assert " ".join(TOGETHER) in str(raised.value)
+
+
+def test_digits_and_their_network_need_no_package_of_another_modality(tmp_path):
+    found = loaded_beside_lightning(
+        "from as_lightning.bench.data.digits import Digits\n"
+        "from as_lightning.bench.encoders.from_scratch import SmallCNN\n"
+        "from as_lightning.bench.tasks.classifier import ASSoftmaxClassifier",
+        tmp_path,
+    )
+    assert found <= {"sklearn", "scipy.stats", "seqeval"}

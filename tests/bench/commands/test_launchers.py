@@ -1,0 +1,178 @@
+"""Sweeps whose jobs run in other processes, are chosen by Optuna, or take several
+processes each.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from harness.prepared_processes import exit_status, run
+from harness.run_findings import reported
+
+from as_lightning.bench.commands import console
+from as_lightning.bench.run.result import Result
+
+pytestmark = pytest.mark.slow
+
+DIGITS = ("-m", "experiment=digits", "trainer.max_epochs=1")
+DDP = ("trainer=ddp", "trainer.accelerator=cpu")
+REPORT = "multirun/digits/report"
+OWN = ("module._target_=harness.own_modules.WithCriterion", "module.replaces=criterion")
+OWN += ("data._target_=harness.own_modules.Points",)
+QUIET = "trainer.enable_progress_bar=false"
+
+
+def run_here(command: str, folder: Path, *arguments: str) -> str:
+    """Run a command in ``folder``, without progress bars, and give what it has printed,
+    errors too.
+    """
+    main = console.train if command == "as-lightning" else console.compare
+    finished = run(main, command, *arguments, QUIET, folder=folder, OMP_NUM_THREADS="1")
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout + finished.stderr
+
+
+def in_an_interpreter(command: str, folder: Path, *arguments: str) -> str:
+    """The same in a process of its own, which Lightning repeats, and with which joblib's processes
+    end.
+    """
+    script = Path(sys.executable).with_name(f"as-lightning-{command}")
+    module = [sys.executable, "-m", "as_lightning.bench.commands.train"]
+    finished = subprocess.run(
+        [*(module if command == "train" else [str(script)]), *arguments, QUIET],
+        cwd=folder,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stdout
+    return finished.stdout
+
+
+def results(folder: Path) -> list[Result]:
+    return [Result.read(path) for path in sorted(folder.rglob("result.json"))]
+
+
+@pytest.fixture(scope="module")
+def search(tmp_path_factory) -> tuple[Path, str]:
+    """Two trials of Optuna's at a time, in processes of joblib's; with what the command printed."""
+    folder = tmp_path_factory.mktemp("search")
+    side_by_side = ("hydra.sweeper.n_jobs=2", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+    trials = ("hparams_search=delta_optuna", "hydra.sweeper.n_trials=2")
+    return folder, in_an_interpreter("train", folder, *DIGITS, *trials, *side_by_side)
+
+
+def test_optuna_looks_for_the_margin_of_the_best_validation_score(search):
+    folder, _ = search
+    runs = results(folder)
+    assert len(runs) == 2
+    (session,) = {run.session for run in runs}
+    assert session
+    best_scores = {
+        run.config["method"]["delta"]: max(e["score"] for e in run.evaluations) for run in runs
+    }
+    assert len(best_scores) == 2
+    assert all(0.01 <= delta <= 1.0 for delta in best_scores)
+    found = yaml.safe_load((folder / "multirun/digits/optimization_results.yaml").read_text())
+    assert (
+        found["best_value"]
+        == max(best_scores.values())
+        == best_scores[found["best_params"]["method.delta"]]
+    )
+
+
+def test_the_report_of_jobs_in_other_processes_has_a_row_a_margin_and_the_command_with_the_number_of_trials(
+    search,
+):
+    folder, printed = search
+    deltas = [run.config["method"]["delta"] for run in results(folder)]
+    assert sorted(reported(folder / REPORT)) == sorted(
+        (f"as_softmax (delta={delta:.4g})", 1) for delta in deltas
+    )
+    assert "multirun/digits/report/report.html" in printed
+    report = (folder / REPORT / "report.md").read_text()
+    command = "as-lightning -m experiment=digits trainer.max_epochs=1 hparams_search=delta_optuna"
+    assert command in report
+    assert "hydra.sweeper.n_trials=2" in report
+    assert "launcher" not in report
+
+
+def test_the_report_of_submitted_jobs_is_of_their_runs_alone(search):
+    folder, _ = search
+    run_here("as-lightning", folder, *DIGITS, "method=softmax", "hydra/launcher=submitit_local")
+    assert len(results(folder)) == 3
+    assert reported(folder / REPORT) == [("softmax", 1)]
+
+
+def test_a_run_in_two_processes_writes_one_result_of_all_samples(tmp_path):
+    in_an_interpreter("train", tmp_path, *DIGITS[1:], *DDP, "method=as_speed")
+    (run,) = results(tmp_path)
+    assert run.masking[0]["samples"] == 2 * 20 * 32 - 2 * 11
+    assert len(run.evaluations) == 1
+
+
+def test_a_sweep_of_runs_in_two_processes_runs_each_job_once_in_its_own_folder(tmp_path):
+    printed = run_here("as-lightning", tmp_path, *DIGITS, *DDP, "method=as_speed", "seed=0,1")
+    assert [run.seed for run in results(tmp_path)] == [0, 1]
+    assert all(run.masking[0]["samples"] == 2 * 20 * 32 - 2 * 11 for run in results(tmp_path))
+    assert reported(tmp_path / REPORT) == [("as_speed", 2)]
+    for seed in (0, 1):  # each process says it once
+        assert printed.count(f"digits, method as_speed, seed {seed}") == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["multirun"]
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["digits", "a module of one's own"])
+def test_a_comparison_whose_runs_go_side_by_side_has_the_scores_of_one_whose_runs_take_turns(
+    tmp_path, monkeypatch, own
+):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
+    plan = ("methods=softmax,as_softmax", "trials=1", "tuning_seeds=1", "seeds=1", "budgets=1")
+    short = (
+        "trainer.max_epochs=1",
+        "trainer.limit_train_batches=5",
+        *(OWN if own else ("experiment=digits",)),
+    )
+    run_here("as-lightning-compare", tmp_path, *short, *plan, "hydra.sweep.dir=turns")
+    side_by_side = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "hydra.sweep.dir=sides")
+    in_an_interpreter("compare", tmp_path, *short, *plan, *side_by_side)
+    scores = {
+        name: {(run.candidate, run.seed): run.metrics for run in results(tmp_path / name)}
+        for name in ("turns", "sides")
+    }
+    assert len(scores["turns"]) == 2
+    assert scores["turns"] == scores["sides"]
+
+
+def test_the_weights_that_two_processes_test_are_those_of_the_best_mean_score(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
+    asked = (
+        "module._target_=harness.own_modules.ByRank",
+        OWN[-1],
+        *DDP,
+        "trials=1",
+        "seeds=3",
+        "budgets=1",
+    )
+    in_an_interpreter("compare", tmp_path, *asked, "trainer.max_epochs=3", "candidates={b: []}")
+    assert {round(10 * run.metrics["val/acc"]) for run in results(tmp_path)} == {1}
+
+
+def one_run_of_a_process_group(folder: Path) -> None:
+    os.chdir(folder)
+    sys.argv = ["as-lightning", *DIGITS[1:], *DDP, "trainer.devices=1", QUIET]
+    console.train()
+    assert not torch.distributed.is_initialized()
+
+
+def test_a_run_leaves_no_process_group_to_the_end_of_its_process_whose_threads_may_abort_it(
+    tmp_path,
+):
+    assert exit_status(one_run_of_a_process_group, tmp_path) == 0

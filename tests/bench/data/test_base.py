@@ -1,0 +1,236 @@
+"""What every data module does: it refuses arguments, splits by its own seed, counts classes and
+takes the first.
+"""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from harness.data_settings import AUDIO, IMAGES, TEXT
+from harness.made_files import write_images, write_table
+from harness.variant_methods import random_logits
+from lightning.pytorch import seed_everything
+
+from as_lightning.bench.data.audio.chords import Chords
+from as_lightning.bench.data.base import BenchmarkDataModule, LabelledDataset, collected_messages
+from as_lightning.bench.data.digits import Digits
+from as_lightning.bench.data.image.image_folder import ImageFolder
+from as_lightning.bench.data.text.published import SST5, GoEmotions
+from as_lightning.bench.data.text.standard_library import PythonCode
+from as_lightning.bench.data.text.text_file import TextFile
+from as_lightning.bench.run.train import made_module, read_data
+from as_lightning.functional import logit_adjusted_loss
+
+SETTINGS: dict[type[BenchmarkDataModule], dict[str, Any]] = {
+    **dict.fromkeys([GoEmotions, SST5], TEXT),
+    Digits: {},
+    Chords: AUDIO,
+    ImageFolder: IMAGES | {"path": "set"},
+    PythonCode: {"block_length": 8, "batch_tokens": 16, "max_tokens": None},
+    TextFile: TEXT | {"path": "set.csv"},
+}
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "message"),
+    [
+        (Digits, {"batch_size": 0}, "batch_size must be an integer of at least 1, got 0"),
+        (Digits, {"num_workers": -1}, "num_workers must be an integer of at least 0, got -1"),
+        (Digits, {"label_noise": 1.1}, r"label_noise must be a share in \[0, 1\], got 1.1"),
+        (
+            Digits,
+            {"label_noise_kind": "x"},
+            "label_noise_kind must be one of 'uniform', 'pairs', got 'x'",
+        ),
+        (
+            Digits,
+            {"label_noise_seed": "abc"},
+            "label_noise_seed must be an integer of at least 0, got 'abc'",
+        ),
+        (Digits, {"imbalance": 0.5}, "imbalance must be a number of at least 1, .*, got 0.5"),
+        (
+            Digits,
+            {"imbalance": 2, "shots": 3},
+            "shots=3 and imbalance=2 both set how many samples a class has",
+        ),
+        (
+            Digits,
+            {"shots": 200},
+            r"data.shots is 200, but class '\d' has \d+ training samples: set data.shots to that",
+        ),
+        (
+            Digits,
+            {"imbalance": 200},
+            r"without .* sample; the largest class has 128: set data.imbalance to that or",
+        ),
+        (
+            Digits,
+            {"imbalance": 2, "first": 5},
+            r"without .* sample; class '\d' has 0 training samples: leave it out",
+        ),
+        (
+            GoEmotions,
+            {"imbalance": 2},
+            "not for multilabel data, whose samples belong to several classes",
+        ),
+        (
+            GoEmotions,
+            {"label_noise": 0.4},
+            "is for data of one class per sample, not for multilabel data",
+        ),
+        (Chords, {"features": "mfcc"}, "features must be one of 'log_mel', 'waveform', got 'mfcc'"),
+        (Chords, {"n_fft": 0}, "n_fft must be an integer of at least 1"),
+        (Chords, {"freq_mask": -1}, "freq_mask must be an integer of at least 0"),
+        (
+            Chords,
+            {"freq_mask": 25},
+            "freq_mask=25 is more than a clip's 24: set it to that or less",
+        ),
+        (Chords, {"seconds": 0.1, "time_mask": 10}, "time_mask=10 is more than a clip's 9"),
+        (Chords, {"split_seed": "abc"}, "split_seed must be an integer of at least 0, got 'abc'"),
+        (Chords, {"seconds": "abc"}, "seconds must be a positive number, got 'abc'"),
+        (Chords, {"seconds": 0.016}, "are 128 samples: at least 129 are needed"),
+        (Chords, {"time_mask": 1, "features": "waveform"}, "are for features='log_mel'"),
+        (ImageFolder, {"crop_padding": -1}, "crop_padding must be an integer of at least 0"),
+        (ImageFolder, {"mean": [0.5] * 3}, "give mean and std, 3 numbers each, or neither"),
+        (ImageFolder, {"image_size": 0}, "image_size must be an integer of at least 1"),
+        (
+            ImageFolder,
+            {"validation_share": 1.0},
+            r"validation_share must be a share in \(0, 1\), got 1",
+        ),
+        (
+            ImageFolder,
+            {"max_per_class": {"test": 0}},
+            "max_per_class must be an integer of at least 1",
+        ),
+        (ImageFolder, {"max_per_class": {"val": 3}}, "max_per_class has the splits .* got 'val'"),
+        (
+            PythonCode,
+            {"batch_tokens": 12},
+            "batch_tokens must be a multiple of block_length=8, got 12",
+        ),
+        (SST5, {"max_length": "abc"}, "max_length must be an integer of at least 1, got 'abc'"),
+        (SST5, {"vocab_size": 2}, "vocab_size must be an integer of at least 3"),
+        (SST5, {"split_seed": 3}, "SST5 has an official test split: leave data.split_seed out"),
+        (
+            TextFile,
+            {"validation_path": "b.csv", "test_path": "c.csv", "split_seed": 3},
+            "TextFile has an official test split: leave data.split_seed out",
+        ),
+        (TextFile, {"min_per_class": 0}, "min_per_class must be an integer of at least 1, got 0"),
+        (TextFile, {"test_path": "test.csv"}, "give validation_path and test_path, or neither"),
+    ],
+)
+def test_an_argument_out_of_range_is_refused_by_its_name_before_any_file_is_read(
+    module, arguments, message
+):
+    with pytest.raises((ValueError, TypeError), match=message):
+        module(**(SETTINGS[module] | arguments)).setup()
+
+
+@pytest.mark.parametrize("module", [Digits, ImageFolder, Chords, TextFile])
+def test_a_split_depends_on_its_own_seed_and_on_no_other(tmp_path, monkeypatch, module):
+    monkeypatch.setattr(Chords, "CLIPS_A_CLASS", dict.fromkeys(Chords.CLIPS_A_CLASS, 1))
+    if module is ImageFolder:
+        write_images(tmp_path / "set", {"cat": 20, "dog": 30})
+    if module is TextFile:
+        write_table(tmp_path / "set.csv", {"a": 50, "b": 50})
+
+    def drawn(own: int, other: int) -> list[Any]:
+        seed_everything(other, verbose=False)
+        data = module(**SETTINGS[module], data_dir=tmp_path, split_seed=own)
+        data.setup()
+        split = data.splits["test"]
+        return [split.targets.tolist(), [torch.as_tensor(row).tolist() for row in split.inputs]]
+
+    assert drawn(0, 1) == drawn(0, 2) != drawn(1, 1)
+
+
+def test_digits_are_split_disjoint_complete_and_stratified_and_a_batch_is_images_in_the_unit_interval():
+    data = Digits(batch_size=16)
+    data.setup()
+    assert {name: len(split) for name, split in data.splits.items()} == {
+        "train": 1257,
+        "validation": 180,
+        "test": 360,
+    }
+    images = torch.cat([split.inputs.flatten(1) for split in data.splits.values()])
+    assert len(images.unique(dim=0)) == len(images)
+    for split in data.splits.values():
+        shares = split.targets.bincount(minlength=10) / len(split)
+        assert 0.08 < shares.min() <= shares.max() < 0.12
+    images, targets = next(iter(data.train_dataloader()))
+    assert (images.shape, images.dtype, targets.dtype) == (
+        (16, 1, 8, 8),
+        torch.float32,
+        torch.int64,
+    )
+    assert 0.0 <= images.min() < images.max() <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "targets", "of_first", "of_all"),
+    [
+        ("multiclass", torch.tensor([2, 0, 2, 2]), [1, 0, 1], [1, 0, 3]),
+        (
+            "token",
+            [torch.tensor([-100, 2, 0]), torch.tensor([2, -100]), torch.tensor([2])],
+            [1, 0, 2],
+            [1, 0, 3],
+        ),
+        ("next_token", torch.tensor([[2, 0], [2, 2]]), [1, 0, 3], [1, 0, 3]),
+        ("multilabel", torch.tensor([[1, 0, 1], [0, 0, 1], [0, 0, 1]]), [1, 0, 2], [1, 0, 3]),
+    ],
+)
+def test_the_counts_are_those_of_the_targets_that_training_sees(kind, targets, of_first, of_all):
+    class InMemory(BenchmarkDataModule):
+        task = kind
+        input_spec = property(lambda self: {})
+
+        def load_splits(self) -> dict[str, LabelledDataset]:
+            self.class_names = ["a", "b", "c"]
+            return {
+                split: LabelledDataset(range(len(targets)), targets)
+                for split in ("train", "validation", "test")
+            }
+
+    for first, expected in ((2, of_first), (None, of_all)):
+        data = InMemory(batch_size=2, first=first)
+        data.setup()
+        assert data.class_counts.tolist() == expected
+
+
+def test_the_app_gives_a_loss_the_counts_of_its_data(composed):
+    config = composed(
+        "experiment=digits", "method=logit_adjusted", "method.tau=2.0", "data.first=300"
+    )
+    data = read_data(config)
+    logits, target = random_logits(8, 10), torch.arange(8)
+    expected = logit_adjusted_loss(logits, target, class_counts=data.class_counts, tau=2.0)
+    assert torch.equal(made_module(config, data).criterion(logits, target), expected)
+
+
+def test_the_first_samples_alone_can_be_trained_on(tmp_path):
+    path = write_table(tmp_path / "set.csv", {"a": 40, "b": 40})
+
+    def read(**conditions: int) -> SimpleNamespace:
+        data = TextFile(path, **TEXT, **conditions)
+        with collected_messages() as messages:
+            data.setup()
+        splits = {
+            split: [[*map(torch.Tensor.tolist, row)] for row in rows]
+            for split, rows in data.splits.items()
+        }
+        return SimpleNamespace(
+            **splits, messages=messages, names=data.example_names("train"), of=data.class_names
+        )
+
+    whole, first, one, few = read(), read(first=9), read(first=1), read(first=30, shots=5)
+    assert first.train == whole.train[:9]
+    assert first.test == whole.test
+    (lost,) = {*whole.of} - {whole.of[whole.train[0][1]]}
+    assert f"1 of 2 classes have no example among them: {lost}" in one.messages[0]
+    assert [target for _, target in few.train].count(0) == len(few.train) - 5 == 5
+    assert {*few.names} <= {*whole.names[:30]}

@@ -1,0 +1,136 @@
+"""A long tail, few samples and wrong labels: as asked for, in the training split alone, and what a
+run then reports.
+"""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from lightning.pytorch import seed_everything
+
+from as_lightning.bench.data.conditions import corrupt_labels, long_tail_sizes, thirds_by_count
+from as_lightning.bench.data.digits import Digits
+from as_lightning.bench.run.train import train
+
+
+@pytest.mark.parametrize("kind", ["uniform", "pairs"])
+@given(
+    labels=st.lists(st.integers(0, 4), max_size=60), rate=st.floats(0, 1), seed=st.integers(0, 1000)
+)
+def test_exactly_the_share_asked_for_gets_another_class(kind, labels, rate, seed):
+    targets = torch.tensor(labels, dtype=torch.int64)
+    noisy = corrupt_labels(targets, 5, rate, seed, kind)
+    changed = noisy != targets
+    assert int(changed.sum()) == round(rate * len(labels))
+    assert targets.tolist() == labels
+    assert bool(((noisy >= 0) & (noisy < 5)).all())
+    assert kind == "uniform" or torch.equal(noisy[changed], (targets[changed] + 1) % 5)
+
+
+def test_every_other_class_is_equally_likely():
+    counts = corrupt_labels(torch.full((100_000,), 2), 5, 1.0, seed=0).bincount(minlength=5)
+    assert counts[2] == 0
+    assert (counts[[0, 1, 3, 4]] - 25_000).abs().max() < 600  # their standard deviation is 137
+
+
+def digits(seed: int = 0, **arguments: Any) -> Digits:
+    seed_everything(seed, verbose=False)
+    data = Digits(**arguments)
+    data.setup()
+    return data
+
+
+def labelled(data: Digits) -> list[tuple[bytes, int]]:
+    """Each training image, all of which differ, with its label."""
+    train = data.splits["train"]
+    return [
+        (image.numpy().tobytes(), int(label))
+        for image, label in zip(train.inputs, train.targets, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("condition", "by_seed"),
+    [
+        ({"label_noise": 0.4}, False),
+        ({"label_noise": 0.4, "label_noise_kind": "pairs"}, False),
+        ({"shots": 7}, True),
+        ({"imbalance": 20}, True),
+        ({"imbalance": 20, "label_noise": 0.4}, True),
+    ],
+)
+def test_a_condition_changes_the_training_split_alone_and_is_the_same_for_each_run_of_a_seed(
+    condition, by_seed
+):
+    clean, data = digits(), digits(**condition)
+    for split in ("validation", "test"):
+        assert torch.equal(clean.splits[split].targets, data.splits[split].targets)
+        assert torch.equal(clean.splits[split].inputs, data.splits[split].inputs)
+    found, labels = labelled(data), dict(labelled(clean))
+    assert found == labelled(digits(**condition))
+    assert (found != labelled(digits(1, **condition))) == by_seed
+    kept = [image for image, _ in found]
+    assert kept == [image for image in labels if image in set(kept)]  # in the order that they had
+    names = dict(zip(clean.example_names("train"), labels, strict=True))
+    assert kept == [names[name] for name in data.example_names("train")]
+    wrong = [label != labels[image] for image, label in found]
+    assert sum(wrong) == round(condition.get("label_noise", 0.0) * len(found))
+    assert data.class_counts.tolist() == [
+        [label for _, label in found].count(number) for number in range(10)
+    ]
+    assert "shots" not in condition or data.class_counts.unique().tolist() == [condition["shots"]]
+    thirds = thirds_by_count(torch.tensor([labels[image] for image in kept]).bincount(minlength=10))
+    assert data.class_groups == (
+        thirds if "imbalance" in condition else {}
+    )  # wrong labels do not count
+    if data.true_targets is not None:
+        assert data.true_targets.tolist() == [labels[image] for image in kept]
+        pairs = torch.stack([data.splits["train"].targets, data.true_targets], dim=-1)
+        images, taken = (torch.cat(part) for part in zip(*data.corrupted_dataloader(), strict=True))
+        assert torch.equal(images, data.splits["train"].inputs[wrong])
+        assert torch.equal(taken, pairs[wrong])
+
+
+def test_a_long_tail_of_balanced_classes_has_the_sizes_of_its_source():
+    # CIFAR-10-LT with an imbalance of 100, as published
+    expected = [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
+    generators = [torch.Generator().manual_seed(seed) for seed in range(5)]
+    found = [long_tail_sizes(torch.full((10,), 5000), 100, generator) for generator in generators]
+    assert all(sorted(sizes.tolist(), reverse=True) == expected for sizes in found)
+    assert len({int(sizes.argmin()) for sizes in found}) > 1  # which class is rare follows the seed
+    small = torch.tensor([5000, *[60] * 9])  # a class keeps what it has
+    assert {int(long_tail_sizes(small, 100, generator)[1:].max()) for generator in generators} == {
+        60
+    }
+
+
+@pytest.mark.parametrize("classes", [2, 3, 4, 10, 151])
+def test_classes_are_parted_in_thirds_by_their_number_of_samples(classes):
+    counts = torch.randint(1, 1000, (classes,))
+    thirds = thirds_by_count(counts)
+    assert sorted(label for group in thirds.values() for label in group) == list(range(classes))
+    assert list(thirds) == (["many", "few"] if classes == 2 else ["many", "medium", "few"])
+    sizes = [len(group) for group in thirds.values()]
+    assert max(sizes) - min(sizes) <= 1
+    assert all(
+        counts[more].min() >= counts[fewer].max() for more, fewer in pairwise(thirds.values())
+    )
+
+
+def test_a_run_on_a_long_tail_is_scored_by_balanced_classes_and_shows_thirds_of_them_apart(
+    composed,
+):
+    result = train(
+        composed(
+            "experiment=digits", "data.imbalance=50", "trainer.max_epochs=2", "optimizer.lr=1e-2"
+        )
+    )
+    assert result.score == "balanced_accuracy"
+    parts = [result.metrics[f"accuracy_{name}"] for name in ("many", "medium", "few")]
+    assert (3 * parts[0] + 4 * parts[1] + 3 * parts[2]) / 10 == pytest.approx(
+        result.metrics["balanced_accuracy"]
+    )
+    assert parts[0] > parts[2]

@@ -1,0 +1,428 @@
+"""Every reader takes files as other systems write them, and names the file and the line of what it
+cannot read.
+"""
+
+import io
+import shutil
+import unicodedata
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from harness.configured_encoder import configured_encoder
+from harness.data_settings import IMAGES, PLAIN, TEXT
+from harness.made_files import encoded, write_images
+
+from as_lightning.bench.data.audio.data_module import decode_clip
+from as_lightning.bench.data.features import Features, MultilabelFeatures
+from as_lightning.bench.data.files import FileTree
+from as_lightning.bench.data.image.image_folder import ImageFolder, decode_image
+from as_lightning.bench.data.text.tagging import Conll, read_conll
+from as_lightning.bench.data.text.text_file import TextFile, read_table
+
+ROWS = [("Größe", "a"), ("two", "b")]
+TABLES = {
+    "csv": "text,label\nGröße,a\ntwo,b\n",
+    "TSV": "text\tlabel\nGröße\ta\ntwo\tb\n",
+    "jsonl": '{"text": "Größe", "label": "a"}\n{"text": "two", "label": "b"}\n',
+    "JSONL": '{"text": "Größe", "label": "a"}\n{"text": "two", "label": "b"}',
+    "conll": "Größe B-a\n\ntwo B-b\n",
+}
+NFC, NFD = "Café", unicodedata.normalize("NFD", "Café")
+
+
+def rows(path: Path, encoding: str | None) -> list[tuple[str, ...]]:
+    if path.suffix == ".conll":
+        return [
+            (*row.words, *(tag.removeprefix("B-") for tag in row.tags))
+            for row in read_conll(path, 0, -1, encoding)
+        ]
+    return [tuple(row) for row in read_table(path, "text", "label", encoding=encoding)]
+
+
+@pytest.mark.parametrize("ending", TABLES)
+@pytest.mark.parametrize(
+    "encoding", [None, "utf-8", "utf8", "utf-8-sig", "utf-16", "utf-16-le", "latin-1"]
+)
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
+@pytest.mark.bug_report(
+    "benhoyt/goawk#126", "A byte-order mark becomes a part of the first column's name."
+)
+def test_a_text_file_is_read_in_any_encoding_with_and_without_a_mark_and_with_any_line_ends(
+    tmp_path, ending, encoding, line_end
+):
+    path = tmp_path / f"set.{ending}"
+    for mark in ("",) if encoding == "latin-1" else ("", "\ufeff"):
+        path.write_bytes(
+            (mark + TABLES[ending]).replace("\n", line_end).encode(encoding or "utf-8")
+        )
+        assert rows(path, encoding) == ROWS
+
+
+@pytest.mark.parametrize("ending", TABLES)
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_another_encoding_is_named_with_its_line_and_one_that_nobody_knows_too(
+    tmp_path, ending, encoding
+):
+    path = tmp_path / f"set.{ending}"
+    path.write_bytes(TABLES[ending].encode(encoding))
+    line = 1 + (encoding == "latin-1" and ending in ("csv", "TSV"))  # behind the header
+    with pytest.raises(
+        ValueError,
+        match=rf"set.{ending}:{line}: .* not UTF-8: set data.encoding \(perhaps {encoding}",
+    ):
+        rows(path, None)
+    with pytest.raises(ValueError, match=r"encoding='utf-9' is not known: expected one like"):
+        rows(path, "utf-9")
+
+
+def test_two_forms_of_a_label_are_one_class_and_of_a_column_one_column_and_of_a_tag_one_tag(
+    tmp_path,
+):
+    lines = [f"text {number},{(NFC, NFD, 'b')[number % 3]}\n" for number in range(40)]
+    (tmp_path / "set.csv").write_text(f"text,{NFD}\n" + "".join(lines))
+    texts = TextFile("set.csv", label_column=NFC, data_dir=tmp_path, **TEXT)
+    for split in ("train", "validation", "test"):
+        (tmp_path / split).write_text(f"a B-{NFC if split == 'train' else NFD}\nb O\n")
+    tags = Conll("train", "validation", "test", data_dir=tmp_path, **TEXT)
+    (tmp_path / "set.npz").write_bytes(
+        vectors(train_labels=np.array([NFC, f"{NFD} ", "dog", "cat"] * 3))
+    )
+    of_vectors = Features("set.npz", data_dir=tmp_path)
+    for data, names in (
+        (texts, [NFC, "b"]),
+        (tags, [f"B-{NFC}", "O"]),
+        (of_vectors, [NFC, "cat", "dog"]),
+    ):
+        data.setup()
+        assert data.class_names == names
+
+
+@pytest.mark.parametrize("packed", [None, "zip", "tar"])
+def test_a_folder_of_images_is_read_whatever_the_forms_and_capitals_of_its_names(tmp_path, packed):
+    root = tmp_path / "set"
+    write_images(
+        root,
+        {f"Train/{NFC}": 10, f"TEST/{NFD}": 4, f"Train/{NFD}": 8, "Train/dog": 9, "TEST/dog": 3},
+    )
+    for path in root.rglob("00*.png"):
+        path.rename(path.with_suffix(".PNG"))
+    if packed:
+        root = Path(shutil.make_archive(str(tmp_path / "packed"), packed, root))
+        root = root.rename(root.with_suffix(root.suffix.upper()))
+    data = ImageFolder(root, **IMAGES, **PLAIN)
+    data.setup()
+    assert data.class_names == [NFC, "dog"]
+    assert [data.splits[split].targets.bincount().tolist() for split in data.splits] == [
+        [16, 8],
+        [2, 1],
+        [4, 3],
+    ]
+    assert all(unicodedata.is_normalized("NFC", name) for name in data.example_names("test"))
+
+
+def encrypted() -> bytes:
+    """A zip archive of one entry whose flags say that it is encrypted, in the local header and in
+    the directory.
+    """
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("a.txt", b"secret")
+    content = bytearray(file.getvalue())
+    content[6] |= 1
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    return bytes(content)
+
+
+def wav(samples: Any) -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, np.array(samples), 8000, format="WAV", subtype="FLOAT")
+    return file.getvalue()
+
+
+SIZES = {"train": 12, "validation": 4, "test": 6}  # of an .npz
+
+
+def vectors(**replaced: Any) -> bytes:
+    """An ``.npz`` of feature vectors, with other arrays in the place of some."""
+    file = io.BytesIO()
+    made = {f"{split}_inputs": np.ones((size, 5)) for split, size in SIZES.items()}
+    made |= {
+        f"{split}_labels": np.array(["dog", "cat"] * (size // 2)) for split, size in SIZES.items()
+    }
+    np.savez(
+        file, **{name: values for name, values in (made | replaced).items() if values is not None}
+    )
+    return file.getvalue()
+
+
+def labels(**replaced: Any) -> bytes:
+    """The same with two labels a sample."""
+    return vectors(
+        **{f"{split}_labels": np.eye(size, 2) for split, size in SIZES.items()} | replaced
+    )
+
+
+READERS = {
+    "table": lambda path: read_table(path, "text", "label"),
+    "conll": lambda path: Conll(path, path, path, **TEXT).setup(),
+    "conll, column 2": lambda path: Conll(path, path, path, tag_column=2, **TEXT).setup(),
+    "archive": FileTree,
+    "clip": lambda path: decode_clip(path.read_bytes()),
+    "image": lambda path: decode_image(path.read_bytes()),
+    "vectors": lambda path: Features(path, batch_size=1).setup(),
+    "vectors, several labels": lambda path: MultilabelFeatures(path, batch_size=1).setup(),
+}
+CSV, TSV = "text,label\n", "text\tlabel\n"
+
+
+@pytest.mark.parametrize(
+    ("reader", "name", "content", "message"),
+    [
+        (
+            "table",
+            "a.csv",
+            CSV + "a,b\n,b\n ,b\n",
+            "a.csv:3: expected a text and a label; 2 of 3 rows lack one",
+        ),
+        (
+            "table",
+            "a.csv",
+            CSV + "a\n",
+            "a.csv:2: expected a text and a label; 1 of 1 rows lack one",
+        ),
+        (
+            "table",
+            "a.jsonl",
+            '{"text": "a", "label": null}\n',
+            "jsonl:1: expected a text and a label; 1 of 1 rows",
+        ),
+        (
+            "table",
+            "a.jsonl",
+            '{"text": "a", "label": NaN}\n',
+            "jsonl:1: expected a text and a label; 1 of 1 rows",
+        ),
+        (
+            "table",
+            "a.jsonl",
+            '{"text": 3, "label": "a"}\n',
+            "jsonl:1: expected a text in column 'text', got 3",
+        ),
+        (
+            "table",
+            "a.jsonl",
+            '{"text": "a", "label": ["b"]}\n',
+            "jsonl:1: expected one label in column 'label', got",
+        ),
+        (
+            "table",
+            "a.jsonl",
+            '{"text": "a \\ud800", "label": 1}\n',
+            "jsonl:1: half of a pair of surrogates is no char",
+        ),
+        (
+            "table",
+            "a.jsonl",
+            '{"text": "a", "label": 1}\n{"text"\n',
+            "jsonl:2: expected a JSON object, got .*",
+        ),
+        ("table", "a.jsonl", '["a", 1]\n', "jsonl:1: expected a JSON object, got"),
+        (
+            "table",
+            "a.csv",
+            "label,text,label\na,b,c\n",
+            "csv:1: several columns are called 'label': rename all but",
+        ),
+        ("table", "a.csv", CSV + "a,b,c\n", "a.csv:2: more fields than the 2 of the first"),
+        (
+            "table",
+            "a.csv",
+            CSV + '"a,b\n',
+            "a.csv:2: unexpected end of data: a quotation mark at its start opens",
+        ),
+        (
+            "table",
+            "a.tsv",
+            TSV + '"a\tb\nc"\tb\n',
+            "tsv:3: a field holds tabs and line ends: a quotation mark",
+        ),
+        (
+            "table",
+            "a.csv",
+            "sentence;label\na;b\n",
+            "a.csv:2: no column 'text', there are .*: set data.text_column",
+        ),
+        ("table", "a.csv", CSV, "a.csv: expected rows of texts and labels, got none"),
+        ("table", "a.txt", "", "a.txt: expected a file that ends in .csv, .tsv, .jsonl, .parquet"),
+        (
+            "conll, column 2",
+            "a",
+            "a NN O\nb O\n",
+            "a:2: expected a word in column 0 and a tag in column 2, got 'b O'",
+        ),
+        (
+            "conll",
+            "a",
+            "a\tO\nb\tX-loc\n",
+            r"a:2: expected a tag O, B-... or I-..., got 'b\\tX-loc'",
+        ),
+        ("conll", "a", "a\tO\n\nO\n", "a:3: expected a tag O, B-... or I-..., got 'O'"),
+        ("conll", "a", "", "a: expected sentences in columns, found none"),
+        ("conll", "a", "no O\nname O\n", "expected at least 2 classes, found O alone"),
+        ("archive", "a.zip", encrypted(), "a.zip: File 'a.txt' is encrypted.*: unpack the archive"),
+        ("archive", "a.rar", "", "a.rar: expected a folder or a .tar, .tar.gz"),
+        ("clip", "a", "not audio at all" * 100, "no readable audio"),
+        ("clip", "a", wav([0.0] * 9)[:30], "no readable audio"),
+        ("clip", "a", wav([]), "no samples"),
+        ("clip", "a", wav([float("nan")] * 9), "samples that are not finite"),
+        (
+            "image",
+            "a",
+            encoded(np.ones((3, 3), "float32"), "tiff"),
+            "pixels of mode F, whose range is not known",
+        ),
+        (
+            "vectors",
+            "a",
+            vectors(test_labels=None),
+            "expected an .npz with the arrays train_inputs, .* test_labels",
+        ),
+        (
+            "vectors",
+            "a",
+            vectors(train_labels=np.array([{}] * 12)),
+            "expected an .npz with the arrays .*allow_pickle",
+        ),
+        (
+            "vectors",
+            "a",
+            vectors(test_inputs=np.ones((6, 4))),
+            r"test_inputs \(N, d\).* got \(6, 4\) and \(6,\)",
+        ),
+        (
+            "vectors",
+            "a",
+            vectors()[:-60],
+            "expected an .npz with the arrays .*: File is not a zip file",
+        ),
+        (
+            "vectors",
+            "a",
+            vectors(**{f"{split}_inputs": np.ones(n) for split, n in SIZES.items()}),
+            r"got \(12,\)",
+        ),
+        (
+            "vectors",
+            "a",
+            vectors(train_inputs=np.full((12, 5), "a")),
+            r"numbers, train_inputs .* <U1",
+        ),
+        (
+            "vectors",
+            "a",
+            vectors(train_labels=np.ones(11)),
+            r"train_inputs \(N, d\).* got \(12, 5\) and \(11,\)",
+        ),
+        ("vectors", "a", vectors(train_labels=np.ones((12, 2))), r"got \(12, 5\) and \(12, 2\)"),
+        (
+            "vectors",
+            "a",
+            vectors(test_inputs=np.full((6, 5), np.nan)),
+            "6 rows of test_inputs hold NaN",
+        ),
+        (
+            "vectors",
+            "a",
+            vectors(test_inputs=np.full((6, 5), 1e39)),
+            "6 rows of test_inputs hold .* more than float32",
+        ),
+        (
+            "vectors",
+            "a",
+            vectors(test_labels=np.array([0, np.nan] * 3)),
+            "3 rows of test_labels have no label",
+        ),
+        (
+            "vectors",
+            "a",
+            vectors(test_labels=np.array(["cat", " "] * 3)),
+            "3 rows of test_labels have no label",
+        ),
+        (
+            "vectors",
+            "a",
+            vectors(test_labels=np.array(["emu"] * 6)),
+            "test split has .* the train split lacks: emu",
+        ),
+        (
+            "vectors, several labels",
+            "a",
+            vectors(),
+            r"train_labels \(N, C\) of one C, got \(12, 5\) and \(12,\)",
+        ),
+        (
+            "vectors, several labels",
+            "a",
+            labels(test_labels=np.ones((6, 3))),
+            r"\(N, C\).* got \(6, 5\) and \(6, 3\)",
+        ),
+        (
+            "vectors, several labels",
+            "a",
+            labels(test_labels=np.full((6, 2), 2)),
+            "test_labels of 0 and 1, got 2",
+        ),
+    ],
+    ids=lambda value: "binary" if isinstance(value, bytes) else None,  # some bytes are of the time
+)
+def test_what_cannot_be_read_is_refused_with_its_file_and_line(
+    tmp_path, reader, name, content, message
+):
+    (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(ValueError, match=message):
+        READERS[reader](tmp_path / name)
+
+
+@pytest.mark.parametrize("ending", ["jpeg", "png", "bmp", "webp", "tiff"])
+def test_an_image_that_is_cut_short_is_refused(ending):
+    content = encoded(
+        np.random.default_rng(0).integers(0, 256, (50, 50, 3), dtype=np.uint8), ending
+    )
+    assert decode_image(content).shape == (3, 50, 50)
+    for share in (0.0, 0.01, 0.5, 0.9):
+        with pytest.raises(ValueError, match=r"\w"):
+            decode_image(content[: round(share * len(content))])
+
+
+@pytest.mark.parametrize("names", [["cat", "dog"], [3, 7]])
+def test_vectors_come_as_they_are_and_labels_are_numbered_in_their_order(tmp_path, names):
+    generator = np.random.default_rng(0)
+    inputs = {
+        split: generator.normal(size=(size, 5)).astype(np.float16) for split, size in SIZES.items()
+    }
+    arrays = {f"{split}_inputs": values for split, values in inputs.items()}
+    arrays |= {
+        f"{split}_labels": np.array(names[::-1] * (size // 2)) for split, size in SIZES.items()
+    }
+    (tmp_path / "features.npz").write_bytes(vectors(**arrays))
+    data = Features("features.npz", data_dir=tmp_path)
+    data.setup()
+    assert data.class_names == list(map(str, names))
+    assert data.input_spec == {"in_features": 5}
+    for split, size in SIZES.items():
+        assert torch.equal(data.splits[split].inputs, torch.from_numpy(inputs[split]).float())
+        assert data.splits[split].targets.tolist() == [1, 0] * (size // 2)
+    train = data.splits["train"].inputs
+    without_hidden_layers = configured_encoder("mlp", widths=[], **data.input_spec)
+    assert without_hidden_layers(train) is train
+    assert without_hidden_layers.out_features == 5
+    assert configured_encoder("mlp", widths=[7], **data.input_spec)(train).shape == (12, 7)
+    (tmp_path / "features.npz").write_bytes(labels())
+    several = MultilabelFeatures("features.npz", data_dir=tmp_path)
+    several.setup()
+    assert (several.class_names, several.class_counts.tolist()) == (["0", "1"], [1, 1])

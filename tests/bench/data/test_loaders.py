@@ -1,0 +1,209 @@
+"""The order of the samples, batches of similar length, loaders that go on inside an epoch, and two
+processes (gloo).
+"""
+
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from harness import data_on_two_ranks
+from harness.data_on_two_ranks import (
+    BATCH,
+    EPOCHS,
+    RESUMED_FROM,
+    TRAIN,
+    VALIDATION,
+    Numbered,
+    Watches,
+)
+from harness.rank_processes import Seen, run_two_ranks
+from harness.scripted_masking import quiet_trainer
+from hypothesis import given
+from hypothesis import strategies as st
+from lightning.pytorch.callbacks import ModelCheckpoint
+from torch.utils.data import RandomSampler
+
+from as_lightning.bench.data.digits import Digits
+from as_lightning.bench.data.loaders import EpochOrder, LengthBatchSampler, ResumableLoader
+
+
+@pytest.mark.parametrize("module", [Digits, lambda: Numbered(train=600)], ids=["digits", "texts"])
+def test_the_order_depends_on_the_runs_seed_and_the_epoch_and_neither_reads_nor_moves_the_random_state(
+    module,
+):
+    data = module()
+    data.setup()
+
+    def order_of(seed: int, epoch: int) -> list[int]:
+        torch.manual_seed(seed)
+        torch.rand((seed + epoch) % 7)
+        before = torch.get_rng_state()
+        loader = data.train_dataloader()
+        loader.batch_sampler.sampler.set_epoch(epoch)
+        order = torch.cat([targets for _, targets in loader]).tolist()
+        for other in (data.val_dataloader(), data.test_dataloader()):
+            list(other)
+        assert torch.equal(torch.get_rng_state(), before)
+        return order
+
+    assert order_of(3, 1) == order_of(3, 1)
+    orders = [order_of(*of) for of in ((3, 1), (3, 2), (4, 1), (2**64 - 1, 1))]
+    assert len({*map(tuple, orders)}) == 4
+    assert len({*map(tuple, map(sorted, orders))}) == 1  # every sample once
+    data.trainer = quiet_trainer(overfit_batches=3)
+    assert order_of(3, 1) == order_of(3, 2)
+
+
+@given(
+    st.lists(st.integers(1, 30), min_size=1, max_size=80),
+    st.integers(1, 9),
+    st.booleans(),
+    st.integers(1, 5),
+    st.booleans(),
+)
+def test_every_index_comes_once_an_epoch_and_short_batches_where_they_are_wanted(
+    lengths, batch_size, drop_last, pool_batches, shuffle
+):
+    settings = {"pool_batches": pool_batches, "shuffle": shuffle}
+    sampler = LengthBatchSampler(
+        RandomSampler(lengths), batch_size, drop_last, lengths=lengths, **settings
+    )
+    whole, rest = divmod(len(lengths), batch_size)
+    sizes = [batch_size] * whole + ([rest] if rest and not drop_last else [])
+    for _ in range(2):
+        batches = list(sampler)
+        assert sorted(map(len, batches), reverse=True) == sizes
+        assert len(
+            {index for batch in batches for index in batch} & set(range(len(lengths)))
+        ) == sum(sizes)
+    assert len(sampler) == len(sizes)
+
+
+LENGTH, SIZE = 22, 4
+BATCHES = -(-LENGTH // SIZE)
+
+
+class Numbers(torch.utils.data.Dataset):
+    """Each sample is its index; ``taken`` are those that were asked for."""
+
+    def __init__(self) -> None:
+        self.taken: list[int] = []
+
+    def __len__(self) -> int:
+        return LENGTH
+
+    def __getitem__(self, index: int) -> int:
+        self.taken.append(index)
+        return index
+
+
+def loader(**arguments: Any) -> ResumableLoader:
+    numbers = Numbers()
+    return ResumableLoader(numbers, batch_size=SIZE, sampler=EpochOrder(numbers, 0), **arguments)
+
+
+def batches(loader: ResumableLoader, epoch: int) -> list[list[int]]:
+    loader.sampler.set_epoch(epoch)
+    return [batch.tolist() for batch in loader]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("given", [0, 3, BATCHES])
+def test_a_loader_goes_on_behind_the_batches_that_were_given(given, num_workers):
+    undisturbed, killed = loader(), loader()
+    killed.sampler.set_epoch(2)
+    batch = iter(killed)
+    first = [next(batch).tolist() for _ in range(given)]
+    resumed = loader(num_workers=num_workers)
+    resumed.load_state_dict(killed.state_dict())
+    assert first + batches(resumed, 2) == batches(undisturbed, 2)
+    assert batches(resumed, 3) == batches(undisturbed, 3)
+
+
+def test_what_was_given_is_not_loaded_again_and_the_place_is_used_up_by_the_first_batch_of_that_epoch_alone():
+    resumed, other = loader(), loader()
+    for one in (resumed, other):
+        one.load_state_dict({"epoch": 0, "batches": 4})
+    iter(resumed)
+    iter(resumed)
+    assert resumed.state_dict() == {"epoch": 0, "batches": 4}
+    rest = [number for batch in batches(resumed, 0) for number in batch]
+    assert rest == resumed.dataset.taken
+    assert len(rest) == LENGTH - 4 * SIZE
+    assert batches(other, 2) == batches(loader(), 2)
+
+
+SAVES = {"save_top_k": -1, "auto_insert_metric_name": False}
+
+
+@pytest.mark.parametrize("length_buckets", [True, False])
+@pytest.mark.parametrize(
+    "limits", [{}, {"limit_train_batches": 3}, {"reload_dataloaders_every_n_epochs": 1}]
+)
+def test_a_run_that_is_resumed_anywhere_sees_the_batches_of_one_that_was_never_stopped(
+    tmp_path, length_buckets, limits
+):
+    def fit(*callbacks: pl.Callback, checkpoint: Path | None = None) -> list[list[int]]:
+        torch.manual_seed(0)
+        torch.rand(len(callbacks))  # another random state, the same seed
+        module = Watches()
+        trainer = quiet_trainer(
+            max_epochs=2, callbacks=list(callbacks), enable_checkpointing=bool(callbacks), **limits
+        )
+        trainer.fit(
+            module,
+            datamodule=Numbered(train=30, length_buckets=length_buckets),
+            ckpt_path=checkpoint,
+        )
+        return module.batches
+
+    every_batch = ModelCheckpoint(tmp_path, "{step:03}", every_n_train_steps=1, **SAVES)
+    every_epoch = ModelCheckpoint(
+        tmp_path, "{step:03}-epoch", save_on_train_epoch_end=True, **SAVES
+    )
+    undisturbed = fit(every_batch, every_epoch)
+    checkpoints = sorted(tmp_path.iterdir())
+    assert len(checkpoints) == len(undisturbed) + 2
+    for checkpoint in checkpoints[:-2]:  # the last two end the training
+        assert fit(checkpoint=checkpoint) == undisturbed[int(checkpoint.name[:3]) :], (
+            checkpoint.name
+        )
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory) -> Seen:
+    scenarios = ["loaders_of_the_hooks", "loaders_handed_over", "resumed", "predictions"]
+    folder = tmp_path_factory.mktemp("data-on-two-ranks")
+    return run_two_ranks(data_on_two_ranks.__file__, folder, scenarios, CUDA_VISIBLE_DEVICES="")
+
+
+@pytest.mark.parametrize("scenario", ["loaders_of_the_hooks", "loaders_handed_over"])
+def test_each_of_two_ranks_trains_on_its_own_part_in_batches_of_similar_length(seen, scenario):
+    ranks = seen(scenario)
+    for epoch in range(EPOCHS):
+        parts = [rank["trained"][epoch] for rank in ranks]
+        assert [len(part) for part in parts] == [TRAIN // 2] * 2
+        assert sorted(parts[0] + parts[1]) == list(range(TRAIN))
+    assert ranks[0]["trained"][0] != ranks[0]["trained"][1]
+    # an odd number: one sample is validated on both ranks
+    assert sorted(set(ranks[0]["validated"] + ranks[1]["validated"])) == list(range(VALIDATION))
+    assert len(ranks[0]["validated"]) == len(ranks[1]["validated"]) == VALIDATION // 2 + 1
+    for rank in ranks:
+        samples, longest, present = torch.tensor(rank["shapes"]).unbind(-1)
+        assert int(samples.max()) == BATCH
+        assert int(present.sum()) > 0.95 * int((samples * longest).sum())
+
+
+def test_two_ranks_that_are_resumed_inside_an_epoch_see_the_batches_of_a_run_that_was_never_stopped(
+    seen,
+):
+    for rank in seen("resumed"):
+        assert rank["resumed"] == rank["undisturbed"][RESUMED_FROM:]
+        assert len(rank["resumed"]) == 2 * 30 - RESUMED_FROM
+
+
+def test_two_ranks_share_the_samples_of_a_prediction(seen):
+    first, second = (rank["predicted"] for rank in seen("predictions"))
+    assert sorted(first + second) == list(range(VALIDATION))

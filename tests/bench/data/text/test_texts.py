@@ -1,0 +1,118 @@
+"""Texts, published ones read from their real files: sizes, classes, tokens and batches."""
+
+import csv
+import json
+import pickle
+from itertools import islice
+
+import pytest
+import torch
+from harness.data_settings import TEXT
+
+from as_lightning.bench.data.text.data_module import Sentence, TextDataModule, fit_tokenizer
+from as_lightning.bench.data.text.published import SST5, Clinc150, GoEmotions
+
+
+@pytest.fixture(scope="module")
+def clinc(real_data) -> Clinc150:
+    data = Clinc150(data_dir=real_data, **(TEXT | {"max_length": 32}))
+    data.prepare_data()
+    data.setup("fit")
+    return data
+
+
+def test_a_clinc150_batch_decodes_to_its_sentences(clinc, real_data):
+    parts = json.loads((real_data / "clinc150.json").read_text())
+    rows = parts["test"] + parts["oos_test"]
+    loader = clinc.test_dataloader()
+    for indices, (token_ids, targets) in zip(
+        islice(loader.batch_sampler, 100), loader, strict=False
+    ):
+        assert token_ids.dtype == targets.dtype == torch.int64
+        for index, tokens, target in zip(indices, token_ids.tolist(), targets, strict=True):
+            text, label = rows[index]
+            assert clinc.class_names[target] == label
+            decoded = clinc.tokenizer.decode([token for token in tokens if token])
+            assert decoded.replace(" ", "") == text.lower().replace(" ", "")
+
+
+def test_published_texts_have_their_sizes_and_classes(clinc, real_data):
+    sst5 = SST5(data_dir=real_data, **TEXT)
+    sst5.setup()
+    sizes = {data: [len(rows) for rows in data.splits.values()] for data in (clinc, sst5)}
+    assert sizes == {clinc: [15_100, 3_100, 5_500], sst5: [8_544, 1_101, 2_210]}
+    assert clinc.num_classes == 151
+    assert "oos" in clinc.class_names
+    assert sst5.class_names == ["1", "2", "3", "4", "5"]
+
+
+def test_without_length_buckets_the_batches_keep_the_order_of_the_file(clinc, monkeypatch):
+    monkeypatch.setattr(clinc, "length_buckets", False)
+    loaded = torch.cat([targets for _, targets in clinc.test_dataloader()])
+    assert torch.equal(loaded, clinc.splits["test"].targets)
+
+
+def test_fitting_the_tokenizer_twice_gives_the_same_tokens(clinc):
+    texts = [row.text for row in clinc.read_splits()["train"]]
+    assert fit_tokenizer(texts, 4000).get_vocab() == clinc.tokenizer.get_vocab()
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_the_most_frequent_characters_are_kept_where_there_are_more_than_tokens(words):
+    texts = ["abc abd abe abf", "aé  xyz"]
+    kept = fit_tokenizer([text.split() for text in texts] if words else texts, 6).get_vocab()
+    assert kept == {"[PAD]": 0, "[UNK]": 1, "a": 2, "b": 3, "c": 4, "e": 5}  # é too
+
+
+def test_goemotions_has_its_labels_and_targets_are_ones_at_the_labels_of_the_file_alone(real_data):
+    emotions = GoEmotions(data_dir=real_data, **TEXT)
+    targets = emotions.encode_targets(
+        emotions.read_splits()
+    )  # the texts need not be tokenised for that
+    assert (emotions.num_classes, emotions.class_names[0], emotions.class_names[-1]) == (
+        28,
+        "admiration",
+        "neutral",
+    )
+    for split, part, size in (
+        ("train", "train", 43_410),
+        ("validation", "dev", 5_426),
+        ("test", "test", 5_427),
+    ):
+        with (real_data / f"goemotions_{part}.tsv").open(encoding="utf-8", newline="") as file:
+            rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+        expected = torch.zeros(size, 28, dtype=torch.int64)
+        for number, row in enumerate(rows):
+            expected[number, [int(label) for label in row[1].split(",")]] = 1
+        assert torch.equal(targets[split], expected)
+
+
+class Small(TextDataModule):
+    """A text data module of two training sentences and other given ones."""
+
+    def read_splits(self):
+        train = [Sentence("turn the light on", "on"), Sentence("turn the light off please", "off")]
+        others = [Sentence(text, "on") for text in ("zzz", "\u200d", "[PAD]", "light [PAD] on")]
+        return {"train": train, "validation": others, "test": others}
+
+
+@pytest.mark.parametrize(("max_length", "lengths"), [(64, [4, 5]), (2, [2, 2])])
+def test_the_tokenizer_sees_the_training_split_alone_no_text_becomes_padding_and_padding_is_to_the_longest(
+    max_length, lengths
+):
+    data = Small(**(TEXT | {"max_length": max_length}))
+    data.setup()
+    data.trainer = (
+        nothing for nothing in ""
+    )  # as this, a trainer cannot be sent to a loader's process
+    assert "z" not in data.tokenizer.get_vocab()
+    unknown, nothing, *others = (data.splits["validation"][index][0].tolist() for index in range(4))
+    assert {*unknown, *nothing} == {
+        1
+    }  # unknown, and not the padding; the tokeniser leaves nothing of the second
+    assert all(0 not in row for row in others)
+    token_ids, _ = pickle.loads(pickle.dumps(data.collate))(
+        [data.splits["train"][0], data.splits["train"][1]]
+    )
+    assert (token_ids != 0).sum(1).tolist() == lengths
+    assert token_ids.shape == (2, lengths[1])

@@ -1,0 +1,206 @@
+"""Encoders of Hugging Face, tiny ones of random weights in folders: their tokens, and what of them
+is frozen.
+"""
+
+import string
+from pathlib import Path
+
+import pytest
+import torch
+from harness.data_settings import TEXT
+from harness.tiny_encoder import LAYERS, WIDE, model_of, save_encoder
+from harness.tiny_encoder import VOCAB as TINY_VOCAB
+from tokenizers.processors import TemplateProcessing
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
+
+from as_lightning.bench.data.text.data_module import fit_tokenizer, pretrained_tokenizer
+from as_lightning.bench.data.text.published import WNUT17
+from as_lightning.bench.encoders.auto_model import AutoModelEncoder
+
+VOCAB, POSITIONS = 1000, 40
+SIZES = WIDE | {"num_hidden_layers": 1, "max_position_embeddings": POSITIONS}
+
+
+TEXTS = ["a good film", "a bad film", "no film at all"]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory) -> str:
+    """A checkpoint with a tokeniser that, as BERT's, begins and ends a text with tokens of its own
+    and pads with 3.
+    """
+    folder = str(tmp_path_factory.mktemp("checkpoint"))
+    tokenizer = fit_tokenizer([*TEXTS, string.printable], VOCAB - 3)
+    tokenizer.add_special_tokens(["[CLS]", "[SEP]", "[FILL]"])
+    first, last = tokenizer.token_to_id("[CLS]"), tokenizer.token_to_id("[SEP]")
+    tokenizer.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", first), ("[SEP]", last)]
+    )
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[FILL]"
+    ).save_pretrained(folder)
+    torch.manual_seed(0)
+    BertModel(BertConfig(vocab_size=VOCAB, **SIZES)).save_pretrained(folder)
+    return folder
+
+
+def test_the_data_have_the_vocabulary_and_the_padding_of_the_tokeniser_and_a_target_for_each_word(
+    checkpoint, real_data
+):
+    data = WNUT17(data_dir=real_data, tokenizer=checkpoint, **(TEXT | {"max_length": 1024}))
+    data.setup()
+    fill, size = data.tokenizer.token_to_id("[FILL]"), data.tokenizer.get_vocab_size()
+    assert fill != 0
+    assert data.input_spec == {"vocab_size": size, "max_length": 1024, "padding_id": fill}
+    token_ids, _ = data.collate([data.splits["train"][index] for index in range(16)])
+    assert (token_ids[:, 0] == data.tokenizer.token_to_id("[CLS]")).all()
+    assert (token_ids == fill).any()
+    assert (token_ids == data.tokenizer.token_to_id("[SEP]")).sum() == 16
+    for split, rows in data.read_splits().items():
+        for row, targets in zip(rows, data.splits[split].targets, strict=True):
+            assert tuple(data.class_names[tag] for tag in targets.tolist() if tag >= 0) == row.tags
+            assert (
+                targets[0] == targets[-1] == -100
+            )  # the tokens that begin and end a text are no words
+
+
+def encoder(name: str | Path, **arguments) -> AutoModelEncoder:
+    sizes = {"vocab_size": VOCAB, "max_length": 32, "padding_id": 3, "pooling": "mean"}
+    return AutoModelEncoder(str(name), **(sizes | arguments))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"vocab_size": VOCAB + 1},
+            rf"the data have {VOCAB + 1} tokens, .* knows {VOCAB}: set data.tokenizer=",
+        ),
+        (
+            {"max_length": POSITIONS + 1},
+            rf"data.max_length is {POSITIONS + 1}, .* has {POSITIONS} positions",
+        ),
+        ({"trainable_layers": 2}, "trainable_layers is 2, .* has 1 layers"),
+        ({"trainable_layers": -1}, "trainable_layers must be an integer of at least 0, got -1"),
+        (
+            {"name": "/no/missing"},
+            "model.name='/no/missing' is no Hugging Face model or local checkpoint",
+        ),
+    ],
+)
+def test_what_the_encoder_does_not_have_is_refused_with_the_way_out(checkpoint, settings, message):
+    with pytest.raises(ValueError, match=message):
+        encoder(**({"name": checkpoint} | settings))
+
+
+def test_positions_that_an_encoder_counts_from_behind_the_padding_are_fewer(tmp_path):
+    RobertaModel(RobertaConfig(vocab_size=50, pad_token_id=1, **SIZES)).save_pretrained(tmp_path)
+    sizes = {"vocab_size": 50, "padding_id": 1}
+    model = encoder(tmp_path, max_length=POSITIONS - 2, **sizes)
+    assert model(torch.full((1, POSITIONS - 2), 7)).shape == (1, 16)
+    with pytest.raises(
+        ValueError, match=rf"max_length is {POSITIONS - 1}, .* has {POSITIONS - 2} positions"
+    ):
+        encoder(tmp_path, max_length=POSITIONS - 1, **sizes)
+
+
+def test_folders_without_a_tokeniser_or_with_one_that_pads_with_nothing_are_refused(tmp_path):
+    folder, missing = str(tmp_path), str(tmp_path / "missing")
+    with pytest.raises(
+        ValueError, match=r"tokenizer='.*missing' is no Hugging Face model or folder"
+    ):
+        pretrained_tokenizer(missing)
+    model_of("bert").save_pretrained(folder)
+    with pytest.raises(ValueError, match=rf"tokenizer='{folder}': the folder has no tokenizer"):
+        pretrained_tokenizer(folder)
+    PreTrainedTokenizerFast(tokenizer_object=fit_tokenizer(["some words"], 50)).save_pretrained(
+        folder
+    )
+    with pytest.raises(ValueError, match="expected a fast tokeniser with a padding token"):
+        pretrained_tokenizer(folder)
+
+
+KINDS = ("bert", "roberta", "distilbert", "modernbert")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> dict[str, str]:
+    return {kind: save_encoder(tmp_path_factory.mktemp(kind), TEXTS, kind) for kind in KINDS}
+
+
+def text_encoder(folder: str | Path, trainable_layers: int | None, **arguments) -> AutoModelEncoder:
+    return encoder(
+        folder, vocab_size=TINY_VOCAB, padding_id=0, trainable_layers=trainable_layers, **arguments
+    )
+
+
+def token_ids() -> torch.Tensor:
+    ids = torch.randint(1, TINY_VOCAB, (4, 9), generator=torch.Generator().manual_seed(1))
+    ids[1, 5:] = 0
+    return ids
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("trainable_layers", [0, 1, LAYERS])
+@pytest.mark.parametrize("pooling", ["mean", "none"])
+def test_frozen_part_and_top_together_are_the_whole_encoder(
+    folders, kind, trainable_layers, pooling
+):
+    whole = text_encoder(folders[kind], None, pooling=pooling).eval()
+    cut = text_encoder(folders[kind], trainable_layers, pooling=pooling).eval()
+    ids = token_ids()
+    with torch.no_grad():
+        assert torch.equal(cut(ids), whole(ids))
+        assert torch.equal(cut(cut.frozen_output(ids)), whole(ids))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("trainable_layers", [None, 0, 1, LAYERS])
+def test_the_last_layers_alone_get_gradients_and_the_loss_reaches_all_of_their_weights(
+    folders, kind, trainable_layers
+):
+    encoder = text_encoder(folders[kind], trainable_layers)
+    if trainable_layers != 0:
+        encoder(token_ids()).square().sum().backward()
+    named = dict(encoder.network.named_parameters())
+    trained = {name for name, parameter in named.items() if parameter.grad is not None}
+    assert trained == {
+        name for name, parameter in named.items() if parameter.requires_grad
+    }  # as ddp needs
+    numbers = {int(part) for name in trained for part in name.split(".") if part.isdigit()}
+    assert numbers == set(
+        range(LAYERS - (LAYERS if trainable_layers is None else trainable_layers), LAYERS)
+    )
+    assert any("embeddings" in name for name in trained) == (trainable_layers is None)
+    assert (
+        encoder.network.state_dict().keys()
+        == text_encoder(folders[kind], None).network.state_dict().keys()
+    )
+
+
+def test_frozen_layers_run_without_dropout_while_the_last_ones_train_with_it(folders):
+    encoder = text_encoder(folders["bert"], 1).train()
+    ids = token_ids()
+    first, second = encoder.frozen_output(ids), encoder.frozen_output(ids)
+    assert torch.equal(first.values, second.values)
+    assert not first.values.requires_grad
+    assert not torch.equal(encoder(first), encoder(first))
+
+
+@pytest.mark.parametrize("trainable_layers", [None, 1])
+def test_weights_that_are_stored_in_16_bits_train_in_32(tmp_path, trainable_layers):
+    model_of("bert").bfloat16().save_pretrained(tmp_path)
+    encoder = text_encoder(str(tmp_path), trainable_layers)
+    assert {parameter.dtype for parameter in encoder.parameters()} == {torch.float32}
+    assert encoder(token_ids()).dtype == torch.float32
+
+
+def test_pickled_weights_are_refused_unless_asked_for(tmp_path):
+    folder = save_encoder(tmp_path, TEXTS)
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(model_of("bert").state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(
+        ValueError, match=r"pickled weights \(pytorch_model.bin\).*model.allow_pickle=true"
+    ):
+        text_encoder(folder, 1)
+    assert text_encoder(folder, 1, allow_pickle=True)(token_ids()).shape == (4, 16)

@@ -1,0 +1,97 @@
+"""The encoders that are trained from scratch: the CNN for spectrograms and the transformer for
+text.
+"""
+
+import pytest
+import torch
+from harness.configured_encoder import configured_encoder
+
+from as_lightning.bench.encoders.from_scratch import AudioCNN, TextTransformer, pool
+
+
+def audio_cnn(**settings) -> AudioCNN:
+    return configured_encoder(
+        "audio_cnn", **({"in_channels": 1, "bands": 1, "dropout": 0.0} | settings)
+    )
+
+
+@pytest.mark.parametrize("bands", [1, 3, 5])
+@pytest.mark.parametrize("shape", [(1, 40, 65), (2, 33, 7), (1, 40, 1)])
+def test_features_have_the_size_that_it_announces_and_are_finite(bands, shape):
+    model = audio_cnn(in_channels=shape[0], channels=(4, 8, 16), bands=bands)
+    features = model(torch.randn(3, *shape))
+    assert features.shape == (3, model.out_features) == (3, 16 * bands)
+    assert features.isfinite().all()
+    features.square().sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_bands_tell_high_from_low_and_time_does_not_matter():
+    model = audio_cnn(channels=(8,), bands=4).eval()
+    low, high = torch.zeros(2, 1, 32, 40)
+    low[..., 4:6, 10:14] = high[..., 26:28, 10:14] = 1.0
+    features = model(torch.stack([low, high, low.roll(20, -1)])).unflatten(1, (4, -1)).detach()
+    torch.testing.assert_close(features[0], features[2])
+    # the band of the sound is 0 for the low one and 3 for the high one, and to each it is the same
+    torch.testing.assert_close(features[0, 0], features[1, 3])
+    torch.testing.assert_close(features[0, 3], features[1, 1])
+    assert not torch.allclose(features[0, 0], features[0, 3])
+
+
+def encoder(**arguments) -> TextTransformer:
+    sizes = {"vocab_size": 50, "max_length": 12, "padding_id": 0, "width": 16, "heads": 2}
+    return configured_encoder("text_transformer", **(sizes | arguments)).eval()
+
+
+@pytest.mark.parametrize("padding_id", [0, 7])
+@pytest.mark.parametrize(
+    ("pooling", "causal"), [("mean", False), ("first", False), ("none", False), ("none", True)]
+)
+def test_padding_does_not_change_the_features_of_a_text(pooling, causal, padding_id):
+    model = encoder(pooling=pooling, causal=causal, padding_id=padding_id)
+    text = torch.tensor([[11, 3, 42, 9, 30]])
+    padded = torch.full((2, 12), padding_id)
+    padded[0, :5] = text[0]
+    padded[1] = torch.arange(20, 32)
+    with torch.no_grad():
+        alone, among = model(text), model(padded)[:1]
+    torch.testing.assert_close(
+        among[:, :5] if pooling == "none" else among, alone, atol=1e-5, rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("padding_id", [None, 0])
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_a_later_token_does_not_change_what_a_causal_network_says_of_an_earlier_one(
+    mode, padding_id
+):
+    model = encoder(causal=True, pooling="none", dropout=0.0, padding_id=padding_id)
+    getattr(model, mode)()
+    text = torch.randint(1, 50, (3, 9))
+    changed = text.clone()
+    changed[:, 5] = text[:, 5] % 49 + 1
+    with torch.no_grad():
+        before, after = model(text), model(changed)
+    torch.testing.assert_close(after[:, :5], before[:, :5])
+    assert (
+        (after - before)[:, 5:].abs().amax(-1) > 1e-4
+    ).all()  # that token and those after it know of the change
+
+
+def test_the_mean_is_over_the_tokens_that_are_present():
+    hidden, present = torch.randn(2, 4, 3), torch.tensor([[True, True, False, False], [True] * 4])
+    features = pool(hidden, present, "mean")
+    torch.testing.assert_close(features, torch.stack([hidden[0, :2].mean(0), hidden[1].mean(0)]))
+    assert torch.equal(pool(hidden, present, "first"), hidden[:, 0])
+    assert pool(hidden, present, "none") is hidden
+
+
+def test_more_bands_than_rows_and_an_unknown_pooling_are_refused():
+    with pytest.raises(
+        ValueError, match=r"5 rows and .* left after the layers, which cannot be cut into 6 by 1"
+    ):
+        audio_cnn(channels=(4, 4, 4), bands=6)(torch.zeros(1, 1, 40, 10))
+    with pytest.raises(
+        ValueError, match="pooling must be one of 'mean', 'first', 'none', got 'max'"
+    ):
+        encoder(pooling="max")(torch.tensor([[1, 2]]))

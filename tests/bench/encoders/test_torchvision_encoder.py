@@ -1,0 +1,153 @@
+"""torchvision's classifiers as encoders: what is left of them, their stems, and
+pretrained weights.
+"""
+
+import urllib.request
+from pathlib import Path
+
+import pytest
+import torch
+from harness.configured_encoder import configured_encoder
+from torch import nn
+from torchvision import models
+
+from as_lightning.bench.encoders.torchvision_encoder import TorchvisionEncoder
+
+FAMILIES = [
+    ("resnet18", 64, 512, "fc"),
+    ("mobilenet_v3_small", 64, 1024, "classifier.3"),
+    ("efficientnet_b0", 64, 1280, "classifier.1"),
+]
+
+
+def encoder_of(name: str = "resnet18", **settings) -> TorchvisionEncoder:
+    return TorchvisionEncoder(name, **({"weights": None, "in_channels": 3} | settings))
+
+
+@pytest.fixture
+def downloaded(tmp_path: Path, monkeypatch) -> dict[str, nn.Module]:
+    """Networks by name, whose weights lie where torch.hub keeps what it has downloaded."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    folder = tmp_path / "hub" / "checkpoints"
+    folder.mkdir(parents=True)
+    networks = {}
+    for name, _, _, _ in FAMILIES:
+        networks[name] = models.get_model(name, weights=None).eval()
+        for key, buffer in networks[name].named_buffers():
+            if key.endswith(("running_mean", "running_var")):
+                buffer.uniform_(0.5, 1.5)  # a test that left the statistics out would see it
+        url = models.get_model_weights(name).IMAGENET1K_V1.url
+        torch.save(networks[name].state_dict(), folder / url.rpartition("/")[2])
+    return networks
+
+
+@pytest.mark.parametrize(("name", "size", "width", "head"), FAMILIES)
+def test_the_encoder_is_the_classifier_without_its_last_layer(downloaded, name, size, width, head):
+    encoder = encoder_of(name, weights="IMAGENET1K_V1").eval()
+    images = torch.randn(2, 3, size, size)
+    with torch.no_grad():
+        features = encoder(images)
+        assert features.shape == (2, encoder.out_features) == (2, width)
+        torch.testing.assert_close(
+            downloaded[name].get_submodule(head)(features), downloaded[name](images)
+        )
+        assert torch.equal(
+            encoder(images[:, :1]), encoder(images[:, :1].expand(-1, 3, -1, -1))
+        )  # grey ones
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"weights": "IMAGENET"}, "weights must be one of 'IMAGENET1K_V1', .*, got 'IMAGENET'"),
+        ({"in_channels": 4}, "resnet18 takes images of 1 or 3 channels, the data have 4"),
+        ({"name": "squeezenet1_1"}, "squeezenet1_1 has no linear layer"),
+        ({"name": "googlenet"}, "no classifier 'googlenet' of one head"),
+        ({"name": "resnet19"}, "no classifier 'resnet19' of one head; close to it: resnet18"),
+        ({"stem": "mnist"}, "stem must be one of 'imagenet', 'cifar', got 'mnist'"),
+        (
+            {"name": "mobilenet_v3_small"},
+            "is for a residual network with weights=None, got mobilenet_v3_small",
+        ),
+        # no chain of its stages; trained whole; more stages than there are
+        (
+            {"name": "vit_b_32", "stem": "imagenet", "trainable_layers": 2},
+            "cannot be cut before its stage 'conv_proj'",
+        ),
+        (
+            {"name": "vit_b_32", "stem": "imagenet", "trainable_layers": 1},
+            "cannot be cut before its stage 'encoder'",
+        ),
+        ({"trainable_layers": 10}, "resnet18 cannot be cut before its stage 'conv1'"),
+        ({"trainable_layers": 11}, "trainable_layers is 11, resnet18 has 10 stages"),
+    ],
+)
+def test_networks_weights_stems_and_stages_that_there_are_not_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        resnet(**settings)
+
+
+def test_weights_that_cannot_be_downloaded_are_an_error_that_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    for proxy in ("http_proxy", "https_proxy"):
+        monkeypatch.setenv(proxy, "http://127.0.0.1:9")  # nobody listens there
+    monkeypatch.setattr(
+        urllib.request, "_opener", None
+    )  # it keeps the proxies of its first call, for other tests too
+    with pytest.raises(
+        RuntimeError, match=r"could not be downloaded: .*Download https://.*checkpoints"
+    ):
+        encoder_of(weights="DEFAULT")
+
+
+def resnet(**settings) -> TorchvisionEncoder:
+    return configured_encoder("resnet18", **({"in_channels": 3} | settings))
+
+
+def test_resnet18_for_cifar_has_the_known_number_of_parameters():
+    # 11,173,962 with a linear layer of 10 classes, as github.com/kuangliu/pytorch-cifar counts its
+    # ResNet18
+    assert sum(parameter.numel() for parameter in resnet().parameters()) == 11_173_962 - (
+        512 * 10 + 10
+    )
+
+
+@pytest.mark.parametrize(("stem", "size", "positions"), [("cifar", 32, 4), ("imagenet", 64, 2)])
+@pytest.mark.parametrize("in_channels", [1, 3])
+def test_features_have_the_width_that_is_told_from_an_eighth_or_a_thirty_second_of_the_image_and_all_learn(
+    stem, size, positions, in_channels
+):
+    encoder = resnet(in_channels=in_channels, stem=stem)
+    shapes = []
+    encoder.network.layer4.register_forward_hook(
+        lambda module, inputs, output: shapes.append(output.shape)
+    )
+    features = encoder(torch.randn(2, in_channels, size, size))
+    assert shapes == [(2, 512, positions, positions)]
+    assert features.shape == (2, encoder.out_features) == (2, 512)
+    features.square().sum().backward()
+    assert all(
+        parameter.grad is not None and parameter.grad.any() for parameter in encoder.parameters()
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["resnet18", "efficientnet_b0", "densenet121", "shufflenet_v2_x0_5"]
+)
+@pytest.mark.parametrize("trainable_layers", [0, 1, 2])
+def test_frozen_stages_and_the_last_ones_together_are_the_whole_network(name, trainable_layers):
+    torch.manual_seed(0)
+    whole = encoder_of(name).eval()
+    torch.manual_seed(0)
+    cut = encoder_of(name, trainable_layers=trainable_layers)
+    images = torch.randn(2, 3, 32, 32)
+    before = {key: value.clone() for key, value in cut.network.state_dict().items()}
+    frozen = cut.train().frozen_output(images)
+    assert all(
+        torch.equal(value, before[key]) for key, value in cut.network.state_dict().items()
+    )  # no new statistics
+    with torch.no_grad():
+        assert torch.equal(cut.eval()(images), whole(images))
+        assert torch.equal(cut(frozen), whole(images))
+    trained = sum(parameter.requires_grad for parameter in cut.parameters())
+    assert 0 < trained < len(list(whole.parameters())) if trainable_layers else trained == 0

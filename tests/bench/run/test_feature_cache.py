@@ -1,0 +1,274 @@
+"""Outputs of frozen layers that are kept: the same bits as computed anew, and made again where they
+are not theirs.
+"""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from harness.data_settings import TEXT
+from harness.tiny_encoder import save_encoder
+from torch import Tensor
+from transformers import BertModel
+
+from as_lightning.bench.data.base import BenchmarkDataModule, collected_messages
+from as_lightning.bench.data.files import LabelledFile
+from as_lightning.bench.data.image.data_module import ImageDataModule
+from as_lightning.bench.data.text.text_file import TextFile
+from as_lightning.bench.encoders.auto_model import AutoModelEncoder
+from as_lightning.bench.encoders.torchvision_encoder import TorchvisionEncoder
+from as_lightning.bench.run.feature_cache import cache_features
+from as_lightning.bench.run.train import train
+
+WORDS = ["good", "bad", "film", "plot", "never", "always", "it", "was", "seen", "again"]
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("texts") / "reviews.csv"
+    texts = [
+        " ".join(WORDS[(row * step) % 10] for step in range(1, 3 + row % 5)) for row in range(80)
+    ]
+    path.write_text(
+        "text,label\n" + "\n".join(f"{text},{row % 2}" for row, text in enumerate(texts))
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> str:
+    return save_encoder(tmp_path_factory.mktemp("encoder"), WORDS)
+
+
+def data_of(texts: Path, folder: str, **arguments) -> TextFile:
+    data = TextFile(path=texts, tokenizer=folder, **(TEXT | {"batch_size": 8} | arguments))
+    data.setup()
+    return data
+
+
+def encoder_of(
+    data: TextFile, folder: str, trainable_layers: int = 1, **arguments
+) -> AutoModelEncoder:
+    return AutoModelEncoder(
+        folder, **data.input_spec, pooling="mean", trainable_layers=trainable_layers, **arguments
+    )
+
+
+def cached(
+    texts: Path, folder: str, place: Path, trainable_layers: int = 1, cache: str = "file", **data
+) -> TextFile:
+    """The data, of which the outputs are kept in ``place``."""
+    data = data_of(texts, folder, **data)
+    cache_features(data, encoder_of(data, folder, trainable_layers, feature_cache=cache), place)
+    return data
+
+
+def kept(data: TextFile) -> dict[str, list[list[float]]]:
+    return {
+        split: [dataset[row][0].tolist() for row in range(len(dataset))]
+        for split, dataset in data.splits.items()
+    }
+
+
+def assert_same_features(
+    encoder: torch.nn.Module, plain: BenchmarkDataModule, data: BenchmarkDataModule, loader: str
+) -> None:
+    for (inputs, targets), (outputs, same_targets) in zip(
+        getattr(plain, loader)(), getattr(data, loader)(), strict=True
+    ):
+        assert torch.equal(targets, same_targets)
+        with torch.no_grad():
+            torch.testing.assert_close(encoder(outputs), encoder(inputs))
+
+
+@pytest.mark.parametrize("trainable_layers", [0, 1])
+def test_what_is_kept_has_the_bits_of_what_is_computed_anew(
+    texts, folder, tmp_path, trainable_layers
+):
+    places = [("one", "file"), ("one", "file"), ("two", "file"), ("three", "memory")]
+    results = [
+        kept(cached(texts, folder, tmp_path / place, trainable_layers, cache))
+        for place, cache in places
+    ]
+    assert all(other == results[0] for other in results[1:])
+    cached(texts, folder, tmp_path / "one", trainable_layers, split_seed=1)
+    assert (
+        len(list((tmp_path / "one" / "frozen").glob("*.npy"))) == 1
+    )  # of all splits, however they are dealt out
+    assert not (tmp_path / "three").exists()
+
+
+@pytest.mark.parametrize("trainable_layers", [0, 1])
+@pytest.mark.parametrize(
+    ("loader", "settings"),
+    [
+        ("val_dataloader", {"length_buckets": False}),  # pooled outputs have no lengths
+        ("val_dataloader", {"max_length": 1}),
+        ("corrupted_dataloader", {"shots": 10, "label_noise": 0.5}),
+    ],
+)
+def test_a_batch_of_kept_outputs_gives_the_features_of_its_texts_also_of_one_token_with_noise_and_shots(
+    texts, folder, tmp_path, loader, settings, trainable_layers
+):
+    plain, data = (data_of(texts, folder, **settings) for _ in range(2))
+    encoder = encoder_of(data, folder, trainable_layers).eval()
+    cache_features(data, encoder, tmp_path)
+    assert_same_features(encoder, plain, data, loader)
+
+
+@pytest.mark.parametrize("damage", ["cut off", "one bit", "no note", "foreign"])
+def test_a_file_that_is_damaged_or_of_something_else_is_made_again_and_said(
+    texts, folder, tmp_path, damage
+):
+    before = kept(cached(texts, folder, tmp_path))
+    (one,) = (tmp_path / "frozen").glob("*.npy")
+    cached(texts, folder, tmp_path, 2)
+    (other,) = {*(tmp_path / "frozen").glob("*.npy")} - {one}
+    content = one.read_bytes()
+    if damage == "no note":
+        one.with_suffix(".sha256").unlink()
+    else:
+        bit = content[:-1] + bytes([content[-1] ^ 1])
+        one.write_bytes(
+            {"cut off": content[:-10], "one bit": bit, "foreign": other.read_bytes()}[damage]
+        )
+    if damage == "foreign":
+        one.with_suffix(".sha256").write_bytes(other.with_suffix(".sha256").read_bytes())
+    with collected_messages() as messages:
+        assert kept(cached(texts, folder, tmp_path)) == before
+    assert [
+        message for message in messages if f"{one} is damaged, or not what its name says" in message
+    ]
+    assert one.read_bytes() == content
+
+
+def test_another_encoder_other_layers_and_other_texts_have_files_of_their_own(
+    texts, folder, tmp_path
+):
+    def files(texts_path: Path, encoder_folder: str | Path, layers: int) -> int:
+        cached(texts_path, str(encoder_folder), tmp_path, layers)
+        return len(list((tmp_path / "frozen").glob("*.npy")))
+
+    # an encoder of another weight, and one whose pooler is drawn anew, as that of a checkpoint
+    # without one
+    for name, weight in (
+        ("other", "embeddings.word_embeddings.weight"),
+        ("drawn", "pooler.dense.weight"),
+    ):
+        model = BertModel.from_pretrained(save_encoder(tmp_path / name, WORDS))
+        with torch.no_grad():
+            model.get_parameter(weight)[7, 3] += 1.0
+        model.save_pretrained(tmp_path / name)
+    other = tmp_path / "other.csv"
+    other.write_text(f"{texts.read_text()}\nanother,0")
+    assert (
+        files(texts, folder, 1)
+        == files(texts, folder, 1)
+        == files(texts, tmp_path / "drawn", 1)
+        == 1
+    )
+    assert [
+        files(texts, folder, 2),
+        files(texts, tmp_path / "other", 1),
+        files(other, folder, 1),
+    ] == [2, 3, 4]
+
+
+def test_a_folder_that_cannot_be_written_leaves_the_outputs_in_memory_and_says_so(
+    texts, folder, tmp_path
+):
+    (tmp_path / "frozen").write_text("a file where a folder should be")
+    with collected_messages() as messages:
+        data = cached(texts, folder, tmp_path)
+    assert sum("stay in memory" in message for message in messages) == 1
+    assert data.splits["train"].inputs[0].is_floating_point()
+
+
+class TinyImages(ImageDataModule):
+    """Eight random images a split."""
+
+    decode = staticmethod(Tensor.clone)
+
+    def index(self) -> dict[str, list[LabelledFile]]:
+        images = torch.randint(
+            0, 255, (8, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+        )
+        files = [
+            LabelledFile("ab"[row % 2], str(row), partial(images.select, 0, row))
+            for row in range(8)
+        ]
+        return dict.fromkeys(("train", "validation", "test"), files)
+
+
+def test_images_are_kept_unless_they_are_augmented(tmp_path):
+    pixels = {"batch_size": 4, "mean": [0.5] * 3, "std": [0.2] * 3}
+    plain, data = (TinyImages(crop_padding=0, horizontal_flip=False, **pixels) for _ in range(2))
+    augmented = TinyImages(**pixels)
+    for images in (plain, data, augmented):
+        images.setup()
+    encoder = TorchvisionEncoder("resnet18", None, 3, trainable_layers=1).eval()
+    with collected_messages() as messages:
+        cache_features(augmented, encoder, tmp_path)
+    assert [
+        message
+        for message in messages
+        if "data.crop_padding=0 data.horizontal_flip=false" in message
+    ]
+    assert augmented.splits["train"].inputs[0].shape == (3, 32, 32)
+    cache_features(data, encoder, tmp_path)
+    assert data.splits["test"].inputs[0].shape != (3, 32, 32)
+    assert_same_features(encoder, plain, data, "test_dataloader")
+
+
+def test_data_for_an_encoder_without_frozen_layers_stay_as_they_are(texts, folder, tmp_path):
+    data = data_of(texts, folder)
+    before = dict(data.splits)
+    cache_features(data, torch.nn.Linear(2, 2), tmp_path)
+    cache_features(data, encoder_of(data, folder, feature_cache="off"), tmp_path)
+    assert data.splits == before
+    with pytest.raises(
+        ValueError, match="feature_cache must be one of 'file', 'memory', 'off', got 'disk'"
+    ):
+        encoder_of(data, folder, feature_cache="disk")
+
+
+def test_a_run_with_outputs_found_computed_or_not_kept_ends_the_same_from_a_start(
+    texts, folder, tmp_path, composed
+):
+    data = (
+        "experiment=text_file",
+        f"data.path={texts}",
+        f"data_dir={tmp_path}/data",
+        "data.length_buckets=false",
+    )
+    model = (
+        "model=auto_model",
+        f"model.name={folder}",
+        "lr_scheduler=null",
+        "optimizer.lr=0.01",
+        "logger=none",
+    )
+    train(
+        composed(*data, *model, "trainer.max_epochs=1", output="start")
+    )  # trains what is frozen then
+    start = (
+        f"ckpt_path={tmp_path}/start/checkpoints/last.ckpt",
+        "model.trainable_layers=0",
+        "trainer.max_epochs=3",
+    )
+    caches = {"first": "file", "second": "file", "none": "off"}.items()
+    by = {
+        o: train(composed(*data, *model, *start, f"model.feature_cache={c}", output=o))
+        for o, c in caches
+    }
+    assert (
+        by["first"].metrics == by["second"].metrics == pytest.approx(by["none"].metrics, abs=1e-5)
+    )
+    assert [line["loss"] for line in by["first"].evaluations] == [
+        line["loss"] for line in by["second"].evaluations
+    ]
+    assert [np.load(path, mmap_mode="r").dtype for path in tmp_path.glob("data/frozen/*.npy")] == [
+        np.float32
+    ]

@@ -1,0 +1,172 @@
+"""A run's result on disk: read as it was written, whole or not there."""
+
+import json
+import math
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy import stats
+
+from as_lightning.bench.run.predictions import PREDICTIONS_FILE
+from as_lightning.bench.run.result import RESULT_FILE, Result, find_results, read_runs, whole_file
+from as_lightning.bench.run.runner import Made, correlation, finished_or_made
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": "one"}, "expected seed to be of type int, got 'one'"),
+        ({"seed": None}, "expected seed to be of type int, got 'None'"),
+        ({"name": 3}, "expected name to be of type str, got '3'"),
+        ({"format": 1}, "expected format 2, got 1"),
+        ({"train_seconds": "long"}, "expected train_seconds to be of type float, got 'long'"),
+        ({"train_seconds": -1}, "expected train_seconds to be 0 or more, got -1"),
+        (
+            {"metrics": {"accuracy": "good"}},
+            r"expected metrics to be of type dict\[str, float\], got",
+        ),
+        (
+            {"evaluations": [3]},
+            r"expected evaluations to be of type list\[dict\[str, float\]\], got '\[3\]'",
+        ),
+        (
+            {"epoch_seconds": None},
+            r"expected epoch_seconds to be of type list\[float\], got 'None'",
+        ),
+        ({"config": []}, r"expected config to be of type dict\[str, typing.Any\], got '\[\]'"),
+        ({"score": "f1"}, "expected metrics with the score 'f1', got accuracy"),
+    ],
+)
+def test_a_result_with_a_field_of_another_kind_is_refused_by_its_path_line_and_field(
+    result, tmp_path, change, message
+):
+    whole = asdict(result("softmax", 0, 0.8)) | {"path": "runs/a"}
+    path, runs = tmp_path / "result.json", tmp_path / "runs.jsonl"
+    path.write_text(json.dumps(whole | change))
+    with pytest.raises(
+        ValueError, match=rf"result.json is not a result of as-lightning: {message}"
+    ):
+        Result.read(path)
+    path.unlink()
+    runs.write_text("".join(f"{json.dumps(line)}\n" for line in (whole, whole | change)))
+    with pytest.raises(
+        ValueError, match=rf"runs.jsonl, line 2, is not a result of as-lightning: {message}"
+    ):
+        read_runs(tmp_path)
+    runs.write_text(json.dumps(whole | {"path": 3}))
+    with pytest.raises(
+        ValueError,
+        match=r"runs.jsonl, line 1, is no run of a runs.jsonl: expected path as text, got",
+    ):
+        read_runs(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["\x89PNG\r\n", "{", "[1]", "\xff"])
+def test_a_file_that_is_no_json_of_a_result_is_named(tmp_path, content):
+    for name, read in (
+        ("result.json", Result.read),
+        ("runs.jsonl", lambda path: read_runs(path.parent)),
+    ):
+        path = tmp_path / name
+        path.write_text(content, encoding="latin-1")
+        with pytest.raises(ValueError, match=f"{name}.* is not a result of as-lightning"):
+            read(path)
+        path.unlink()
+
+
+def test_runs_in_one_file_are_read_as_those_in_folders_of_their_own(result, tmp_path):
+    runs = {
+        f"runs/method={method},seed={seed}": result(method, seed, 0.8)
+        for method in ("b", "a")
+        for seed in (1, 0)
+    }
+    for path, run in runs.items():
+        (tmp_path / "folders" / path).mkdir(parents=True)
+        run.write(tmp_path / "folders" / path)
+    together = tmp_path / "together"
+    together.mkdir()
+    lines = [json.dumps(asdict(run) | {"path": path}, sort_keys=True) for path, run in runs.items()]
+    (together / "runs.jsonl").write_text("\n".join(lines) + "\n")
+    assert read_runs(tmp_path / "folders") == read_runs(together) == runs
+    assert list(read_runs(together)) == sorted(runs)
+    assert list(read_runs(tmp_path)) == [
+        f"{kind}/{path}" for kind in ("folders", "together") for path in sorted(runs)
+    ]
+    assert (
+        find_results([together])
+        == find_results([tmp_path / "folders"])
+        == [runs[path] for path in sorted(runs)]
+    )
+    assert find_results([together / "runs.jsonl"]) == list(runs.values())
+
+
+def test_a_result_of_an_earlier_version_has_the_names_of_today_and_no_session(
+    result, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("AS_LIGHTNING_SESSION", "of the reader")
+    content = asdict(result("softmax", 0, 0.8, session="")) | {"a field that is gone": []}
+    del content["session"]
+    content["method"] = content.pop("candidate")
+    (tmp_path / "result.json").write_text(json.dumps(content))
+    assert Result.read(tmp_path / "result.json") == result("softmax", 0, 0.8, session="")
+
+
+def test_two_writers_of_one_file_leave_one_whole_file(tmp_path):
+    place = tmp_path / "file"
+    with whole_file(place) as first:
+        first.write_text("of the first")
+        with whole_file(place) as second:
+            second.write_text("of the second")
+        assert place.read_text() == "of the second"
+    assert place.read_text() == "of the first"
+    assert list(tmp_path.iterdir()) == [place]
+
+
+def test_a_run_that_is_made_anew_leaves_no_predictions_of_the_one_before(result, tmp_path):
+    finished_or_made(tmp_path, {"seed": 0}, {}, lambda: (result("softmax", 0, 0.5), None))
+    (tmp_path / PREDICTIONS_FILE).touch()
+    finished_or_made(
+        tmp_path, {}, {}, lambda: (result("softmax", 0, 0.5), None)
+    )  # the same, by what the result holds
+    assert (tmp_path / PREDICTIONS_FILE).exists()
+
+    def fails() -> Made:
+        raise FileNotFoundError("reviews.csv")
+
+    with pytest.raises(FileNotFoundError):
+        finished_or_made(tmp_path, {"seed": 1}, {}, fails)
+    assert (tmp_path / RESULT_FILE).exists()  # nothing is deleted before its successor is whole
+    assert (tmp_path / PREDICTIONS_FILE).exists()
+    finished_or_made(tmp_path, {"seed": 1}, {}, lambda: (result("softmax", 1, 0.5), None))
+    assert not (tmp_path / PREDICTIONS_FILE).exists()
+
+
+NUMBERS = st.floats(
+    0, 10, allow_subnormal=False
+)  # code of fast mathematics turns these off for its whole process
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=3, max_size=20))
+def test_the_correlation_of_loss_and_score_is_scipys(pairs):
+    losses, scores = np.array(pairs).T
+    assume(min(losses.std(), scores.std()) > 1e-3)  # else the two roundings need not agree
+    found = correlation([{"loss": loss, "score": score} for loss, score in pairs])
+    assert found == pytest.approx(stats.pearsonr(losses, scores).statistic, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [],
+        [(1.0, 0.5)],
+        [(1.0, 0.5), (1.0, 0.6)],
+        [(1.0, 0.5), (0.8, 0.5)],
+        [(math.nan, 0.5), (0.8, 0.6)],
+    ],
+)
+def test_the_correlation_is_none_where_it_is_not_defined(pairs):
+    assert correlation([{"loss": loss, "score": score} for loss, score in pairs]) is None
+    assert correlation([{"score": score} for _, score in pairs]) is None

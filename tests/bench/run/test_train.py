@@ -1,0 +1,410 @@
+"""One run of the app, for real: its result, its logs, the options of its trainer, and runs from a
+checkpoint.
+"""
+
+import json
+import math
+import shutil
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+from harness.scripted_masking import quiet_trainer
+from hydra import compose, initialize_config_dir
+from hydra.errors import InstantiationException
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams import metadata
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+from torch._dynamo.utils import counters
+from torch.optim.lr_scheduler import OneCycleLR
+
+from as_lightning.bench.commands.mistakes import is_mistake
+from as_lightning.bench.packages import config_dir
+from as_lightning.bench.run.result import Result
+from as_lightning.bench.run.settings import SettingError
+from as_lightning.bench.run.summary import summary
+from as_lightning.bench.run.train import OneCycle, made_module, read_data, train
+
+DIGITS = ("experiment=digits", "optimizer.lr=1e-2")
+BRIEF = (
+    *DIGITS,
+    "trainer.max_epochs=3",
+    *(f"trainer.limit_{part}_batches=5" for part in ("train", "val", "test")),
+)
+ONE = (*DIGITS, "trainer.max_epochs=1", "trainer.limit_train_batches=6")
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    """Of the best checkpoint."""
+    return torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
+
+
+def losses(result: Result) -> list[float]:
+    return [evaluation["loss"] for evaluation in result.evaluations]
+
+
+def test_a_result_holds_every_epoch_also_where_the_tested_weights_are_early_ones(composed):
+    # the worst checkpoint in place of the best: that of an early epoch, whose callback states the
+    # test puts back
+    settings = (
+        "method=as_speed",
+        "trainer.max_epochs=5",
+        "trainer.limit_train_batches=10",
+        "logger=none",
+    )
+    result = train(composed("experiment=digits", *settings, "callbacks.model_checkpoint.mode=min"))
+    assert min(result.evaluations, key=lambda evaluation: evaluation["score"])["epoch"] < 4
+    assert [evaluation["epoch"] for evaluation in result.evaluations] == [0, 1, 2, 3, 4]
+    assert [epoch["epoch"] for epoch in result.masking] == [0, 1, 2, 3, 4]
+    assert len(result.epoch_seconds) == 5
+    assert sum(result.epoch_seconds) == pytest.approx(result.train_seconds)
+    assert (
+        result.metrics["nll_scaled"] < result.metrics["nll_unscaled"]
+    )  # at the temperature of these weights
+
+
+def test_the_result_on_disk_is_the_one_returned_and_names_no_path(composed, tmp_path):
+    result = train(composed(*BRIEF, "name=2024"))
+    assert result.name == "2024"  # which YAML reads as a number
+    written = (tmp_path / "run" / "result.json").read_text()
+    assert asdict(Result.read(tmp_path / "run" / "result.json")) == asdict(result)
+    assert str(tmp_path) not in written
+    assert json.loads(written)["config"]["method"]["delta"] == 0.1
+
+
+def test_a_run_with_wrong_labels_and_no_test_ends_without_metrics_and_is_read_again(composed):
+    config = composed(*ONE, "data.label_noise=0.4", "trainer.limit_test_batches=0")
+    assert train(config).metrics == train(config).metrics == {}
+
+
+AVERAGING = {
+    "EMA": [
+        "+callbacks.averaging={_target_: lightning.pytorch.callbacks.EMAWeightAveraging, decay: "
+        "0.9}"
+    ],
+    "SWA": [
+        "+callbacks.averaging={_target_: lightning.pytorch.callbacks.StochasticWeightAveraging, "
+        "swa_lrs: 0.05}"
+    ],
+    "neither": [],
+}
+
+
+@pytest.mark.parametrize("averaging", AVERAGING)
+def test_the_test_score_is_that_of_the_best_checkpoint_whatever_callbacks_swap_the_weights(
+    composed, tmp_path, averaging
+):
+    settings = (
+        "method=softmax",
+        "callbacks=plain",
+        "trainer.max_epochs=3",
+        "trainer.limit_train_batches=10",
+    )
+    config = composed("experiment=digits", "optimizer.lr=0.05", *settings, *AVERAGING[averaging])
+    result = train(config)
+    data = read_data(config)
+    module = made_module(config, data)
+    module.load_state_dict(weights(tmp_path / "run"))
+    (expected,) = quiet_trainer().test(module, data, verbose=False)
+    assert {f"test/{name}": value for name, value in result.metrics.items()} == pytest.approx(
+        expected
+    )
+
+
+@pytest.mark.parametrize(
+    ("experiment", "method", "score", "least"),
+    [
+        pytest.param("goemotions", "multilabel_as_speed", "f1_micro", 0.1, marks=pytest.mark.slow),
+        ("wnut17", "as_speed", "span_f1", 0.0),
+    ],
+)
+def test_several_labels_and_tags_train_on_the_real_files(
+    composed, real_data, experiment, method, score, least
+):
+    few = ("trainer.max_epochs=1", "trainer.limit_train_batches=30", "trainer.limit_val_batches=5")
+    settings = (
+        f"experiment={experiment}",
+        f"method={method}",
+        f"data_dir={real_data}",
+        "trainer.limit_test_batches=5",
+    )
+    result = train(composed(*settings, *few))
+    assert result.score == score
+    scaled = {
+        f"{name}_{state}"
+        for name in ("nll", "calibration_error")
+        for state in ("unscaled", "scaled")
+    }
+    assert (
+        set(result.metrics) == {"loss", "accuracy", score, "f1_macro", "calibration_error"} | scaled
+    )
+    assert result.evaluations[0]["score"] >= least
+    if experiment == "goemotions":
+        assert result.masking[0]["classes"] == 30 * 128 * 28
+    else:
+        assert result.metrics["accuracy"] > 0.8  # most words are no part of an entity
+        assert (
+            30 * 32 < result.masking[0]["samples"] < 62_730
+        )  # words, and neither padding nor other pieces
+
+
+def test_several_best_checkpoints_of_their_own_names_are_kept_and_the_best_is_tested(
+    composed, tmp_path
+):
+    several = (
+        "+callbacks.model_checkpoint.save_top_k=2",
+        "callbacks.model_checkpoint.filename='{epoch}'",
+    )
+    result = train(composed(*BRIEF, *several, "optimizer.lr=1"))
+    best = max(result.evaluations, key=lambda evaluation: evaluation["score"])
+    kept = {path.stem for path in (tmp_path / "run/checkpoints").glob("epoch=*.ckpt")}
+    assert len(kept) == 2
+    assert f"epoch={best['epoch']}" in kept
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory) -> Path:
+    """The folder of a run of one epoch at a constant rate, which others begin from."""
+    folder = tmp_path_factory.mktemp("start")
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        settings = (
+            *BRIEF,
+            "lr_scheduler=null",
+            "trainer.max_epochs=1",
+            "trainer.enable_progress_bar=false",
+        )
+        assert (
+            "ckpt_path" not in train(compose("train", [*settings, f"output_dir={folder}"])).config
+        )
+    return folder
+
+
+def test_the_last_checkpoint_is_of_the_last_validation_also_where_the_best_is_an_earlier_one(
+    composed,
+):
+    config = composed(*BRIEF, "callbacks.model_checkpoint.mode=min")
+    steps = train(config).optimizer_steps
+    names = ("best.ckpt", "last.ckpt")
+    best, last = (
+        torch.load(Path(config.output_dir, "checkpoints", name))["global_step"] for name in names
+    )
+    assert best < last == steps
+
+
+def test_a_run_from_a_checkpoint_trains_the_epochs_that_are_left(composed, start):
+    result = train(
+        composed(*BRIEF, "lr_scheduler=null", f"ckpt_path={start}/checkpoints/last.ckpt")
+    )
+    assert result.resumed
+    assert result.optimizer_steps == 15
+    assert [evaluation["epoch"] for evaluation in result.evaluations] == [
+        1,
+        2,
+    ]  # the other run's are not this one's
+    assert result.config["ckpt_path"] == "last.ckpt"
+
+
+def test_the_weights_that_a_run_from_a_checkpoint_is_tested_with_are_never_the_other_runs(
+    composed, start, caplog
+):
+    settings = (
+        "lr_scheduler=null",
+        "trainer.limit_val_batches=0",
+        f"ckpt_path={start}/checkpoints/last.ckpt",
+    )
+    train(composed(*BRIEF, *settings))
+    assert f"{start}/checkpoints/best.ckpt" not in caplog.text
+
+
+def test_a_run_from_another_checkpoint_of_the_same_name_is_made_anew(composed, tmp_path, start):
+    constant = (*BRIEF, "lr_scheduler=null")
+    train(composed(*constant, "trainer.max_epochs=1", "seed=1", output="other"))
+    scores = []
+    for folder in (start, tmp_path / "other", tmp_path / "other"):
+        shutil.copy(folder / "checkpoints" / "last.ckpt", tmp_path)
+        scores.append(train(composed(*constant, f"ckpt_path={tmp_path}/last.ckpt")).evaluations)
+    assert scores[0] != scores[1] == scores[2]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            "optimizer.lr=1e-4",
+            "optimizer has lr=0.01 there and lr=0.0001 here; give both runs the same",
+        ),
+        ("+optimizer.amsgrad=true", "optimizer has no such settings there and amsgrad=True here"),
+        (
+            "trainer.max_epochs=1",
+            "last.ckpt has 1 epochs behind it: trainer.max_epochs=1 leaves none to train",
+        ),
+        (
+            "ckpt_path=result.json",
+            r"result.json is not a checkpoint of a run of this app, of version 0.4 or later \(",
+        ),
+        ("ckpt_path=no.ckpt", r"ckpt_path=no\.ckpt: there is no such file"),
+    ],
+)
+def test_a_start_that_would_not_follow_the_settings_or_is_from_no_checkpoint_is_refused(
+    composed, start, monkeypatch, settings, message
+):
+    monkeypatch.chdir(start)
+    with pytest.raises(SettingError, match=message):
+        train(composed(*BRIEF, "lr_scheduler=null", "ckpt_path=checkpoints/last.ckpt", settings))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"), [(",p", ",a", "classes"), ("good", "great", "tokens")]
+)
+def test_a_start_from_weights_of_other_classes_or_tokens_is_refused(
+    composed, tmp_path, old, new, what
+):
+    path, checkpoint = tmp_path / "rows.csv", tmp_path / "first" / "checkpoints" / "last.ckpt"
+    path.write_text(
+        "\n".join(["text,label", *[f"{word} film,{word[0]}" for word in ("pgood", "bad")] * 30])
+    )
+    settings = (
+        "experiment=text_file",
+        f"data.path={path}",
+        "data.vocab_size=12",
+        "lr_scheduler=null",
+        "logger=none",
+    )
+    train(composed(*settings, "trainer.max_epochs=1", output="first"))
+    train(composed(*settings, "trainer.max_epochs=2", f"ckpt_path={checkpoint}", output="second"))
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(
+        SettingError, match=f"ckpt_path=.* were trained with other {what} than these data give"
+    ):
+        train(
+            composed(*settings, "trainer.max_epochs=2", f"ckpt_path={checkpoint}", output="third")
+        )
+
+
+def test_a_schedule_of_another_length_is_refused(composed, tmp_path):
+    train(composed(*BRIEF, "trainer.max_epochs=1", output="first"))
+    checkpoint = f"ckpt_path={tmp_path / 'first/checkpoints/last.ckpt'}"
+    with pytest.raises(
+        SettingError, match=r"schedule is of 5 steps, this training's of 15: .* lr_scheduler=null"
+    ):
+        train(composed(*BRIEF, checkpoint, output="second"))
+
+
+def hparams_of(folder: Path) -> tuple[dict[str, object], EventAccumulator]:
+    """What TensorBoard's tab HParams shows of a run, and its curves."""
+    accumulator = EventAccumulator(str(folder))
+    accumulator.Reload()
+    content = accumulator.summary_metadata[metadata.SESSION_START_INFO_TAG].plugin_data.content
+    values = HParamsPluginData.FromString(content).session_start_info.hparams
+    return {
+        name: getattr(value, value.WhichOneof("kind")) for name, value in values.items()
+    }, accumulator
+
+
+def test_the_tab_has_method_margin_rate_budget_and_score_of_a_run_and_its_summary_the_score(
+    composed, tmp_path
+):
+    result = train(composed(*ONE, "method=as_speed", "+comparison={budget:0.25}"))
+    folder = tmp_path / "run"
+    shown, accumulator = hparams_of(folder)
+    assert shown == {"method": "as_speed", "delta": 0.1, "lr": 0.01, "seed": 0.0, "budget": 0.25}
+    (score,) = accumulator.Scalars("hparams/test_accuracy")
+    assert score.value == pytest.approx(result.metrics["accuracy"])
+    ratios = {f"masking/{of}_ratio{when}" for of in ("sample", "class") for when in ("", "_epoch")}
+    assert {*accumulator.scalars.Keys()} >= ratios | {
+        "masking/delta",
+        "accumulation/steps",
+        "masking/samples_seen",
+    }
+    masked = accumulator.Scalars("masking/sample_ratio")
+    assert (masked[0].step, masked[-1].step) == (0, result.optimizer_steps - 1)
+    lines = dict(summary(result, folder))
+    assert lines["test accuracy"] == f"{result.metrics['accuracy']:.4f}"
+    assert lines["masked samples"].endswith("% in the last epoch")
+    assert (folder / "result.json").as_posix() in lines["files"]
+    assert lines["curves"] == f"tensorboard --logdir {folder}"
+
+
+def test_a_run_without_a_margin_is_shown_with_that_of_plain_cross_entropy_and_one_without_a_rate_without(
+    composed, tmp_path
+):
+    train(
+        composed(
+            "experiment=digits", *ONE[2:], "method=softmax", "~optimizer.lr", "lr_scheduler=null"
+        )
+    )
+    shown, _ = hparams_of(tmp_path / "run")
+    assert shown["delta"] == 1.0
+    assert "lr" not in shown
+
+
+def test_a_compiled_encoder_trains_as_the_same_one_does_uncompiled(composed, tmp_path):
+    whole_batches = (*BRIEF, "trainer.max_epochs=1")  # of another size it would be compiled anew
+    plain = train(composed(*whole_batches, output="plain"))
+    counters.clear()
+    compiled = train(composed(*whole_batches, "compile={backend: aot_eager}", output="compiled"))
+    assert counters["stats"]["unique_graphs"] > 0
+    assert not counters["inductor"]  # the default, which would take half a minute here
+    assert weights(tmp_path / "compiled").keys() == weights(tmp_path / "plain").keys()
+    assert losses(compiled) == pytest.approx(losses(plain), rel=1e-4)
+    assert compiled.metrics["accuracy"] == pytest.approx(plain.metrics["accuracy"], abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("logger", "files"),
+    [("none", set()), ("csv", {"csv"}), ("tensorboard", {"events", "hparams.yaml"})],
+)
+def test_a_run_writes_the_logs_that_it_is_asked_for_and_no_others_and_goes_without_a_callback_of_null(
+    composed, tmp_path, logger, files
+):
+    result = train(composed(*ONE, f"logger={logger}", "callbacks.temperature_scaling=null"))
+    written = {
+        "events" if path.name.startswith("events.") else path.name
+        for path in (tmp_path / "run").iterdir()
+    }
+    assert written - {"checkpoints", "predictions.npz", "result.json", "run.lock"} == files
+    assert "nll_scaled" not in result.metrics
+
+
+@pytest.mark.parametrize(("debug", "batches"), [("fast_dev_run", 1), ("overfit", 6)])
+def test_a_debug_setting_runs_the_batches_that_it_says(composed, debug, batches):
+    settings = (f"debug={debug}", "trainer.max_epochs=2", "logger=none")
+    assert train(composed("experiment=digits", *settings)).optimizer_steps == batches
+
+
+@pytest.mark.parametrize("logger", ["wandb", "mlflow"])
+def test_a_logger_whose_package_is_missing_names_it(composed, monkeypatch, logger):
+    monkeypatch.setitem(sys.modules, logger, None)
+    with pytest.raises(
+        InstantiationException, match=rf"ModuleNotFoundError.*pip install -U .{logger}>"
+    ) as raised:
+        train(composed("experiment=digits", f"logger={logger}"))
+    assert is_mistake(raised.value)
+
+
+def rates(schedule: type[OneCycleLR], steps: float) -> list[float]:
+    cycle = {"max_lr": 1.0, "pct_start": 0.1, "anneal_strategy": "linear", "cycle_momentum": False}
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler = schedule(optimizer, total_steps=steps, **cycle)
+    taken = []
+    for _ in range(int(steps)):
+        taken.append(scheduler.get_last_lr()[0])
+        optimizer.step()
+        scheduler.step()
+    return taken
+
+
+@pytest.mark.parametrize("steps", [*range(1, 21), 100])
+def test_a_training_of_few_steps_reaches_the_full_rate_and_a_longer_one_has_torchs_rates(steps):
+    taken = rates(OneCycle, steps)
+    assert max(taken) == pytest.approx(1.0, abs=1e-5) or steps > 10
+    assert max(taken) > 0.9
+    assert taken[-1] < 1e-4 or steps == 1
+    assert steps <= 10 or taken == rates(OneCycleLR, steps)  # where there are steps to rise in
+
+
+def test_a_training_without_an_end_is_told_what_to_set():
+    with pytest.raises(SettingError, match=r"set lr_scheduler=null or trainer.max_steps"):
+        rates(OneCycle, math.inf)

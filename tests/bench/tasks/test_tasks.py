@@ -1,0 +1,255 @@
+"""What is measured of each task, how its loss is called, and the head of cosines."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from harness.scripted_masking import quiet_trainer
+from scipy.spatial.distance import cdist
+from seqeval.metrics import f1_score as span_f1_score
+from sklearn.metrics import accuracy_score, f1_score, recall_score
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
+
+from as_lightning.bench.data.digits import Digits
+from as_lightning.bench.tasks.classifier import Classifier, CosineHead
+from as_lightning.bench.tasks.tasks import IGNORED, TaskForm
+
+NAMES = ["B-x", "B-y", "I-x", "I-y", "O"]
+
+
+def measured(form: TaskForm, batches: list[tuple[Tensor, Tensor]]) -> dict[str, float]:
+    """The metrics of batches that two ranks have seen in turns."""
+    ranks = [form.metrics(), form.metrics()]
+    for number, (logits, target) in enumerate(batches):
+        ranks[number % 2].update(*form.scored(logits, target, lambda logits: logits.softmax(-1)))
+    for name, metric in ranks[0].items():
+        metric.merge_state(ranks[1][name])
+    return {name: float(value) for name, value in ranks[0].compute().items()}
+
+
+def calibration_error(confidence: np.ndarray, right: np.ndarray) -> float:
+    """The expected calibration error over 15 bins of equal width, as its definition has it."""
+    bins = np.ceil(confidence * 15).astype(int) - 1
+    gaps = [
+        (bins == number).mean()
+        * abs(confidence[bins == number].mean() - right[bins == number].mean())
+        for number in range(15)
+        if (bins == number).any()
+    ]
+    return float(sum(gaps))
+
+
+def scikit_learns_of_classes(logits: Tensor, target: Tensor) -> dict[str, float]:
+    confidence, predicted = logits.double().softmax(-1).max(-1)
+    return {
+        "accuracy": accuracy_score(target, predicted),
+        "f1_macro": f1_score(target, predicted, average="macro"),
+        "calibration_error": calibration_error(
+            confidence.numpy(), (predicted == target).double().numpy()
+        ),
+    }
+
+
+@pytest.mark.bug_report(
+    "Lightning-AI/torchmetrics#1664",
+    "Macro F1 of the same predictions falls with the declared number of classes.",
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_metrics_of_one_class_a_sample_are_scikit_learns(dtype):
+    target = torch.randint(3, (300,))  # the last class is predicted, but never true
+    logits = 2 * torch.randn(300, 5, dtype=dtype)
+    logits[:99] /= 2000  # whose probabilities are equal in 16 bits
+    logits[:, 3] = -9.0  # this one is neither
+    found = measured(
+        TaskForm("multiclass", NAMES), [(logits[:100], target[:100]), (logits[100:], target[100:])]
+    )
+    recall = recall_score(target, logits.argmax(-1), average="macro", labels=range(3))
+    expected = scikit_learns_of_classes(logits, target) | {"balanced_accuracy": recall}
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.bug_report(
+    "Lightning-AI/torchmetrics#3510", "A confidence of exactly 1 is counted in a bin of its own."
+)
+@pytest.mark.bug_report(
+    "Lightning-AI/torchmetrics#1494",
+    "Macro F1 counts a class that never occurs as 0, also where all predictions are right.",
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_metrics_of_several_labels_are_scikit_learns(dtype):
+    target = (torch.rand(300, 5) < 0.3).long()
+    logits = (3 * (target - 0.5) + 2 * torch.randn(300, 5)).to(dtype)
+    logits[1:99] /= 2000  # whose probabilities are 0.5 in 16 bits
+    target[:, 4], logits[:, 4] = 0, -1.0  # a label that never occurs takes no part in the macro F1
+    logits[0, :2] = 40.0  # a confidence of exactly 1
+    found = measured(
+        TaskForm("multilabel", NAMES, "multi_hot"),
+        [(logits[:7], target[:7]), (logits[7:], target[7:])],
+    )
+    predicted = (logits > 0).long()
+    assert found == pytest.approx(
+        {
+            "accuracy": accuracy_score(target, predicted),
+            "f1_micro": f1_score(target, predicted, average="micro"),
+            "f1_macro": f1_score(target, predicted, average="macro", labels=range(4)),
+            "calibration_error": calibration_error(
+                logits.double().sigmoid().flatten().numpy(), target.double().flatten().numpy()
+            ),
+        },
+        abs=1e-6,
+    )
+
+
+def test_metrics_of_tags_are_scikit_learns_of_the_words_and_seqevals_of_the_entities():
+    target = torch.randint(5, (40, 12))
+    logits = 2 * F.one_hot(target, 5) + torch.randn(40, 12, 5)
+    target[torch.rand(40, 12) < 0.3] = IGNORED
+    target[:, -2:] = IGNORED
+    found = measured(
+        TaskForm("token", NAMES), [(logits[:9], target[:9]), (logits[9:], target[9:, :])]
+    )
+    words, predicted = target != IGNORED, logits.argmax(-1)
+    tags = [
+        [[NAMES[tag] for tag in row[kept].tolist()] for row, kept in zip(rows, words, strict=True)]
+        for rows in (target, predicted)
+    ]
+    expected = scikit_learns_of_classes(logits[words], target[words]) | {
+        "span_f1": span_f1_score(*tags)
+    }
+    assert found == pytest.approx(expected, abs=1e-6)
+    assert 0.2 < found["span_f1"] < found["accuracy"] < 1
+
+
+def test_metrics_of_very_many_classes_take_memory_in_proportion_to_them():
+    # a matrix of classes by classes, as torchmetrics' macro F1 has it, would be 20 GB
+    logits, target = torch.randn(8, 50_000), torch.randint(50_000, (8,))
+    logits[:4] += 10 * F.one_hot(target[:4], 50_000)
+    torch.use_deterministic_algorithms(True)  # as the app's trainer has it
+    try:
+        found = measured(
+            TaskForm("multiclass", [str(number) for number in range(50_000)]), [(logits, target)]
+        )
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert found["f1_macro"] == pytest.approx(f1_score(target, logits.argmax(-1), average="macro"))
+
+
+def test_metrics_of_the_next_token_are_its_accuracy_and_the_exponential_of_the_mean_cross_entropy():
+    logits, target = 2 * torch.randn(6, 7, 5), torch.randint(5, (6, 7))
+    found = measured(
+        TaskForm("next_token", NAMES), [(logits[:2], target[:2]), (logits[2:], target[2:])]
+    )
+    rows = logits.flatten(0, 1)
+    perplexity = F.cross_entropy(rows.double(), target.flatten()).exp().item()
+    expected = {
+        "accuracy": accuracy_score(target.flatten(), rows.argmax(-1)),
+        "perplexity": perplexity,
+    }
+    assert found == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_target_of_probability_zero_has_a_large_perplexity_and_no_infinite_one():
+    logits = torch.tensor([[[0.0, 1000.0]], [[1000.0, 0.0]]])
+    found = measured(
+        TaskForm("next_token", NAMES[:2]), [(logits, torch.zeros(2, 1, dtype=torch.int64))]
+    )
+    assert found["perplexity"] == pytest.approx(torch.finfo(torch.float32).tiny ** -0.5, rel=1e-3)
+
+
+def test_a_loss_of_tags_or_tokens_is_the_mean_over_all_and_one_of_several_labels_takes_a_class_as_one_label():
+    logits, tags = torch.randn(2, 3, 5), torch.tensor([[0, IGNORED, 4], [2, IGNORED, IGNORED]])
+    words, tokens = tags != IGNORED, tags.clamp(min=1)
+    mean = F.cross_entropy(*TaskForm("token", NAMES).loss_arguments(logits, tags))
+    torch.testing.assert_close(mean, F.cross_entropy(logits[words], tags[words]))
+    rows, targets = TaskForm("next_token", NAMES).loss_arguments(logits, tokens)
+    assert rows.is_contiguous()
+    torch.testing.assert_close(
+        F.cross_entropy(rows, targets), F.cross_entropy(logits.transpose(1, 2), tokens)
+    )
+    _, labels = TaskForm("multiclass", NAMES, "multi_hot").loss_arguments(
+        logits[:, 0], tokens[:, 2]
+    )
+    assert torch.equal(labels, torch.eye(5)[tokens[:, 2]])
+
+
+@pytest.mark.parametrize(
+    ("task", "targets", "message"),
+    [
+        (
+            "multilabel",
+            "class_index",
+            r"(?s)takes one class per sample, and the data have several.*multilabel_as_so",
+        ),
+        (
+            "token",
+            "multi_hot",
+            "this method's loss is for several labels per sample; tokens have one class",
+        ),
+        ("regression", "class_index", "task must be"),
+        ("token", "x", "targets must be"),
+    ],
+)
+def test_a_task_and_a_loss_that_do_not_fit_are_refused(task, targets, message):
+    with pytest.raises(ValueError, match=message):
+        TaskForm(task, NAMES, targets)
+
+
+def test_of_nothing_the_score_is_zero():
+    found = measured(
+        TaskForm("token", NAMES), [(torch.randn(2, 3, 5), torch.full((2, 3), IGNORED))]
+    )
+    assert found == dict.fromkeys(["accuracy", "f1_macro", "calibration_error", "span_f1"], 0.0)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
+def test_logits_are_cosines_whatever_the_length_of_the_features_and_zero_where_they_have_none(
+    scale,
+):
+    head = CosineHead(5, 3).double()
+    features = torch.randn(4, 5, dtype=torch.float64)
+    expected = 1 - torch.tensor(cdist(features, head.weight.detach(), "cosine"))
+    torch.testing.assert_close(head(features * scale), expected, atol=1e-12, rtol=0)
+    logits = head(0 * features)
+    logits.sum().backward()
+    assert not logits.any()
+    assert head.weight.grad.isfinite().all()
+
+
+def classifier(encoder: torch.nn.Module, width: int, names: list[str], **task: str) -> Classifier:
+    encoder.out_features = width
+    return Classifier(encoder, names, F.cross_entropy, torch.optim.SGD, **task)
+
+
+def test_the_loss_of_tagged_words_is_the_mean_over_words_whatever_the_batches():
+    target = torch.randint(5, (8, 6))
+    target[:4, 1:] = IGNORED  # sentences of one word, and of six
+    inputs = torch.randn(8, 6, 4)
+    module = classifier(torch.nn.Identity(), 4, NAMES, task="token")
+    for size in (2, 4, 8):
+        loader = DataLoader(TensorDataset(inputs, target), batch_size=size)
+        (logged,) = quiet_trainer().validate(module, loader, verbose=False)
+        expected = F.cross_entropy(module(inputs).flatten(0, 1), target.flatten())
+        assert logged["val/loss"] == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "label_noise", [0.4, 1e-4, 0.0]
+)  # 1e-4 is too little for a single wrong label
+def test_the_test_of_data_with_wrong_labels_says_how_many_of_these_are_predicted_and_how_many_true_ones(
+    label_noise,
+):
+    data = Digits(label_noise=label_noise)
+    data.setup()
+    module = classifier(torch.nn.Flatten(), 64, data.class_names)
+    (logged,) = quiet_trainer().test(module, data, verbose=False)
+    if label_noise != 0.4:
+        assert "test/memorised" not in logged
+        return
+    train, truth = data.splits["train"], data.true_targets
+    wrong, predicted = train.targets != truth, module(train.inputs).argmax(-1)
+    shares = [
+        float((predicted == labels)[wrong].float().mean()) for labels in (train.targets, truth)
+    ]
+    assert [logged["test/memorised"], logged["test/recovered"]] == pytest.approx(shares)
+    assert 0 < sum(shares) < 1

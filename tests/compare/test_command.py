@@ -1,0 +1,570 @@
+"""``as-lightning-compare`` as its users call it."""
+
+import gc
+import logging
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+from harness.run_findings import written
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
+from omegaconf import OmegaConf
+
+from as_lightning.bench.commands.compare import main
+from as_lightning.bench.packages import config_dir
+from as_lightning.bench.run.recorder import RunRecorder
+from as_lightning.compare.configured import ConfiguredComparison
+from as_lightning.compare.plan import default_settings
+from as_lightning.report.page import write_report
+from as_lightning.report.record import ComparisonRecord
+
+SHORT = [
+    "trials=1",
+    "trainer.limit_train_batches=3",
+    "trainer.max_epochs=1",
+    "budgets=[1]",
+    "seeds=2",
+]
+OF_OWN = [
+    "module._target_=harness.own_modules.WithCriterion",
+    "module.replaces=criterion",
+    "data._target_=harness.own_modules.Points",
+]
+OF_NONE = "module.replaces=null"
+SPLITS = ["data=text_file", *(f"data.{part}path=x.csv" for part in ("", "validation_", "test_"))]
+STOPPED = "stopped; the same command again goes on from here"
+REPORT = ("report.md", "report.html", "report.csv")
+
+
+class Finished(NamedTuple):
+    error: str | int | None  # the exit status, or the last words
+    printed: str
+    complained: str
+
+
+@pytest.fixture
+def logging_as_before() -> Iterator[None]:
+    """Undo what Hydra does to the logging of this process: it disables loggers and takes the root's
+    handlers.
+    """
+    loggers = [
+        logging.root,
+        *(logging.getLogger(name) for name in list(logging.root.manager.loggerDict)),
+    ]
+    before = [
+        (logger, logger.disabled, logger.level, list(logger.handlers), logger.propagate)
+        for logger in loggers
+    ]
+    yield
+    for logger, disabled, level, handlers, propagate in before:
+        logger.disabled, logger.propagate, logger.handlers = disabled, propagate, handlers
+        logger.setLevel(level)
+
+
+@pytest.fixture
+def compare(tmp_path, monkeypatch, capfd, logging_as_before) -> Callable[..., Finished]:
+    """Run the command in ``tmp_path``, in this process: Hydra starts in a second, an interpreter in
+    several.
+    """
+
+    def run(*arguments: str) -> Finished:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("COLUMNS", "200")
+        monkeypatch.setenv("PYTHONPATH", "")
+        monkeypatch.setattr(sys, "path", list(sys.path))
+        # what the command leaves to the end of its process, a second one would take for the user's
+        monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+        monkeypatch.setattr(sys, "argv", ["as-lightning-compare", *arguments])
+        error: str | int | None = 0
+        try:
+            main()
+        except SystemExit as end:
+            error = end.code
+        finally:
+            GlobalHydra.instance().clear()
+        return Finished(error, *capfd.readouterr())
+
+    return run
+
+
+def configured(*arguments: str) -> ConfiguredComparison:
+    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+        composer = GlobalHydra.instance().config_loader()
+        config = composer.load_configuration("compare", [*arguments], run_mode=RunMode.MULTIRUN)
+        return ConfiguredComparison(config, launcher=None, loader=composer, arguments=arguments)  # type: ignore[arg-type]
+
+
+def reviews(folder: Path, labels: str = "ab") -> list[str]:
+    rows = [f"{label} {number},{label}" for number in range(40) for label in labels]
+    (folder / "reviews.csv").write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
+    return ["data=text_file", "data.path=reviews.csv", "name=reviews", "methods=as_softmax", *SHORT]
+
+
+def test_a_comparison_ends_with_the_report_and_the_same_command_writes_it_again_bit_for_bit(
+    compare, tmp_path
+):
+    command = ["experiment=digits", "methods=as_softmax", *SHORT, "method.delta=0.01"]
+    done = compare(*command)
+    assert done.error == 0, done
+    folder = tmp_path / "comparisons" / "digits"
+    record, before = ComparisonRecord.read(folder), written(folder)
+    configs = {run.candidate: run.config for run in record.results}
+    # the margin reaches the method that has one, and the baseline was added
+    assert [configs[name]["method"].get("delta") for name in ("softmax", "as_softmax")] == [
+        None,
+        0.01,
+    ]
+    assert all(run.config["data"]["split_seed"] == run.seed for run in record.results)
+    assert "softmax, as_softmax: 4 runs" in done.printed
+    assert (record.splits, len(before), len(list(folder.rglob("predictions.npz")))) == (
+        "per_seed",
+        4,
+        4,
+    )
+    assert 1 <= len(record.examples) <= 20
+    assert record.examples[0].name.startswith("image ")
+    first = {name: (folder / "report" / name).read_bytes() for name in REPORT}
+    assert b"as-lightning-compare experiment=digits" in first["report.md"]
+    write_report([record], tmp_path / "again")  # what is stored gives the same report
+    again = compare(*command)
+    assert again.error == 0, again
+    assert written(folder) == before
+    for name in REPORT:
+        assert (
+            (folder / "report" / name).read_bytes()
+            == first[name]
+            == (tmp_path / "again" / name).read_bytes()
+        )
+
+
+def test_a_given_learning_rate_is_where_the_search_begins_and_is_fixed_on_request_alone(
+    compare, tmp_path
+):
+    asked = [
+        "experiment=digits",
+        "methods=label_smoothing",
+        *SHORT,
+        "seeds=1",
+        "optimizer.lr=0.008",
+    ]
+    assert compare(*asked, "trials=2", "tuning_seeds=1", "name=tuned").error == 0
+    trials = ComparisonRecord.read(tmp_path / "comparisons" / "tuned").tuning["softmax"]
+    assert trials[0].settings["lr"] == 0.008 != trials[1].settings["lr"]
+    fast = ["candidates={fast: [method=softmax, optimizer.lr=0.1]}", "baseline=softmax"]
+    assert compare(*asked, *fast, "search.lr_factor=null", "name=fixed").error == 0
+    fixed = ComparisonRecord.read(tmp_path / "comparisons" / "fixed")
+    assert fixed.notes == ["The learning rate was not tuned: all candidates ran at 0.008 or 0.1."]
+    assert [run.config["optimizer"]["lr"] for run in fixed.results] == [0.008, 0.008, 0.1]
+
+
+def test_swept_settings_are_searched_in_the_order_of_the_command():
+    swept = {
+        "optimizer.lr": (1e-3, 1e-2),
+        "scale": (0.5, 1.0),
+        "lr_scale": ("auto", "none"),
+        "max_steps": (2, 4),
+    }
+    arguments = [
+        f"{'++method.' * ('.' not in name)}{name}={one},{two}" for name, (one, two) in swept.items()
+    ]
+    found = configured(*arguments, "methods=as_speed").space("as_speed")
+    assert list(found) == ["lr", "delta", "scale", "lr_scale", "max_steps"]
+    found = configured("methods=as_softmax", "baseline=focal", "method.delta=0.1,1.0").space(
+        "as_softmax"
+    )
+    assert found["delta"].values == [0.1, 1.0]  # of which no trial of the baseline is one
+    assert [
+        *configured("+candidates.a=['method=focal','method.gamma=3']", "method.gamma=1,2").space(
+            "a"
+        )
+    ] == ["lr"]
+    tuned = "+candidates.a={overrides: ['+module.hidden=64'], search: {module.hidden: {low: 4, high: 128}}}"
+    own = configured(
+        *OF_OWN, OF_NONE, tuned, "baseline=a"
+    ).own.candidates  # the configuration takes no part
+    assert (list(own), own["a"].search["hidden"].default) == (["a"], 64)
+    loss = "{_target_: harness.own_modules.WithMixin, hidden: [{_target_: pathlib.Path}], search: {lr: [1, 2]}}"
+    made = configured(*OF_OWN, f"+losses.a={loss}").own.losses.losses["a"][0].args[0]
+    assert [isinstance(made["_target_"], type), made["hidden"]] == [
+        True,
+        [{"_target_": Path}],
+    ]  # code, of its identity
+    decayed = "+candidates.softmax={overrides: ['method=softmax'], search: {optimizer.weight_decay: {low: 0, high: 1}}}"
+    assert configured(decayed, "methods=as_softmax").space("as_softmax")["delta"].neutral is None
+    # methods of several labels are compared with the baseline of theirs
+    assert configured("methods=bce,asymmetric").plan.candidates == (
+        "multilabel_softmax",
+        "bce",
+        "asymmetric",
+    )
+
+
+def test_what_is_left_out_of_the_data_is_said_before_the_first_run_and_no_label_is_markup(
+    compare, tmp_path
+):
+    rows = ["some words,[/b]", "other words,[red]"] * 15 + [
+        "odd words,c",
+        "odder words,d",
+        "no label,",
+        ",a",
+    ]
+    (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *rows]))
+    asked = [
+        "data=text_file",
+        "data.path=reviews.csv",
+        "data.drop_blank=true",
+        "data.min_per_class=10",
+    ]
+    finished = compare(
+        *asked, "methods=as_softmax", *SHORT, "seeds=1", "+trainer.detect_anomaly=true"
+    )
+    assert finished.error == 0
+    before = finished.printed.partition("Equal means within")[0]
+    assert "2 rows without text or label are left out, the first in line 34" in before
+    assert "2 classes with fewer than 10 rows are left out: 'c' (1); 'd' (1)" in before
+    assert "TextFile: 2 classes ([/b], [red]); train / validation / test 24 / 3 / 3" in before
+
+
+@pytest.mark.slow
+def test_a_folder_takes_any_settings_until_its_first_run_and_then_the_same_data_and_design_alone(
+    compare, tmp_path, monkeypatch
+):
+    command = [*reviews(tmp_path), "data.shots=5"]
+    with monkeypatch.context() as patch:
+        patch.setattr(RunRecorder, "on_train_start", lambda *_: signal.raise_signal(signal.SIGTERM))
+        stopped = compare(*command, "data.batch_size=3")
+    assert stopped.error == 128 + signal.SIGTERM
+    assert f"as-lightning-compare: {STOPPED}" in stopped.complained
+    assert compare(*command).error == 0
+    runs = written(tmp_path)
+    for change, found in {
+        "data.batch_size=3": "its runs are with data.batch_size=64",
+        "optimizer.lr=0.1": "its runs are with optimizer.lr=",
+        "method.delta=0.3": "its runs are with method.delta=null",
+        "search.lr_factor=3": "its runs are with search.lr_factor=null",
+        "equal_within=1": "was begun with equal_within 0.5 (now 1): a comparison keeps the design "
+        "of its",
+    }.items():
+        refused = str(compare(*command, change).error)
+        assert found in refused
+        assert re.search(
+            "comparisons/reviews (holds another|was begun).*choose another (folder|name)", refused
+        )
+    torch.manual_seed(1)  # of another process: the shots are drawn alike
+    assert compare(*command, "trainer.log_every_n_steps=7").error == 0
+    refused = compare(*reviews(tmp_path, labels="abc"), "data.shots=5")
+    assert "comparisons/reviews holds another comparison: choose another folder (name=..." in str(
+        refused.error
+    )
+    assert written(tmp_path) == runs
+
+
+PACKAGE = """
+from harness.own_modules import Points as MyData, WithCriterion as LitModel
+from torch import nn
+class Focal(nn.CrossEntropyLoss): ...
+"""
+
+
+def test_a_module_and_a_loss_of_ones_own_in_the_working_directory_are_compared(
+    compare, tmp_path, monkeypatch
+):
+    (tmp_path / "my_package.py").write_text(PACKAGE)
+    own = [
+        "module._target_=my_package.LitModel",
+        "module.replaces=criterion",
+        "data._target_=my_package.MyData",
+    ]
+    own += [
+        "+data.rows=150",
+        "methods=as_softmax",
+        "+losses.focal._target_=my_package.Focal",
+        "name=own",
+    ]
+    own += ["trials=2", "tuning_seeds=1", "seeds=1", "budgets=1", "trainer.max_epochs=1"]
+    assert compare(*own, "+module.hidden=8").error == 0
+    folder = tmp_path / "comparisons" / "own"
+    assert len(written(folder / "tuning")) == 3 * 2
+    scores = ComparisonRecord.read(folder).scores()
+    assert {arm.candidate: len(seeds) for arm, seeds in scores.items()} == {
+        "softmax": 1,
+        "as_softmax": 1,
+        "focal": 1,
+    }
+    before = written(folder)
+    assert compare(*own, "+module.hidden=4").error == 0
+    assert not before.items() & written(folder).items()
+    assert ComparisonRecord.read(folder).commands[0].endswith("+module.hidden=4")
+
+
+def test_a_comparison_that_is_interrupted_says_so_and_goes_on(compare, tmp_path, monkeypatch):
+    command = ["experiment=digits", "methods=as_softmax", *SHORT]
+    begin, begun = RunRecorder.on_train_start, []
+
+    def interrupt_one(self, *arguments):
+        begun.append(1)
+        if len(begun) == 3:
+            gc.disable()  # so that it does not arrive in a finalizer
+            signal.raise_signal(signal.SIGINT)
+        begin(self, *arguments)
+
+    monkeypatch.setattr(RunRecorder, "on_train_start", interrupt_one)
+    handler = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # tests in the background ignore the signal
+    try:
+        stopped = compare(*command)
+    finally:
+        gc.enable()
+        signal.signal(signal.SIGINT, handler)
+    assert stopped.error == f"as-lightning-compare: {STOPPED}"
+    assert len(written(tmp_path)) == 2
+    done = compare(*command)
+    assert done.error == 0, done
+    assert len(begun) == 3 + 2
+
+
+def test_failed_runs_are_named_and_other_processes_of_a_run_get_its_own_settings_alone(
+    compare, tmp_path, monkeypatch
+):
+    begin, given = RunRecorder.on_train_start, []
+
+    def fail_one(self, trainer, module):
+        given.append(
+            OmegaConf.load(Path(sys.argv[2], "job.yaml"))
+        )  # Lightning would start them by this command
+        if hasattr(module, "as_softmax_delta") and torch.initial_seed() == 1:
+            raise RuntimeError("no memory is left")
+        begin(self, trainer, module)
+
+    monkeypatch.setattr(RunRecorder, "on_train_start", fail_one)
+    done = compare("experiment=digits", "methods=as_softmax", *SHORT)
+    assert re.search(
+        "1 runs have failed; the first: as_softmax.*no memory is left", str(done.error)
+    )
+    record = ComparisonRecord.read(tmp_path / "comparisons" / "digits")
+    assert record.missing == [("as_softmax", 1.0, 1)]
+    assert [default_settings().keys() & config.keys() for config in given] == [set()] * 4
+
+
+@pytest.mark.slow
+def test_any_settings_are_candidates_of_which_the_report_says_what_each_changes(compare, tmp_path):
+    candidates = (
+        "candidates={sgd: [optimizer=sgd, optimizer.lr=0.1], wide: ['model.channels=[48,96]']}"
+    )
+    command = ["experiment=digits", candidates, *SHORT, "seeds=1", "data.num_workers=1", "n_jobs=2"]
+    done = compare(*command)
+    assert done.error == 0, done
+    record = ComparisonRecord.read(tmp_path / "comparisons" / "digits")
+    assert record.candidates == ["baseline", "sgd", "wide"]
+    assert {run.config["method"]["name"] for run in record.results} == {"softmax"}
+    assert record.changes["wide"] == {"model.channels": ["[32, 64]", "[48, 96]"]}
+    assert (record.changes["baseline"], record.changes["sgd"]["optimizer.lr"]) == (
+        {},
+        ["0.003", "0.1"],
+    )
+    parameters = {run.candidate: run.parameters for run in record.results}
+    assert parameters["baseline"] == parameters["sgd"] < parameters["wide"]
+    before = written(tmp_path)
+    assert compare(*command[:-1]).error == 0  # in one process the same runs
+    assert written(tmp_path) == before
+
+
+@pytest.mark.slow
+def test_what_a_candidate_names_as_its_range_is_tuned_and_one_called_softmax_is_in_no_method(
+    compare, tmp_path
+):
+    decay = "{overrides: [], search: {optimizer.weight_decay: {low: 0.0, high: 1.0}}}"
+    # not its method's too
+    narrow = "{overrides: [method=as_softmax], search: {method.delta: {low: 0.5, high: 0.6}}}"
+    tuned = [*SHORT, "trials=3", "tuning_seeds=1", "seeds=1", "methods=as_softmax"]
+    candidates = f"candidates={{softmax: [optimizer=sgd], decayed: {decay}, narrow: {narrow}}}"
+    assert compare("experiment=digits", candidates, *tuned).error == 0
+    tuning = ComparisonRecord.read(tmp_path / "comparisons" / "digits").tuning
+    assert len({trial.settings["optimizer.weight_decay"] for trial in tuning["decayed"]}) > 1
+    assert {*tuning["narrow"][0].settings} == {"lr", "delta"}
+    assert not any(trial.shared for trial in tuning["as_softmax"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["methods=as_softmx"], "there is no method=as_softmx: did you mean as_softmax"),
+        (
+            ["methods=softmax,as_softmax", "optimizer.lrr=1"],
+            "there is no optimizer.lrr: did you mean lr?",
+        ),
+        (["method.dleta=0.05,0.2"], "did you mean delta"),
+        (["method.tau=2"], "no method of the comparison has method.tau"),
+        (["ckpt_path=last.ckpt"], "a comparison tunes the optimizer, which ckpt_path would bring"),
+        (
+            ["method.delta_warmup.ratio=0.1,0.2"],
+            "method.delta_warmup.ratio cannot be swept in a comparison",
+        ),
+        (
+            ["method.delta=0.05,0.1,0.2,0.3", "trials=3"],
+            "trials=3 cannot try all 4 values of delta (0.05, 0.1, 0.2, 0",
+        ),
+        (["trainer.max_epochs=0"], "trainer.max_epochs must be an integer of at least 1, got 0"),
+        (["search.lr_factor=0.1"], "search.lr_factor must be a number above 1, got 0.1"),
+        (["name=../x"], "name=../x cannot name a folder below comparisons"),
+        (["data=text_file", "data.path=none.csv"], "none.csv: give its full path, or set data_dir"),
+        (
+            ["data=text_file", "data.path=a, b.csv"],
+            "a value that holds a comma needs quotes inside the shell's",
+        ),
+        (
+            ["data.path=x.csv"],
+            "these data have no data.path: add data=audio_folder or data=conll or data=",
+        ),
+        (
+            [*SPLITS, "data.split_seed=per_seed"],
+            "data=text_file has an official test split, which a comparison keeps",
+        ),
+        (
+            ["data.split_seed=abc"],
+            "no run has started: split_seed must be an integer of at least 0, got 'abc'",
+        ),
+        (
+            ["data=text_file", "data.path=folder.csv"],
+            "the data cannot be read, so no run has started: [Errno 21] Is a",
+        ),
+        (["module._target_=harness.own_modules.Nothing"], "harness.own_modules.Nothing"),
+        ([OF_OWN[0], OF_OWN[2]], 'as in replaces="criterion"'),
+        (
+            ["baseline=softmax,label_smoothing"],
+            "baseline must be the name of one candidate, got ['softmax', 'label",
+        ),
+        (["baseline=softmx"], "no candidate is called softmx: did you mean softmax"),
+        (
+            ["candidates={wide: [model.chanels=9]}"],
+            "there is no model.chanels: did you mean channels",
+        ),
+        (["candidates={wide: model.width=9}"], "candidates.wide must be a list of overrides, as ["),
+        (
+            ["candidates={a: [optimizer=sgd], b: [optimizer=sgd]}"],
+            "a and b are the same run: leave one out, or change",
+        ),
+        (
+            ["candidates={less: [data=chords]}"],
+            "in the candidate less: other validation or test ex",
+        ),
+        (
+            ["candidates={a: {search: {data.split_seed: [1, 2]}}}"],
+            "a cannot set data.split_seed, which is the same",
+        ),
+        (
+            ["candidates={a: {search: {optimizer.eps: [1, 2, 3, 4, 5, 6]}}}"],
+            "a: trials=5 cannot try all 6 val",
+        ),
+        (
+            ["candidates={a: [trainer.max_steps=5]}"],
+            "trainer must not set max_steps=5: budgets are shares of max_epo",
+        ),
+        (
+            ["candidates={a: {search: {data.imbalance: [null, 20]}}}"],
+            "a: data.score is balanced_accuracy, not ac",
+        ),
+        (
+            ["candidates={a: [debug=overfit]}"],
+            "in the candidate a: trainer.overfit_batches is 3, not None: set one",
+        ),
+        (
+            ["experiment=digits", "lr_scheduler.max_lr=0.5"],
+            "lr_scheduler hides the learning rate, which is tuned: ",
+        ),
+        (
+            ["module.monitor=val/f1"],
+            "module.monitor is of a module of your own, which module._target_ names: g",
+        ),
+        (
+            ["candidates={a: {overides: [optimizer=sgd]}}"],
+            "candidates.a has overides: did you mean overrides?",
+        ),
+        (
+            ["hydra.run.dir=x"],
+            "hydra.run.dir is the comparison's own, and would be ignored: set hydra.sweep.dir=",
+        ),
+        (
+            ["seeds=[3]", "seed=5"],
+            "seed and seeds are both given: write seeds=[0, 1, 2], or how many",
+        ),
+        (["method=focal"], "a comparison takes methods: write methods=focal, or several"),
+        (
+            [*OF_OWN, "candidates={a: [trainer.precision=64]}"],
+            "a cannot set trainer.precision, which is the same for",
+        ),
+        (
+            [*OF_OWN, OF_NONE, "candidates={less: [+data.rows=150]}"],
+            "in the candidate less: other validation or test",
+        ),
+        (
+            [*OF_OWN, "candidates={a: {overrides: [], search: {module.hiden: [1, 2]}}}"],
+            "module.hiden: With",
+        ),
+        (
+            ["candidates={a: {overrides: [], search: {optimiser.lr: [1, 2]}}}"],
+            "no optimiser: did you mean optimizer",
+        ),
+        (
+            ["candidates={wide: [model.width=256"],
+            "in quotes, or a YAML file of these, got candidates={wide",
+        ),
+        (["n_jobs=0"], "n_jobs must be an integer of at least 1, got 0"),
+        (
+            ["n_jobs=2", "hydra/launcher=joblib"],
+            "a launcher has its own, as hydra.launcher.n_jobs=2",
+        ),
+        (
+            [*OF_OWN, "data._target_=harness.own_modules.Pints"],
+            "_target_=harness.own_modules.Pints cannot be loaded: ",
+        ),
+        (
+            [*OF_OWN, "candidates={a: [+module.hidden=8]}", "baseline=c"],
+            "no candidate is called c: there are: ",
+        ),
+        ([*OF_OWN, "+module.feetures=3"], "module.feetures: WithCriterion has no such argument; "),
+        (
+            ["candidates={a: [trainer.accelerator=cuda]}"],
+            "in the candidate a: the settings of trainer are refused: ",
+        ),
+        (
+            ["methods=softmax,as_softmax", "method.delta=null"],
+            "method.delta must be a number in [0, 1], got null",
+        ),
+        ([*OF_OWN, "method.delta=0.05,0.1"], "delta: a list of values is for the app's methods"),
+        (
+            [*OF_OWN, "optimizer.lr=1e-3"],
+            "optimizer.lr is read by the app's models alone; an argument of yours is +",
+        ),
+        (
+            [*OF_OWN, "++method.dleta=0.2"],
+            "no method here has a setting dleta: did you mean delta?",
+        ),
+        (
+            [*OF_OWN, "data.split_seed=per_seed"],
+            "data of your own get one data.split_seed, not per_seed",
+        ),
+        (
+            [*OF_OWN, "candidates={wide: []}", "methods=as_softmax"],
+            "are compared as they are: leave methods",
+        ),
+    ],
+    ids=lambda value: (
+        ",".join(word.partition("=")[0] for word in value) if isinstance(value, list) else None
+    ),
+)
+def test_bad_input_is_refused_before_the_first_run(compare, arguments, message, tmp_path):
+    (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "x.csv").write_text(
+        "text,label\n" + "\n".join(f"word {n},{n % 2}" for n in range(40))
+    )
+    assert message in str(compare("experiment=digits", *arguments).error)
+    assert not written(tmp_path)

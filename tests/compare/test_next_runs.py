@@ -1,0 +1,534 @@
+"""What a comparison may be asked to do and what it does next, on runs whose scores are written
+down.
+"""
+
+import inspect
+import io
+import math
+import random
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from harness.run_findings import stored
+from rich.console import Console
+
+from as_lightning.bench.run.identity import RunIdentity
+from as_lightning.bench.run.predictions import Predictions
+from as_lightning.bench.run.result import Result
+from as_lightning.compare.api import compare
+from as_lightning.compare.engine import Bar, Subject, execution, run_comparison
+from as_lightning.compare.next_runs import Replay, best_validation, next_runs
+from as_lightning.compare.plan import ComparisonPlan, Run, default_settings
+from as_lightning.compare.search import Choice, Range, Space, learning_rates
+from as_lightning.report.advice import advice
+from as_lightning.report.findings import findings
+from as_lightning.report.record import ComparisonRecord
+from as_lightning.statistics.verdicts import Arm
+
+RATE = learning_rates(0.01, 4.0)
+SPACES: dict[str, Space] = {
+    "softmax": {"lr": RATE},
+    "as_softmax": {
+        "lr": RATE,
+        "delta": Range(0.1, 1.0, default=0.1, neutral=1.0, limits=(0.0, 1.0)),
+    },
+    "sparsemax": {"lr": RATE},
+    "sparse": {"lr": RATE, "k": Choice(("all", 2, 3), "all", neutral="all")},
+}
+
+
+def planned(
+    methods: Sequence[str], mode: str = "max", baseline: str = "softmax", **settings: Any
+) -> ComparisonPlan:
+    plan = ComparisonPlan(methods, baseline, 6, **settings)
+    spaces = SPACES
+    if baseline != "softmax":
+        spaces = {
+            m: {k: replace(d, neutral=None) for k, d in space.items()}
+            for m, space in SPACES.items()
+        }
+    return plan.of(spaces, name="set", score="accuracy", mode=mode)
+
+
+class Made:
+    """A comparison whose runs have the scores that a function gives, and what was made."""
+
+    def __init__(
+        self, result, score: Callable[[Run], float], methods: Sequence[str], **settings
+    ) -> None:
+        self.runs: list[Run] = []
+        seconds = settings.pop("seconds", 10.0)
+        plan = planned(methods, **({"trials": 3, "tuning_seeds": 1} | settings))
+        finished: dict[Run, Result | str] = {}
+
+        def run_one(run: Run) -> Result:
+            self.runs.append(run)
+            return result(
+                seed=run.seed, score=score(run), seconds=seconds * run.budget, **run.about(6)
+            )
+
+        while runs := next_runs(plan, finished):
+            finished |= dict(execution(run_one)(runs))
+        self.record = Replay(plan, finished, {}).ended
+
+    def seeds(self, method: str, budget: float = 1.0) -> int:
+        return sum(
+            (run.phase, run.candidate, run.budget) == ("final", method, budget) for run in self.runs
+        )
+
+
+def compared(
+    plan: ComparisonPlan, run_one: Callable[[Run], Result], folder, console=None
+) -> ComparisonRecord:
+    subject = Subject(plan, execution(run_one), RunIdentity({}, {"data": "x"}))
+    return run_comparison(subject, folder, console or Console(quiet=True))
+
+
+@pytest.fixture
+def made(result) -> Callable[..., Made]:
+    return lambda score, *methods, **settings: Made(
+        result, score, methods or ("as_softmax",), **settings
+    )
+
+
+def noisy(run: Run, spread: float = 0.002) -> float:
+    return random.Random(f"{run.candidate} {run.budget} {run.seed}").gauss(0.0, spread)
+
+
+def better_at_low_delta(run: Run) -> float:
+    """AS-Softmax gains 3 points at delta 0.1; half the training loses 5."""
+    gain = 0.03 * (run.settings.get("delta") == 0.1)
+    return 0.8 + gain - 0.1 * (1.0 - run.budget) + noisy(run)
+
+
+def test_tuning_comes_first_then_the_full_budget_and_an_arm_that_is_decided_stops(made):
+    comparison = made(better_at_low_delta)
+    order = [(run.phase, run.budget) for run in comparison.runs]
+    assert order == sorted(order, key=lambda key: (key[0] == "final", -key[1]))
+    seeds = {
+        phase: {run.seed for run in comparison.runs if run.phase == phase}
+        for phase in ("tuning", "final")
+    }
+    assert not seeds["tuning"] & seeds["final"]
+    assert comparison.seeds("as_softmax") == comparison.seeds("softmax") < 8
+    assert comparison.record.stopped == ""
+    again = made(better_at_low_delta)  # what is decided depends on the results alone
+    assert (again.runs, again.record) == (comparison.runs, comparison.record)
+
+
+def test_an_arm_that_is_not_worse_goes_on_seed_by_seed_and_one_that_is_worse_does_not(made):
+    def score(run: Run) -> float:
+        lead = (0.003 + 0.0055 * (-1) ** run.seed) * (run.settings.get("delta") == 0.1)
+        return 0.8 - 0.1 * (run.candidate == "sparsemax") + noisy(run, 0.0005) + lead
+
+    comparison = made(score, "as_softmax", "sparsemax")
+    assert comparison.seeds("sparsemax") == 5
+    assert comparison.seeds("as_softmax") == comparison.seeds("softmax") == 20
+    words = {
+        verdict.arm.candidate: verdict.word
+        for verdict in comparison.record.verdicts()
+        if verdict.arm.budget == 1
+    }
+    assert words == {"as_softmax": "not worse", "sparsemax": "worse"}
+    assert (
+        comparison.record.stopped
+        == "max_seeds=20 was reached with as_softmax at budget 1 still open."
+    )
+    finals = [
+        (run.seed, run.candidate)
+        for run in comparison.runs
+        if run.phase == "final" and run.budget == 1
+    ]
+    assert finals == sorted(
+        finals, key=lambda run: max(run[0], 4)
+    )  # after five seeds one at a time
+
+
+def test_an_arm_that_more_seeds_are_unlikely_to_settle_stops(made):
+    swings = {"softmax": 0.0, "sparsemax": 0.05}
+    comparison = made(
+        lambda run: 0.8 + swings[run.candidate] * (-1) ** run.seed + noisy(run),
+        "sparsemax",
+        budgets=1,
+    )
+    (verdict,) = comparison.record.verdicts()
+    assert (verdict.word, verdict.in_reach) == ("undecided", False)
+    assert comparison.seeds("sparsemax") < 10
+    said = (
+        f"sparsemax, 6 epochs: stopped after {verdict.seeds} seeds; 20 are unlikely to show a gain"
+    )
+    assert said in " ".join(advice(findings(comparison.record)))
+
+
+def test_smaller_budgets_are_made_for_the_baseline_and_for_methods_that_are_not_worse(made):
+    def score(run: Run) -> float:
+        return better_at_low_delta(run) - 0.2 * (run.candidate == "sparsemax")
+
+    comparison = made(score, "as_softmax", "sparsemax", budgets=[0.5, 1])
+    assert comparison.seeds("sparsemax", 0.5) == 0
+    assert comparison.seeds("as_softmax", 0.5) == comparison.seeds("softmax", 0.5) == 5
+    assert made(score).seeds("as_softmax", 0.5) == 0
+
+
+def test_a_method_that_validation_makes_the_baseline_takes_its_runs(made):
+    comparison = made(
+        lambda run: 0.8 - 0.1 * (run.candidate == "as_softmax") + noisy(run), budgets=[0.5, 1]
+    )
+    record = comparison.record
+    assert record.same_as == {"as_softmax": "softmax"}
+    assert record.settings["as_softmax"]["delta"] == 1.0
+    assert comparison.seeds("as_softmax") == 0
+    for budget in (1.0, 0.5):
+        assert record.scores()[Arm("as_softmax", budget)] == record.scores()[Arm("softmax", budget)]
+    assert "Validation chose the setting at which as_softmax is softmax (delta=1.0)" in " ".join(
+        record.notes
+    )
+
+
+def test_a_trial_of_its_own_at_the_neutral_value_makes_a_method_the_baseline_too(made):
+    record = made(lambda run: 0.8 + 0.1 * (run.settings.get("k") == "all"), "sparse").record
+    assert record.same_as == {"sparse": "softmax"}
+    assert record.settings["sparse"] == {**record.settings["softmax"], "k": "all"}
+    assert "not tried with k=3: ask for more trials" in str(
+        made(lambda run: 0.8, "sparse", trials=2).record.notes
+    )
+
+
+def test_the_trials_of_the_baseline_are_among_those_of_each_method_that_contains_it(made):
+    tuning = made(better_at_low_delta, "as_softmax", "sparsemax").record.tuning
+    shared = [trial for trial in tuning["as_softmax"] if trial.shared]
+    assert [trial.score for trial in shared] == [trial.score for trial in tuning["softmax"]]
+    assert {trial.settings["delta"] for trial in shared} == {1.0}
+    assert not any(trial.shared for trial in tuning["sparsemax"])
+    assert {
+        name: sum(not t.shared for t in trials) for name, trials in tuning.items()
+    } == dict.fromkeys(tuning, 3)
+    no_softmax = made(better_at_low_delta, baseline="sparsemax")
+    assert no_softmax.seeds("as_softmax") == no_softmax.seeds("sparsemax") == 5
+    assert not any(trial.shared for trials in no_softmax.record.tuning.values() for trial in trials)
+
+
+def test_only_the_two_best_trials_of_each_method_get_the_second_tuning_seed(made):
+    comparison = made(better_at_low_delta, "as_softmax", "sparsemax", trials=5, tuning_seeds=2)
+    tuning = [run for run in comparison.runs if run.phase == "tuning"]
+    assert sum(run.seed == 1000 for run in tuning) == 3 * 5
+    for method, trials in comparison.record.tuning.items():
+        firsts = sorted((trial.by_seed[0] for trial in trials), reverse=True)
+        repeated = [trial for trial in trials if trial.seeds == 2]
+        assert sorted((trial.by_seed[0] for trial in repeated), reverse=True) == firsts[:2]
+        assert (
+            comparison.record.settings[method]
+            == max(repeated, key=lambda trial: trial.score).settings
+        )
+    assert len(tuning) == 15 + len({run for run in tuning if run.seed == 1001}) <= 21
+
+
+def test_a_folder_keeps_the_design_of_its_first_run_and_a_method_that_comes_later_is_said(
+    result, tmp_path
+):
+    def begun(*methods: str, **settings) -> ComparisonRecord:
+        def run_one(run: Run) -> Result:
+            return stored(
+                result(seed=run.seed, score=0.8 + noisy(run), **run.about(6)), tmp_path / run.folder
+            )
+
+        return compared(
+            planned(methods, **({"trials": 1, "budgets": 1, "seeds": 5} | settings)),
+            run_one,
+            tmp_path,
+        )
+
+    before = begun("sparsemax")
+    said = (
+        "looks 5 (now 6); seeds 0 to 4 (now 0 to 5): a comparison keeps the design of its first run"
+    )
+    with pytest.raises(ValueError, match=re.escape(said)):
+        begun("sparsemax", seeds=6)
+    assert begun("sparsemax").verdicts() == before.verdicts()
+    for _ in range(2):
+        (note,) = begun("sparsemax", "as_softmax").notes
+        assert note.startswith(
+            "as_softmax came to the comparison after its first runs: a new family of 2 candidates"
+        )
+    with pytest.raises(ValueError, match=re.escape("(now without as_softmax)")):
+        begun("sparsemax")
+
+
+def test_one_trial_makes_no_tuning_run_and_takes_the_defaults_and_of_fixed_seeds_all_are_made(made):
+    comparison = made(better_at_low_delta, trials=1, seeds=[2, 9, 4])
+    assert {(run.phase, run.seed) for run in comparison.runs} == {
+        ("final", seed) for seed in (2, 4, 9)
+    }
+    assert comparison.record.settings["as_softmax"] == {"lr": 0.01, "delta": 0.1}
+    assert comparison.seeds("as_softmax") == 3
+
+
+def test_failed_runs_are_recorded_and_the_others_go_on_without_a_method_that_never_trains(made):
+    def score(run: Run) -> float:
+        if run.candidate == "sparse" or (run.phase, run.seed, run.candidate) == (
+            "final",
+            1,
+            "as_softmax",
+        ):
+            raise RuntimeError("out of memory")
+        return better_at_low_delta(run)
+
+    comparison = made(score, "sparse", "as_softmax")
+    record = comparison.record
+    assert record.missing == [("as_softmax", 1.0, 1)]
+    assert math.isnan(record.scores()[Arm("as_softmax")][1])
+    assert "RuntimeError: out of memory" in record.failures[0]
+    assert "sparse is left out: no trial of it has finished." in record.notes
+    assert record.notes[-1].startswith("4 of ")
+    assert comparison.seeds("sparse") == 0
+
+
+@pytest.mark.parametrize("lost", ["as_softmax", "softmax"])
+@pytest.mark.parametrize(
+    ("mode", "score", "worst"),
+    [("max", 0.8, 0.0), ("min", 0.8, 80.0), ("max", -1.5, -150.0), ("min", 1.5, 150.0)],
+)
+def test_a_final_run_that_diverges_counts_as_the_worst_score_seen_and_not_as_absent(
+    made, mode, score, worst, lost
+) -> None:
+    settings = {"trials": 1, "mode": mode, "seeds": 5, "budgets": [1]}
+    record = made(
+        lambda run: math.nan if (run.candidate, run.seed) == (lost, 1) else score, **settings
+    ).record
+    assert record.scores()[Arm(lost)][1] == pytest.approx(worst)
+    assert (record.failures, record.missing) == ([], [])
+    assert "1 final runs diverged and count as the worst score." in record.notes
+    record = made(lambda run: math.nan if run.seed == 2 else score + noisy(run), **settings).record
+    assert [seed for _, _, seed in record.missing] == [2] * (
+        1 + (mode == "min")
+    )  # without any finite loss
+    assert (
+        "1 final runs diverged as the baseline's of their seed did, and are left out."
+        in record.notes
+    )
+
+
+@pytest.mark.parametrize("failing", ["softmax", "sparsemax"])
+def test_without_a_trial_of_the_baseline_or_another_no_final_run_is_made_and_failures_named(
+    result, tmp_path, failing
+):
+    def run_one(run: Run) -> Result:
+        assert run.phase == "tuning"
+        if run.candidate == failing:
+            raise RuntimeError("no rain")
+        return result(run.candidate, run.seed, 0.5)
+
+    with pytest.raises(
+        ValueError, match=rf"no run of (the baseline .)?{failing}.? has finished(.|\n)*no rain"
+    ):
+        compared(planned(["sparsemax"], trials=2, budgets=1), run_one, tmp_path)
+
+
+def test_no_look_and_no_smaller_budget_begins_that_would_exceed_the_hours(made):
+    comparison = made(
+        lambda run: 0.8 + noisy(run, 0.02), "sparsemax", trials=1, max_hours=0.05, seconds=12.0
+    )
+    assert comparison.seeds("softmax") == comparison.seeds("sparsemax") == 7
+    said = "max_hours=0.05 was reached with sparsemax at budget 1 still open; 8 seeds would take 2 more runs"
+    assert said in comparison.record.stopped
+    asked = {"trials": 1, "seeds": 5, "budgets": [0.5, 1.0], "seconds": 12.0}
+    comparison = made(better_at_low_delta, **asked, max_hours=0.04)  # 10 runs of 12 s are 0.033
+    assert (comparison.seeds("softmax"), comparison.seeds("softmax", 0.5)) == (5, 0)
+    assert "max_hours=0.04 was reached with" in comparison.record.stopped
+    assert made(better_at_low_delta, **asked, max_hours=0.06).seeds("softmax", 0.5) == 5
+
+
+def test_a_log_without_a_terminal_has_a_line_every_ten_runs(result):
+    def printed(seconds: float = 60.0, **options: Any) -> list[str]:
+        output = io.StringIO()
+        plan = planned(["sparsemax"], trials=1, seeds=13, budgets=1.0)
+        with Bar(plan, Console(file=output, width=200, **options)) as bar:
+            for seed in range(26):
+                bar.made(
+                    Run("final", "softmax", {}, 1.0, seed),
+                    result("softmax", seed, 0.5, seconds=seconds),
+                )
+        return [line for line in output.getvalue().splitlines() if "runs made" in line]
+
+    assert printed() == [
+        f"{n} runs made, at most {26 - n}.0 min of training left" for n in (10, 20)
+    ]
+    assert printed(seconds=0.1)[0] == "10 runs made, at most 2 s of training left"
+    assert printed(force_terminal=True) == []
+
+
+def test_runs_are_counted_failures_named_at_once_and_no_text_is_markup(result, tmp_path):
+    def run_one(run: Run) -> Result:
+        if run.seed == 2:
+            raise RuntimeError("the class [/b] is empty")
+        return result(seed=run.seed, score=0.5, **run.about(6))
+
+    output = io.StringIO()
+    compared(
+        planned(["sparsemax"], trials=1, seeds=3),
+        run_one,
+        tmp_path,
+        Console(file=output, width=200),
+    )
+    assert "softmax, sparsemax: 9 runs. Equal means within 0.5 points." in (
+        printed := output.getvalue()
+    )
+    assert (
+        "failed: sparsemax, final, budget 1, seed 2, lr=0.01: RuntimeError: the class [/b] is empty"
+        in printed
+    )
+    assert "9/9" in printed
+
+
+@pytest.mark.parametrize("position", [0, 1, 2])
+@pytest.mark.parametrize(("sign", "best"), [(1.0, (0.6, 2.0)), (-1.0, (0.4, 1.0))])
+def test_a_validation_of_nan_counts_for_nothing_wherever_it_stands(result, position, sign, best):
+    scores = ((0.4, 1.0), (0.6, 3.0), (0.6, 2.0))  # the loss of its own is none that methods share
+    evaluations = [
+        {"score": score, "cross_entropy": shared, "loss": 0.1} for score, shared in scores
+    ]
+    evaluations.insert(position, {"score": math.nan, "cross_entropy": 0.0})
+    assert best_validation(result("softmax", 0, 0.5, evaluations=evaluations), sign) == best
+
+
+def test_a_record_is_read_as_it_was_written_and_says_where_methods_differ(result, tmp_path):
+    def run_one(run: Run) -> Result:
+        folder = tmp_path / run.folder
+        made = stored(result(seed=run.seed, score=0.5 + noisy(run), **run.about(6)), folder)
+        twice = (
+            run.seed if run.candidate == "as_softmax" else 0
+        )  # two examples of one text have one id
+        guesses = np.array([0, 1, twice, twice])
+        Predictions(np.array([10, 11, 13, 13]), guesses, np.array([0, 1, 0, 0])).write(folder)
+        return made
+
+    facts = {"splits": "official", "notes": ["a note"], "commands": ["a command"]}
+    facts |= {
+        "name": "set",
+        "score": "accuracy",
+        "changes": {"as_softmax": {"method.name": ["softmax", "as_softmax"]}},
+    }
+    plan = ComparisonPlan(["as_softmax"], "softmax", 6, trials=1, seeds=3).of(
+        SPACES, {13: "the fourth"}, **facts
+    )
+    record = compared(plan, run_one, tmp_path)
+    expected = {(Arm("as_softmax"), Arm("softmax")): (pytest.approx(0.5 * 2 / 3), 4)}
+    assert record.disagreed == expected | {(Arm("softmax", 0.5), Arm("softmax")): (0.0, 4)}
+    assert record.spreads == {}  # these scores are not the accuracies of these predictions
+    assert record.examples == [("the fourth", {"as_softmax": 2})]
+    again = ComparisonRecord.read(tmp_path)
+    assert (again.scores(), again.disagreed, again.examples) == (
+        record.scores(),
+        record.disagreed,
+        record.examples,
+    )
+    assert vars(again) == vars(record)
+    for changed in ({"session": "later"}, {"metrics": {"accuracy": 0.123}}):
+        replace(record.results[0], **changed).write(tmp_path / "runs/softmax/budget=1,seed=0")
+        with pytest.raises(
+            ValueError, match="the run runs/softmax/budget=1,seed=0 was made anew after"
+        ):
+            ComparisonRecord.read(tmp_path)
+    (tmp_path / "inputs.json").write_text('{"data"')
+    with pytest.raises(
+        ValueError, match=r"inputs.json cannot be read .* choose another name or folder"
+    ):
+        compared(plan, run_one, tmp_path)
+    (tmp_path / "runs/softmax/budget=1,seed=0/result.json").unlink()
+    with pytest.raises(FileNotFoundError, match="lists the run runs/softmax/budget=1,seed=0"):
+        ComparisonRecord.read(tmp_path)
+
+
+def plan(*methods: str, epochs: int = 12, **settings) -> ComparisonPlan:
+    return ComparisonPlan(
+        methods or ("as_softmax",), **({"baseline": "softmax", "full_epochs": epochs} | settings)
+    )
+
+
+def test_by_default_seeds_are_added_look_by_look_and_the_baseline_alone_has_a_smaller_budget():
+    found = plan("as_softmax", "as_speed")
+    assert found.candidates == found.design.candidates == ("softmax", "as_softmax", "as_speed")
+    assert (found.seeds, found.tuning_seeds) == (tuple(range(20)), (1000, 1001))
+    assert (found.budgets_of("softmax"), found.budgets_of("as_speed")) == ((0.5, 1.0), (1.0,))
+    assert plan("as_softmax", baseline="as_softmax").candidates == ("as_softmax",)
+    assert plan("softmax", "as_softmax", baseline="as_softmax").candidates == (
+        "as_softmax",
+        "softmax",
+    )
+
+
+def test_looks_end_at_the_most_seeds_given_seeds_are_one_and_budgets_of_the_same_epochs_are_one():
+    for most, looks in ((5, (5,)), (8, (5, 6, 7, 8)), (20, tuple(range(5, 21)))):
+        assert plan(max_seeds=most).design.looks == looks
+    assert (plan(seeds=4).design.looks, plan(seeds=[7, 3]).design.looks) == ((4,), (2,))
+    given = plan(budgets=[0.25, 0.5, 1], epochs=2)
+    assert given.budgets_of("as_softmax") == given.budgets_of("softmax") == (0.5, 1.0)
+    assert plan(epochs=1).budgets_of("softmax") == (1.0,)
+
+
+def test_the_fewest_and_the_most_runs_are_counted():
+    asked, rates = plan("as_softmax", budgets=[0.5, 1], trials=6), {"lr": learning_rates(0.01, 4.0)}
+    assert asked.of({"softmax": rates, "as_softmax": rates}).runs() == (
+        12 + 4 + 5 * 3,
+        12 + 4 + 20 * 4,
+    )
+    containing = rates | {"delta": Range(0.1, 1.0, default=0.1, neutral=1.0)}
+    assert asked.of({"softmax": rates, "as_softmax": containing}).runs() == (
+        12 + 2 + 5 * 2,
+        12 + 4 + 20 * 4,
+    )
+    assert (
+        asked.of({"softmax": {}, "as_softmax": {"gamma": Choice([1, 2], 1)}}).runs()[0]
+        == 1 + 2 + 2 + 5 * 3
+    )
+    assert asked.runs()[0] == 5 * 3  # nothing is tuned
+
+
+def test_the_defaults_of_a_comparison_are_stated_once():
+    parameters = inspect.signature(compare).parameters
+    shared = parameters.keys() & default_settings().keys() - {"methods"}
+    assert len(shared) == 10
+    assert {parameters[name].default for name in shared} == {None}
+    assert default_settings()["trials"] == plan().trials
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"candidates": []}, "methods must be a list of at least one name"),
+        ({"candidates": ["entmax", "entmax"]}, "each given once, got"),
+        ({"budgets": True}, "got True"),
+        (
+            {"candidates": ["softmax"], "budgets": 1},
+            "nothing is compared with softmax: name another candidate, or a",
+        ),
+        ({"budgets": [0]}, r"in \(0, 2\].* got 0"),
+        ({"budgets": "half"}, "budgets must be a share"),
+        ({"budgets": []}, "or a list of at least one"),
+        ({"trials": 0}, "trials must be an integer of at least 1"),
+        ({"seeds": "some"}, "seeds must be auto, a number of seeds, or a list"),
+        ({"seeds": []}, "seeds must be"),
+        ({"seeds": [1, 1]}, "a list of different whole numbers"),
+        ({"seeds": [-1]}, r"whole numbers of at least 0, got \[-1\]"),
+        ({"seeds": [1000]}, "are in seeds and in tuning_seeds"),
+        ({"max_seeds": 3}, "max_seeds=3 is outside the looks at 5 to 20 seeds: .* as in seeds=3"),
+        (
+            {"max_seeds": 30},
+            "max_seeds=30 is outside the looks at 5 to 20 seeds: .* as in seeds=30",
+        ),
+        ({"max_seeds": 5.5}, "max_seeds must be an integer"),
+        ({"max_hours": 0}, "max_hours must be a positive number of hours, got 0"),
+        ({"equal_within": 0}, "equal_within must be a positive number of points, got 0"),
+        ({"equal_within": float("nan")}, "equal_within must be a positive number of points"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(settings, message):
+    with pytest.raises((TypeError, ValueError), match=message) as refused:
+        ComparisonPlan(
+            **({"candidates": ["as_softmax"], "baseline": "softmax", "full_epochs": 12} | settings)
+        )
+    assert "\n" not in str(refused.value)

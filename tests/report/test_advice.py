@@ -1,0 +1,271 @@
+"""The advice is a rule: what it recommends, and what it says of the rest."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from as_lightning.report.advice import advice, in_words, recommended
+from as_lightning.report.findings import Findings, Row, TimeRatio, findings, time_ratio
+from as_lightning.report.record import ComparisonRecord, Trial
+from as_lightning.statistics.example_spread import ExampleSpread
+from as_lightning.statistics.verdicts import Arm, Design, Verdict
+
+SOFTMAX = Arm("softmax")
+SAME_TIME, LESS, EVEN_LESS = (
+    TimeRatio(1.0, 0.97, 1.03),
+    TimeRatio(0.7, 0.66, 0.74),
+    TimeRatio(0.5, 0.48, 0.52),
+)
+
+
+def row(
+    arm: Arm,
+    word: str | None,
+    time: TimeRatio,
+    *,
+    difference: float = 0.0,
+    sure: bool = True,
+    **metrics: float,
+) -> Row:
+    verdict = None
+    if word is not None:
+        low, high = difference - 0.3, difference + 0.3
+        verdict = Verdict(arm, SOFTMAX, 5, 1, difference, low, high, word, 0.8, 0.5, sure)
+    return Row(
+        arm,
+        12 * arm.budget,
+        {"lr": 0.1, "delta": 0.3},
+        5,
+        80.0,
+        0.5,
+        60.0,
+        time,
+        verdict,
+        None,
+        metrics,
+    )
+
+
+def found(*rows: Row, baseline: dict[str, float] | None = None, **settings) -> Findings:
+    record = ComparisonRecord("set", "accuracy", "softmax", ["softmax"], Design(), **settings)
+    reference = row(SOFTMAX, None, TimeRatio(1.0, 1.0, 1.0), **(baseline or {}))
+    return Findings(record, (reference, *rows))
+
+
+A, B, HALF = Arm("a"), Arm("b"), Arm("softmax", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("rows", "chosen", "says"),
+    [
+        ([], SOFTMAX, "No advice: there is nothing to compare with softmax, 12 epochs."),
+        (
+            [row(A, "worse", LESS, sure=False)],
+            SOFTMAX,
+            "Stay with softmax, 12 epochs: nothing here",
+        ),
+        (
+            [row(A, "better", SAME_TIME, difference=1.0)],
+            A,
+            "Use a (delta 0.3), 12 epochs: +0.7 to +1.3 points: better",
+        ),
+        (
+            [row(A, "better", SAME_TIME, difference=1.0), row(B, "better", LESS, difference=0.9)],
+            A,
+            "Use a",
+        ),
+        ([row(A, "better", SAME_TIME, difference=1.0), row(B, "equal", LESS)], A, "Use a"),
+        ([row(A, "not worse", LESS)], A, "points, 30% less time: not worse by 0.5 points."),
+        ([row(A, "equal", LESS), row(B, "not worse", EVEN_LESS)], B, "Use b"),
+        ([row(A, "not worse", LESS, sure=False)], SOFTMAX, "Stay"),
+        ([row(A, "equal", SAME_TIME)], SOFTMAX, "Stay"),
+        ([row(A, "equal", TimeRatio(0.5))], SOFTMAX, "Stay"),  # one seed has no interval
+        ([row(A, "no gain", EVEN_LESS, sure=False)], SOFTMAX, "Stay"),
+        (
+            [row(A, "worse", EVEN_LESS, sure=False), row(B, "undecided", LESS, sure=False)],
+            SOFTMAX,
+            "Stay",
+        ),
+        ([row(HALF, "equal", EVEN_LESS)], HALF, "Train softmax for 6 epochs in place of 12: "),
+        # a method has to be clearly quicker than fewer epochs of the baseline
+        (
+            [row(HALF, "equal", LESS), row(A, "equal", TimeRatio(0.65, 0.60, 0.70))],
+            HALF,
+            "Train softmax for 6 epochs",
+        ),
+        ([row(HALF, "equal", LESS), row(A, "equal", EVEN_LESS)], A, "Use a"),
+    ],
+)
+def test_the_rule_of_the_advice(rows, chosen, says):
+    findings = found(*rows)
+    assert recommended(findings).arm == chosen
+    assert says in advice(findings)[0]
+
+
+def test_each_method_has_its_line_and_what_can_be_decided_is_said():
+    sentences = advice(
+        found(row(A, "undecided", TimeRatio(1.16, 1.1, 1.2), difference=0.2, sure=False))
+    )
+    assert "a: -0.1 to +0.5 points, 16% slower: undecided." in sentences
+    assert "A true difference of 0.8 points would be decided with 80% probability." in sentences
+    unclear = advice(found(row(A, "better", TimeRatio(0.86, 0.30, 2.47), difference=1.0)))
+    assert not any("time" in sentence for sentence in unclear)
+
+
+@pytest.mark.parametrize(
+    ("splits", "says"),
+    [
+        ("per_seed", "for other random splits of these"),
+        ("official", "official test split"),
+        ("fixed", "one split"),
+    ],
+)
+def test_the_reach_of_the_words_is_said_and_last_why_it_stopped_and_the_notes(splits, says):
+    kept = {"splits": splits, "stopped": "max_seeds=12 reached.", "notes": ["A note."]}
+    *_, reach, stopped, note = advice(found(row(A, "equal", SAME_TIME), **kept))
+    assert says in reach
+    assert (stopped, note) == ("max_seeds=12 reached.", "A note.")
+
+
+def test_worse_calibration_is_said_with_what_a_temperature_makes_of_it():
+    own = {"calibration_error": 0.3, "calibration_error_scaled": 0.02}
+    base = {"calibration_error": 0.1, "calibration_error_scaled": 0.01}
+    said = "The probabilities of a are worse calibrated (0.30 against 0.10); "
+    scaled = (
+        "those of the logits at one temperature, fitted on validation, have 0.020 against 0.010."
+    )
+    assert said + scaled in advice(found(row(A, "equal", SAME_TIME, **own), baseline=base))
+    sentences = advice(found(row(A, "equal", SAME_TIME, calibration_error=0.11), baseline=base))
+    assert not any("calibrated" in sentence for sentence in sentences)
+
+
+def test_what_weakens_a_verdict_is_said():
+    early = row(A, "better", SAME_TIME, difference=1.0)
+    assert (
+        "The difference of a candidate that stopped early as better is on average too large."
+        in advice(found(early))
+    )
+    late = replace(early, verdict=replace(early.verdict, look=16))
+    assert not any("too large" in sentence for sentence in advice(found(late)))
+    hopeless = row(A, "not worse", SAME_TIME)
+    hopeless = replace(hopeless, verdict=replace(hopeless.verdict, in_reach=False, skewed=True))
+    said = advice(found(hopeless))
+    assert (
+        "a, 12 epochs: stopped after 5 seeds; 20 are unlikely to show a gain, or that there is "
+        "none." in said
+    )
+    assert (
+        "a, 12 epochs: the differences are skewed; this verdict is wrong more often than stated."
+        in said
+    )
+    tried = [Trial({"lr": rate}, 0.8) for rate in (0.1, 0.2, 0.4)]
+    at = {
+        "tuning": dict.fromkeys("abc", tried),
+        "settings": {"a": {"lr": 0.4}, "b": {"lr": 0.2}, "c": {"lr": 0.1}},
+    }
+    said = "a, c: the best learning rate is the smallest or largest that was tried: a better one may lie beyond it."
+    assert said in advice(found(early, **at))
+
+
+@pytest.mark.parametrize(("mode", "lost"), [("max", "0.50"), ("min", "-0.50")])
+def test_where_validation_chose_the_baseline_it_is_said_by_how_much_the_best_other_setting_lost(
+    mode, lost
+):
+    tuning = [
+        Trial({"lr": 0.1, "delta": 1.0}, 0.805, shared=True, by_seed=(0.80, 0.81)),
+        Trial({"lr": 0.1, "delta": 0.3}, 0.795, by_seed=(0.795,)),
+    ]
+    facts = {
+        "mode": mode,
+        "same_as": {"a": "softmax"},
+        "settings": {"a": {"lr": 0.1, "delta": 1.0}},
+    }
+    said = advice(found(row(A, "equal", SAME_TIME), tuning={"a": tuning}, **facts))
+    assert (
+        f"a: tuning chose softmax; the best other setting (delta 0.3) lost {lost} points in "
+        "validation." in said
+    )
+    assert not any(sentence.startswith("a: +0.00") or "equal" in sentence for sentence in said)
+
+
+def test_the_time_ratio_is_a_geometric_mean_over_shared_seeds_and_said_where_its_interval_lies_below_95_percent():
+    ratio = time_ratio({0: 5.0, 1: 20.0, 2: 9.0, 3: 10.0}, {0: 10.0, 1: 10.0, 3: 10.0, 7: 1.0})
+    assert ratio.ratio == pytest.approx(1.0)
+    assert math.log(ratio.high) == pytest.approx(4.30265 * math.log(2) / math.sqrt(3), rel=1e-4)
+    assert time_ratio({0: 1.0, 1: 1.0}, {0: 2.0, 1: 2.0}).in_words == ""  # two seeds say nothing
+    assert math.isnan(time_ratio({0: 0.0}, {0: 1.0}).ratio)
+    assert math.isnan(time_ratio({0: 1.0}, {1: 1.0}).ratio)
+    assert TimeRatio(0.9, 0.86, 0.94).in_words == ", 10% less time"
+    assert (TimeRatio(0.97, 0.96, 0.98).clearly_less, TimeRatio(0.97, 0.96, 0.98).in_words) == (
+        False,
+        "",
+    )
+
+
+BASE = [0.80, 0.81, 0.79, 0.82, 0.80]
+
+
+def comparison(result, **scores: list[float]) -> ComparisonRecord:
+    record = ComparisonRecord("set", "accuracy", "softmax", list(scores), Design(looks=(5,)))
+    for method, values in scores.items():
+        for seed, score in enumerate(values):
+            about: dict[str, Any] = {"budget": 1.0, "epochs": 4, "settings": {}}
+            seconds = (7.0 if method == "quick" else 10.0) + 0.01 * seed
+            record.results.append(result(method, seed, score, seconds=seconds, **about))
+    return record
+
+
+@pytest.mark.parametrize(
+    "of_another_day", [{"session": "yesterday"}, {"session": "", "command": "as-lightning -m"}]
+)
+def test_times_are_compared_within_a_session_alone(result, of_another_day) -> None:
+    record = comparison(result, softmax=[80.0] * 3, quick=[80.0] * 3)
+    record.results[-2:] = [replace(run, **of_another_day) for run in record.results[-2:]]
+    time = findings(record).full("quick").time
+    assert time.ratio == pytest.approx(0.7)
+    assert math.isnan(time.low)  # of one seed
+
+
+def test_findings_are_those_of_the_runs_and_too_few_seeds_give_no_advice(result):
+    record = comparison(
+        result, softmax=BASE, quick=[score + 0.0001 * i for i, score in enumerate(BASE)]
+    )
+    both = findings(record)
+    assert [each.arm.candidate for each in both.rows] == ["softmax", "quick"]
+    assert both.reference.mean == pytest.approx(80.4)
+    assert both.full("quick").verdict.word == "equal"
+    assert both.full("quick").time.clearly_less
+    assert advice(both)[0].startswith("Use quick, 4 epochs: ")
+    few = comparison(result, softmax=[0.8, 0.81], other=[0.9, 0.92])
+    few.design = Design(looks=(2,))
+    assert advice(findings(few))[0] == "No advice: 2 seeds in common, at least 3 are needed."
+    unmeasured = Verdict(A, SOFTMAX, 2, 0, math.nan, reason="2 seeds in common")
+    assert in_words(unmeasured) == "no difference measured: 2 seeds in common"
+
+
+def test_of_a_loss_lower_is_better_and_test_examples_set_the_smallest_spread_and_the_interval_for_new_data(
+    result,
+):
+    record = comparison(result, softmax=BASE, other=[0.90, 0.91, 0.89, 0.92, 0.901])
+    assert record.verdicts()[0].word == "better"
+    lower = replace(record, mode="min").verdicts()[0]
+    assert (lower.word, lower.difference) == ("worse", pytest.approx(-10.02))
+    record.spreads = {(Arm("other"), Arm("softmax")): ExampleSpread(20.0, 5.0)}
+    wide = record.verdicts()[0]
+    assert wide.word == "undecided"
+    assert wide.new_low < wide.low
+
+
+@pytest.mark.parametrize("budget", [None, 0.5])
+def test_without_a_full_run_of_the_baseline_there_are_no_findings_but_its_failures(result, budget):
+    record = comparison(result, softmax=[0.8] * 5, other=[0.8] * 5)
+    record.failures = ["softmax, seed 0: RuntimeError: out of memory"]
+    for run in record.results[:5]:
+        run.budget = budget
+    record.results = [run for run in record.results if run.budget]
+    with pytest.raises(
+        ValueError, match=r"no run of the baseline 'softmax' has finished(.|\n)*out of memory"
+    ):
+        findings(record)

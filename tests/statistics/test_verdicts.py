@@ -1,0 +1,341 @@
+"""The words of a comparison: what each needs, look by look, and how often they are wrong."""
+
+import json
+import math
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from as_lightning.statistics.boundaries import nominal_levels
+from as_lightning.statistics.example_spread import ExampleSpread
+from as_lightning.statistics.verdicts import (
+    HIGH,
+    LOW,
+    WORDS,
+    Arm,
+    Design,
+    Verdict,
+    detectable_difference,
+    estimate,
+    still_open,
+    verdicts,
+)
+from results.statistics import simulation
+
+SOFTMAX, OTHER, THIRD = Arm("softmax"), Arm("other"), Arm("third")
+
+
+def runs(
+    *effects: float, seeds: int = 5, noise: float = 0.3, state: int = 0
+) -> dict[Arm, dict[int, float]]:
+    """Scores of the baseline, and of methods with these true differences."""
+    generator = np.random.default_rng(state)
+    names = (SOFTMAX, OTHER, THIRD, *(Arm(f"method {index}") for index in range(len(effects))))
+    table = (
+        90 + generator.normal(0, 1.0, seeds) + generator.normal(0, noise, (len(effects) + 1, seeds))
+    )
+    table[1:] += np.array(effects)[:, None]
+    return {arm: dict(enumerate(row.tolist())) for arm, row in zip(names, table, strict=False)}
+
+
+def judge(
+    scores: dict[Arm, dict[int, float]], design: Design | None = None, **kwargs
+) -> list[Verdict]:
+    seeds = len(scores[SOFTMAX])
+    return verdicts(scores, reference=SOFTMAX, design=design or Design(looks=(seeds,)), **kwargs)
+
+
+def test_one_method_at_one_look_has_the_interval_of_the_paired_t_test_and_the_word_that_it_shows():
+    seen = set()
+    for state, effect in enumerate([0.4] * 50 + [3.0, -3.0, 0.0, -0.6, -1.2] * 6):
+        scores = runs(effect, noise=(0.1, 0.4, 0.8)[state % 3], seeds=6, state=state)
+        paired = np.array([scores[OTHER][seed] - scores[SOFTMAX][seed] for seed in range(6)])
+        error = stats.sem(paired)
+        low = paired.mean() - stats.t.isf(LOW[0] * 0.05, 5) * error
+        high = paired.mean() + stats.t.isf(HIGH[0] * 0.05, 5) * error
+        held = (low > -0.5 and high < 0.5, low > 0, high < 0, low > -0.5, high < 0.5, True)
+        (verdict,) = judge(scores)
+        assert (
+            verdict.word
+            == ("equal", "better", "worse", "not worse", "no gain", "undecided")[held.index(True)]
+        )
+        assert (verdict.low, verdict.high) == pytest.approx((low, high))
+        assert verdict.decided == (verdict.word != "undecided")
+        seen.add(verdict.word)
+    assert seen == set(WORDS)
+
+
+def test_an_arm_that_has_stopped_keeps_its_word_whatever_seeds_and_methods_follow():
+    full = runs(2.0, 0.3, seeds=20, noise=0.6)
+    stopped = dict(list(full[OTHER].items())[:9])
+    at_stop = {arm: dict(list(by_seed.items())[:9]) for arm, by_seed in full.items()}
+    first = {verdict.arm: verdict for verdict in judge(at_stop, Design())}
+    assert first[OTHER].word == "better"
+    for seeds in range(9, 21):
+        now = {arm: dict(list(by_seed.items())[:seeds]) for arm, by_seed in full.items()} | {
+            OTHER: stopped
+        }
+        other, third = judge(now, Design())
+        assert other == first[OTHER]
+        assert third.seeds == seeds
+
+
+def test_a_run_that_diverges_changes_no_word_of_another_method():
+    scores = runs(3.1, 0.0, seeds=6, noise=0.4)
+    before = judge(scores)[0]
+    assert before.word == "better"
+    scores[THIRD][2] -= 80.0
+    assert judge(scores)[0] == before
+
+
+@given(shift=st.floats(-50, 50), scale=st.sampled_from([0.5, 2.0, 10.0]), state=st.integers(0, 20))
+def test_words_move_with_the_scores_and_their_unit_and_not_with_the_order_of_methods_and_seeds(
+    shift, scale, state
+):
+    scores = runs(0.6, -0.2, noise=0.4, seeds=7, state=state)
+    moved = {
+        arm: {seed: scale * scores[arm][seed] + shift for seed in reversed(scores[arm])}
+        for arm in reversed(scores)
+    }
+    found = {verdict.arm: verdict for verdict in judge(moved, Design(0.5 * scale, looks=(5,)))}
+    for verdict in judge(scores, Design(looks=(5,))):  # of the first five seeds
+        assert found[verdict.arm].word == verdict.word
+        assert found[verdict.arm].low == pytest.approx(scale * verdict.low)
+
+
+def test_copies_of_a_method_count_once_and_a_copy_of_the_baseline_is_equal_also_where_both_have_failed_in_a_seed():
+    scores = runs(0.7, noise=0.5, seeds=7, state=2)
+    scores[SOFTMAX][3] = scores[OTHER][3] = math.nan
+    alone = judge(scores)[0]
+    copied = scores | {
+        Arm("copy"): dict(scores[OTHER]),
+        Arm("baseline again"): dict(scores[SOFTMAX]),
+    }
+    found = {verdict.arm.candidate: verdict for verdict in judge(copied)}
+    for method in ("other", "copy"):
+        assert (found[method].word, found[method].low) == (alone.word, alone.low)
+    assert (found["baseline again"].word, found["baseline again"].difference) == ("equal", 0.0)
+    assert found["baseline again"].reason == "the scores of every seed are the same"
+
+
+def test_a_method_that_is_the_same_at_the_first_look_alone_or_as_often_right_on_other_examples_is_not_a_copy():
+    scores = runs(-3.0, noise=0.2, seeds=12)
+    scores[OTHER] |= {seed: scores[SOFTMAX][seed] for seed in range(5)}
+    (verdict,) = judge(scores, Design(looks=(5, 12)))
+    assert (verdict.seeds, verdict.word, verdict.difference < -1) == (12, "worse", True)
+    scores = {SOFTMAX: dict.fromkeys(range(5), 80.0), OTHER: dict.fromkeys(range(5), 80.0)}
+    assert judge(scores)[0].reason == "the scores of every seed are the same"
+    (verdict,) = judge(scores, spreads={(OTHER, SOFTMAX): ExampleSpread(floor=2.0)})
+    assert (verdict.word, verdict.reason, verdict.high > 1) == ("undecided", "", True)
+
+
+def test_smaller_budgets_are_a_family_of_their_own_and_compared_at_the_full_and_at_their_own_budget():
+    scores = runs(0.4, noise=0.4, seeds=8)
+    full = judge(scores)
+    half = {
+        Arm(arm.candidate, 0.5): {seed: value - 2 for seed, value in by.items()}
+        for arm, by in scores.items()
+    }
+    found = judge(scores | half)
+    assert found[: len(full)] == full
+    pairs = {(v.arm, v.against): v for v in found[len(full) :]}
+    base, other = Arm("softmax", 0.5), Arm("other", 0.5)
+    assert set(pairs) == {(base, SOFTMAX), (other, SOFTMAX), (other, base)}
+    assert pairs[other, base].difference == pytest.approx(full[0].difference)
+    assert pairs[other, SOFTMAX].word == "worse"
+
+
+def test_flips_of_single_test_examples_set_the_smallest_spread():
+    scores = {SOFTMAX: {seed: 80 + 0.3 * seed for seed in range(5)}}
+    scores[OTHER] = {seed: score + 0.6 + 0.001 * seed for seed, score in scores[SOFTMAX].items()}
+    assert judge(scores)[0].word == "better"
+    # 10% of 360 examples differ: sqrt(0.1 / 360) is 1.67 points a run
+    (floored,) = judge(
+        scores, spreads={(OTHER, SOFTMAX): ExampleSpread(floor=100 * math.sqrt(0.1 / 360))}
+    )
+    assert floored.word == "undecided"
+    half = float(stats.t.isf(HIGH[0] * 0.05, 4)) * 100 * math.sqrt(0.1 / 360) / math.sqrt(5)
+    assert floored.high - floored.difference == pytest.approx(half)
+
+
+def test_the_interval_for_new_data_adds_the_error_of_the_examples_to_that_of_the_seeds():
+    scores = runs(0.4, noise=0.4, seeds=9)
+    (seeds_alone,) = judge(scores)
+    assert math.isnan(seeds_alone.new_low)
+    (verdict,) = judge(scores, spreads={(OTHER, SOFTMAX): ExampleSpread(error=0.3)})
+    quantile = stats.t.isf(LOW[0] * 0.05, 8)
+    error = (verdict.difference - verdict.low) / quantile
+    assert (verdict.difference - verdict.new_low) / quantile == pytest.approx(
+        math.hypot(error, 0.3)
+    )
+    assert verdict.new_high > verdict.high == seeds_alone.high
+
+
+@pytest.mark.parametrize(
+    ("scores", "reason"),
+    [
+        ((80.0, 81.0), "2 seeds in common, at least 3 are needed"),
+        ([math.nan] * 5, "0 seeds in common, at least 3 are needed"),
+        ((82.0, 83.0, 81.0, 80.0, 84.0), "the difference is the same for every seed"),
+    ],
+)
+def test_what_cannot_be_tested_is_undecided_with_its_reason_and_is_not_continued(scores, reason):
+    base = dict(enumerate((80.0, 81.0, 79.0, 78.0, 82.0)))
+    (verdict,) = judge({SOFTMAX: base, OTHER: dict(enumerate(scores))})
+    assert (verdict.word, verdict.reason) == ("undecided", reason)
+    assert still_open([verdict]) == []
+
+
+def test_a_failed_run_leaves_its_seed_out_and_skewed_differences_are_named():
+    scores = runs(3.0, 0.0, seeds=6)
+    scores[OTHER][2] = math.nan
+    scores[THIRD][3] -= 20.0
+    found = {verdict.arm: verdict for verdict in judge(scores)}
+    assert (found[OTHER].seeds, found[THIRD].seeds) == (5, 6)
+    assert (found[OTHER].skewed, found[THIRD].skewed) == (False, True)
+    assert found[OTHER].word == "better"
+    kept = [scores[OTHER][seed] - scores[SOFTMAX][seed] for seed in (0, 1, 3, 4, 5)]
+    assert found[OTHER].difference == pytest.approx(np.mean(kept))
+
+
+BEGUN = Design(looks=(5,), seeds=(0, 1, 2, 3, 4), candidates=("softmax", "a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, []),
+        ({"candidates": ("softmax", "a", "b", "c")}, []),
+        ({"candidates": ("softmax", "b")}, ["candidates softmax, a, b (now without a)"]),
+        ({"candidates": ("a", "softmax", "b")}, ["baseline softmax (now a)"]),
+        ({"equal_within": 1.0}, ["equal_within 0.5 (now 1.0)"]),
+        ({"looks": (5, 6, 7)}, ["looks 5 (now 5 to 7)"]),
+        (
+            {"looks": (6,), "seeds": (0, 1, 2, 3, 4, 9)},
+            ["looks 5 (now 6)", "seeds 0 to 4 (now 0, 1, 2, 3, 4, 9)"],
+        ),
+    ],
+)
+def test_a_design_says_what_cannot_be_changed(change, said):
+    assert replace(BEGUN, **change).changed(BEGUN) == said
+    assert Design.read(json.loads(json.dumps(asdict(BEGUN)))) == BEGUN
+
+
+def test_an_arm_goes_on_while_that_can_change_what_one_does():
+    def verdict(word: str, **facts) -> Verdict:
+        return Verdict(OTHER, SOFTMAX, 5, 1, 0.0, -1.0, 1.0, word, **facts)
+
+    def goes_on(found: Verdict, *cheaper: Arm) -> bool:
+        return still_open([found], cheaper=cheaper) == [OTHER]
+
+    assert [word for word in WORDS if goes_on(verdict(word))] == ["not worse", "undecided"]
+    assert not goes_on(verdict("not worse", in_reach=False))
+    # one that takes less time goes on until it is worse, or surely not worse
+    assert [word for word in WORDS if not goes_on(verdict(word), OTHER)] == ["worse"]
+    assert not any(goes_on(verdict(word, sure=True), OTHER) for word in WORDS)
+    assert not goes_on(verdict("no gain", sure_in_reach=False), OTHER)
+
+
+def test_what_is_out_of_reach_is_hardly_ever_reached():
+    design = Design()
+    scores = simulation.Cell("plain", (0.25,), 0.8, 0.0).scores(4000, 20, np.random.default_rng(0))
+    differences = (scores[:, 1:] - scores[:, :1])[:, 0]
+    at, last = (
+        estimate(differences[:, :count], design, 1, look) for look, count in ((7, 12), (15, 20))
+    )
+    settled = np.isin(
+        last.word, [WORDS.index(word) for word in ("better", "worse", "equal", "no gain")]
+    )
+    assert 0.1 < np.mean(~at.in_reach) < 0.9
+    assert 3 * settled[~at.in_reach].mean() < settled[at.in_reach].mean()
+
+
+def test_the_detectable_difference_is_found_in_four_of_five_simulated_tests():
+    generator, degrees, level = np.random.default_rng(0), 7, 0.01
+    true = detectable_difference(1.0, degrees, level)
+    t = (true + generator.standard_normal(200_000)) / np.sqrt(
+        generator.chisquare(degrees, 200_000) / degrees
+    )
+    assert float((t > stats.t.isf(level, degrees)).mean()) == pytest.approx(0.8, abs=0.005)
+
+
+@pytest.mark.parametrize("cheaper", [False, True])
+@pytest.mark.parametrize("effects", [(0.5, -0.5), (0.5, 0.0, -0.5, 1.0, 0.2)])
+def test_simulated_comparisons_are_those_that_the_command_makes(effects, cheaper):
+    cell = simulation.Cell("unequal", effects, 0.8, 0.5, cheaper)
+    scores = cell.scores(15, 20, np.random.default_rng(0))
+    made = simulation.judged(scores, Design(), cheaper)
+    for index, of_one in enumerate(scores):
+        found = simulation.judged_one_by_one(of_one, Design(), cheaper)
+        assert [WORDS[word] for word in made.word[index]] == [verdict.word for verdict in found]
+        for name in ("sure", "seeds", "low", "high"):
+            assert getattr(made, name)[index] == pytest.approx(
+                [getattr(verdict, name) for verdict in found]
+            )
+
+
+@pytest.mark.parametrize("cheaper", [False, True])
+@pytest.mark.parametrize(
+    ("case", "effects", "noise"),
+    [
+        ("plain", (0.5, -0.5), 1.2),
+        ("plain", (0.0,), 0.6),
+        ("unequal", (0.5, 0.0), 0.6),
+        ("alike", (0.0, 0.0), 0.6),
+        ("noisy baseline", (0.5, 0.5), 0.3),
+        ("rounded", (-0.5, 0.0), 0.3),
+        ("crashes", (0.0, 0.5), 0.6),
+    ],
+)
+def test_wrong_words_and_advice_are_rare_and_intervals_hold_where_an_arm_stops(
+    case, effects, noise, cheaper
+):
+    comparisons = 4000
+    found = simulation.simulate(
+        simulation.Cell(case, effects, noise, 0.5, cheaper), Design(), comparisons, seed=1
+    )
+    missed = 1 - found["covered"]
+    for wrong, bar in ((found["wrong_word"], 0.05), (found["wrong_advice"], 0.02), (missed, 0.05)):
+        # refuted where the lower end of the exact 99.9% interval lies above the bar
+        assert (
+            stats.binomtest(round(wrong * comparisons), comparisons)
+            .proportion_ci(0.998, method="exact")
+            .low
+            <= bar
+        )
+
+
+def test_a_true_gain_is_seen():
+    for effect, least in ((0.5, 0.45), (1.0, 0.95)):
+        found = simulation.simulate(
+            simulation.Cell("plain", (effect, effect), 0.6, 0.0), Design(), 2000, seed=2
+        )
+        assert (
+            stats.binomtest(round(found["better"] * 2000), 2000).proportion_ci(0.998).high >= least
+        )
+
+
+def test_a_folder_that_is_judged_twice_as_if_planned_errs_twice_as_often_as_one_design():
+    refused, kept = simulation.peeking(Design(), 2000)
+    assert kept <= 0.05 < refused
+    assert 2 * kept < refused
+
+
+@pytest.mark.parametrize("power", [1.0, 3.0])
+@pytest.mark.parametrize("looks", [tuple(range(5, 21)), (3, 4, 5, 6, 7, 8), (1, 100)])
+def test_the_chance_of_a_false_positive_at_any_look_is_the_stated_one(looks, power):
+    generator, paths, alpha = np.random.default_rng(0), 400_000, 0.025
+    total, crossed = np.zeros(paths), np.zeros(paths, dtype=bool)
+    for before, count, level in zip(
+        (0, *looks), looks, nominal_levels(looks, alpha, power), strict=False
+    ):
+        total += np.sqrt(count - before) * generator.standard_normal(paths)
+        crossed |= total / np.sqrt(count) > stats.norm.isf(level)
+        if count == looks[0]:
+            assert crossed.mean() == pytest.approx(alpha * (count / looks[-1]) ** power, abs=1e-3)
+    found = stats.binomtest(int(crossed.sum()), paths).proportion_ci(0.9999, method="exact")
+    assert found.low <= alpha <= found.high
