@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from as_lightning import ASSoftmaxLoss, MaskingMonitor
 
 matplotlib.use("svg")
-import matplotlib.pyplot as plt  # noqa: E402
+import matplotlib.pyplot as plt
 
 PICTURE = Path(__file__).with_name("images") / "masking.svg"
 MARGINS = (0.1, 0.5, 0.9)
@@ -87,7 +87,7 @@ def draw_inputs(axes: plt.Axes) -> None:
     axes.contourf(grid, grid, lead, levels=[*MARGINS, 1.0], colors=BLUES)
     for label, marker in enumerate("os^"):
         rows = points[target == label]
-        axes.scatter(*rows.T, s=9, marker=marker, color="black", linewidths=0)
+        axes.scatter(rows[:, 0], rows[:, 1], s=9, marker=marker, color="black", linewidths=0)
     axes.set(title="Inputs whose sample has zero gradient", xticks=[], yticks=[], aspect="equal")
     axes.set(xlim=grid[[0, -1]], ylim=grid[[0, -1]])
     patches = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in BLUES]
