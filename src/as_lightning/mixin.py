@@ -18,10 +18,20 @@ from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.linear_cross_entropy import as_linear_cross_entropy, why_not_linear
 from as_lightning.functional.masking import DEFAULT_DELTA, check_delta
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
-from as_lightning.masking_counter import MaskingCounter, trainer_at_work
+from as_lightning.masking_counter import MaskingCounter, uncounted
 from as_lightning.mixed_class import check_class, complete_hyperparameters
 from as_lightning.replaced_loss import CountedLoss, refuse_another_loss, replace_loss
 from as_lightning.schedules import DeltaWarmup, WarmupOfTraining
+
+
+def trainer_at_work(module: pl.LightningModule) -> pl.Trainer | None:
+    """The trainer that runs a module; None where the module is called by hand, also before a fit or
+    after it.
+    """
+    return (
+        None if module._trainer is None or module._trainer.state.stage is None else module._trainer
+    )
+
 
 HOOKS = (
     "on_fit_start",
@@ -114,7 +124,7 @@ class ASSoftmaxMixin(_Base):
     as_softmax_validation: Literal["as_softmax", "softmax"] = "as_softmax"
     as_softmax_progress: float | None = None
     _as_softmax_class_delta: ClassVar[float | None] = None  # the margin that a class sets
-    _as_softmax_warned = False
+    _as_softmax_warned = _as_softmax_counted = False
     masking_counter: MaskingCounter
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -149,7 +159,7 @@ class ASSoftmaxMixin(_Base):
         else:
             margin = self._as_softmax_class_delta if margin is None else check_delta(margin)
             self._init_next_class(*args, **kwargs, **({} if delta is None else {"delta": delta}))
-        self.masking_counter = MaskingCounter(module=self)
+        self.masking_counter = MaskingCounter()
         self._as_softmax_warmup = WarmupOfTraining(delta_warmup)
         self.as_softmax_delta = (
             margin  # LightningCLI saves the arguments as given: None for the default
@@ -225,7 +235,7 @@ class ASSoftmaxMixin(_Base):
     def on_fit_start(self) -> None:
         """Forget the counts before this training."""
         super().on_fit_start()
-        self.masking_counter.start(self.trainer)
+        self._as_softmax_counted = False
         self._as_softmax_warmup.start(self.trainer)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
@@ -242,10 +252,13 @@ class ASSoftmaxMixin(_Base):
         not show.
         """
         super().on_train_batch_end(outputs, batch, batch_idx)
-        self.masking_counter.refuse_silence(self, outputs)
         replaced, counter = self.as_softmax_replaces, self.masking_counter
-        if replaced is not None and counter.counted and counter.batch_samples is None:
+        counts = counter.counts is not None
+        if replaced is not None and self._as_softmax_counted and not counts:
             refuse_another_loss(self, replaced)
+        self._as_softmax_counted = self._as_softmax_counted or counts
+        if outputs and not (self._as_softmax_counted or counter.may_be_silent):
+            raise uncounted(self, self)
 
     def as_softmax_loss(
         self,
