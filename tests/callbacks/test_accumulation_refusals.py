@@ -1,4 +1,4 @@
-"""What cannot work is refused when fit starts, with the way out in the message."""
+"""What cannot work is refused before a step is taken, with the way out in the message."""
 
 import math
 from typing import Any
@@ -7,14 +7,14 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from harness.scripted_masking import ScriptedMasking, batches_of, loader_of, quiet_trainer
+from harness.token_batches import MaskedTagger, Tagger, token_batches, tokens_in
 from lightning.pytorch.callbacks import GradientAccumulationScheduler, StochasticWeightAveraging
 from lightning.pytorch.strategies import DeepSpeedStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
-from torch import nn
+from torch import Tensor
 
-from as_lightning import ASSoftmaxLoss
+from as_lightning import ASSoftmaxLoss, MaskingCounter
 from as_lightning.callbacks import AccumulationSchedule, AdaptiveGradientAccumulation, TokenBudget
-from as_lightning.masking_counter import MaskingCounter
 
 
 def fit(module: pl.LightningModule, callbacks: Any = (), **arguments: Any) -> None:
@@ -35,9 +35,8 @@ class AccumulatesByItself(SingleDeviceStrategy):
     handles_gradient_accumulation = True
 
 
-class Another(
-    AdaptiveGradientAccumulation
-):  # Lightning itself refuses a second one of the same class
+# Lightning itself refuses a second one of the same class.
+class Another(AdaptiveGradientAccumulation):
     pass
 
 
@@ -51,21 +50,9 @@ class TurnsManual(NeverTrains):
         self.automatic_optimization = False
 
 
-class WithBatchNorm(NeverTrains):
-    def __init__(self) -> None:
-        super().__init__()
-        self.net.append(nn.BatchNorm1d(4))
-
-
 class TakesIterator(NeverTrains):
     def training_step(self, dataloader_iter: Any) -> Any:  # type: ignore[override]
         raise AssertionError("training has started")
-
-
-def manual() -> NeverTrains:
-    module = NeverTrains()
-    module.automatic_optimization = False
-    return module
 
 
 def without_counter() -> NeverTrains:
@@ -77,38 +64,34 @@ def without_counter() -> NeverTrains:
 @pytest.mark.parametrize(
     ("make", "arguments", "message"),
     [
-        (manual, {}, r"automatic_optimization is False.*Set it to True, or remove"),
-        (TurnsManual, {}, "automatic_optimization is False"),
-        (TakesIterator, {}, "dataloader_iter: take"),
-        (without_counter, {}, r"NeverTrains.masking_counter is None. Mix in as_lightning"),
-        (
-            NeverTrains,
-            {"accumulate_grad_batches": 2},
-            r"accumulate_grad_batches=2\).*Remove that argument",
-        ),
+        (TurnsManual, {}, "automatic_optimization"),
+        (TakesIterator, {}, "dataloader_iter"),
+        (without_counter, {}, "masking_counter"),
+        (NeverTrains, {"accumulate_grad_batches": 2}, "accumulate_grad_batches=2"),
         (
             NeverTrains,
             {"strategy": AccumulatesByItself(torch.device("cpu"))},
-            r"AccumulatesByItself, which \(as DeepSpeed.*Use strategy=",
+            "AccumulatesByItself",
         ),
+        (BringsScheduler, {}, "GradientAccumulationScheduler"),
+        (NeverTrains, {"callbacks": [Another(max_steps=2)]}, "Another"),
         (
             NeverTrains,
-            {"callbacks": [GradientAccumulationScheduler({0: 1, 4: 2})]},
-            r"GradientAccumulationScheduler both set .* remove",
-        ),
-        (BringsScheduler, {}, "GradientAccumulationScheduler both set"),
-        (NeverTrains, {"callbacks": [Another(max_steps=2)]}, "both set .* remove"),
-        (
-            WithBatchNorm,
             {"callbacks": [StochasticWeightAveraging(0.1)]},
-            "StochasticWeightAveraging both set",
+            "StochasticWeightAveraging",
+        ),
+        (
+            without_counter,
+            {"ours": AdaptiveGradientAccumulation(lambda window: True, items="module")},
+            "items='module'",
         ),
     ],
 )
-def test_what_cannot_work_is_refused_before_training_with_the_way_out(
+def test_what_cannot_work_is_refused_before_training(
     make: Any, arguments: dict[str, Any], message: str
 ) -> None:
-    callbacks = [AdaptiveGradientAccumulation(max_steps=4), *arguments.get("callbacks", ())]
+    ours = arguments.pop("ours", AdaptiveGradientAccumulation(max_steps=4))
+    callbacks = [ours, *arguments.get("callbacks", ())]
     trainer, module = quiet_trainer(**arguments | {"max_epochs": 1, "callbacks": callbacks}), make()
     for _ in range(2):  # what is refused once is refused again
         with pytest.raises(MisconfigurationException, match=message):
@@ -120,35 +103,30 @@ def test_deepspeed_accumulates_by_itself() -> None:
     assert deepspeed.handles_gradient_accumulation is True
 
 
-def test_weight_averaging_without_batch_norm_is_welcome() -> None:
-    fit(ScriptedMasking((4,)), callbacks=[StochasticWeightAveraging(0.1)])
-
-
 def test_a_module_that_makes_its_counter_in_setup_is_welcome() -> None:
     class MakesItLate(ScriptedMasking):
         def setup(self, stage: str) -> None:
             self.masking_counter = MaskingCounter()
 
-    module = MakesItLate((4,))
+    module = MakesItLate()
     del module.masking_counter
     fit(module)
 
 
-def test_a_schedule_by_steps_needs_no_masking_of_a_loss_that_is_there_for_validation() -> None:
+def test_a_loss_that_is_there_for_validation_alone_is_refused_where_its_masking_is_needed() -> None:
     class OnlyValidates(ScriptedMasking):
         def __init__(self) -> None:
             super().__init__()
             del self.masking_counter
-            self.val_loss = ASSoftmaxLoss()
+            self.masked = ASSoftmaxLoss(0.1)
 
         def training_step(self, batch: Any, batch_idx: int) -> Any:
             return self.loss_of(batch)
 
     schedule = AdaptiveGradientAccumulation(AccumulationSchedule({0: 2}))
-    trainer = quiet_trainer(callbacks=[schedule], max_epochs=1)
-    trainer.fit(OnlyValidates(), loader_of(batches_of(4)))
+    quiet_trainer(max_epochs=1, callbacks=[schedule]).fit(OnlyValidates(), loader_of(batches_of(4)))
     assert [window.length for window in schedule.history] == [2, 2]
-    with pytest.raises(MisconfigurationException, match="It has not called its ASSoftmaxLoss"):
+    with pytest.raises(MisconfigurationException, match="OnlyValidates"):
         fit(OnlyValidates())
 
 
@@ -164,42 +142,157 @@ def test_an_assignment_by_something_else_is_an_error_and_not_a_wrong_gradient(ho
         fit(Assigns())
 
 
+# Items
+
+
+class EachItem(Tagger):
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return self.losses([batch])
+
+
+class ReturnsRows(Tagger):
+    """Its masked loss has a number for each row, so nobody can say what its mean divides by."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.criterion = ASSoftmaxLoss(reduction="none")
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return self.criterion(self.net(batch[0]).flatten(0, 1), batch[1].flatten()).mean()
+
+
+class TwoLosses(ReturnsRows):
+    """The second is of the first tokens alone."""
+
+    def __init__(self, rows: int = 8) -> None:
+        super().__init__()
+        self.criterion, self.rows = ASSoftmaxLoss(), slice(rows)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        logits, target = self.net(batch[0]).flatten(0, 1), batch[1].flatten()
+        return self.criterion(logits, target) + self.criterion(logits[self.rows], target[self.rows])
+
+
+class CountsNothing(MaskedTagger):
+    """Every second batch is of a task with a loss of its own."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor | None:
+        kind = Tagger if batch_idx % 2 else MaskedTagger
+        return kind.training_step(self, batch, batch_idx)
+
+
+FOURS = AccumulationSchedule({0: 4})
+
+
+@pytest.mark.parametrize(
+    ("make", "policy", "items", "message"),
+    [
+        (Tagger, FOURS, lambda batch: -1, "items of a batch"),
+        (Tagger, FOURS, lambda batch: float("nan"), "got nan"),
+        (Tagger, FOURS, lambda batch: torch.tensor(float("inf")), "got inf"),
+        (Tagger, FOURS, lambda batch: None, "got None"),
+        (Tagger, FOURS, lambda batch: batch[1] != -100, "got tensor"),
+        (Tagger, FOURS, lambda batch: batch["labels"].sum(), "is a tuple"),
+        (Tagger, FOURS, lambda batch: {"x": 1}["labels"], "raised KeyError"),
+        (EachItem, FOURS, tokens_in, r"shape \(3,\)"),
+        (ReturnsRows, FOURS, "module", "items=lambda batch"),
+        (TwoLosses, FOURS, "module", "items=lambda batch"),
+        (CountsNothing, FOURS, "module", "items=lambda batch"),
+        (TwoLosses, TokenBudget(30), "module", "items=lambda batch"),
+    ],
+)
+def test_items_that_are_no_number_or_cannot_be_known_are_refused_before_the_step(
+    make: Any, policy: Any, items: Any, message: str
+) -> None:
+    module, before = make(), make()
+    callback = AdaptiveGradientAccumulation(policy, items=items)
+    with pytest.raises((TypeError, ValueError, MisconfigurationException), match=message):
+        quiet_trainer(max_epochs=1, callbacks=[callback]).fit(
+            module, loader_of(token_batches((3, 17, 1, 24, 8)))
+        )
+    for parameter, untrained in zip(module.parameters(), before.parameters(), strict=True):
+        assert torch.equal(parameter, untrained)
+
+
+def test_the_keys_of_a_batch_are_in_the_message_of_items_that_fail() -> None:
+    from as_lightning.callbacks.item_weights import items_in
+
+    with pytest.raises(MisconfigurationException, match=r"\['input_ids', 'target'\]"):
+        items_in({"input_ids": 1, "target": 2}, lambda batch: batch["labels"])
+
+
+def test_two_losses_of_a_batch_that_divide_by_the_same_are_weighed_together() -> None:
+    module, callback = TwoLosses(24), AdaptiveGradientAccumulation(FOURS, items="module")
+    quiet_trainer(max_epochs=1, callbacks=[callback]).fit(
+        module, loader_of(token_batches((3, 17, 1, 24)))
+    )
+    assert [window.items for window in callback.history] == [45]
+
+
+# Optimizers that compute the loss again
+
+
+class ComputesTwice(torch.optim.AdamW):
+    """As optimizers do that compute the loss again at other weights (LBFGS, SAM); here they are the
+    same.
+    """
+
+    def step(self, closure: Any = None) -> Any:
+        closure()
+        return super().step(closure)
+
+
+@pytest.mark.parametrize("items", [None, tokens_in, "module"])
+def test_an_optimizer_that_computes_a_loss_again_may_have_windows_of_one_batch(items: Any) -> None:
+    modules = []
+    for optimizer in (torch.optim.AdamW, ComputesTwice):
+        module = MaskedTagger(optimizer=optimizer)
+        callback = AdaptiveGradientAccumulation(AccumulationSchedule({0: 1}), items=items)
+        quiet_trainer(max_epochs=2, callbacks=[callback]).fit(
+            module, loader_of(token_batches((3, 17, 1, 24)))
+        )
+        assert sum(window.samples for window in callback.history) == 2 * 45
+        modules.append(module)
+    for parameter, other in zip(modules[0].parameters(), modules[1].parameters(), strict=True):
+        assert torch.equal(parameter, other)
+    callback = AdaptiveGradientAccumulation(FOURS, items=items)
+    with pytest.raises(MisconfigurationException, match="ComputesTwice"):
+        quiet_trainer(max_epochs=1, callbacks=[callback]).fit(
+            MaskedTagger(optimizer=ComputesTwice), loader_of(token_batches((3, 17, 1, 24)))
+        )
+
+
+# Arguments
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"max_steps": 0}, "max_steps must be an integer of at least 1, got 0"),
-        ({"max_steps": 2.0}, "max_steps must be an integer of at least 1, got 2.0"),
+        ({"max_steps": 0}, "max_steps"),
+        ({"max_steps": 2.0}, "max_steps"),
         ({"max_steps": True}, "max_steps"),
-        ({"scale": 0.0}, "scale must be a positive number, got 0.0"),
+        ({"scale": 0.0}, "scale"),
         ({"scale": math.nan}, "scale"),
         ({"scale": "1"}, "scale"),
-        ({"lr_interval": "epochs"}, "lr_interval must be one of 'batch', 'step', got 'epochs'"),
-        (
-            {"lr_scale": "cubic"},
-            "lr_scale must be one of 'auto', 'none', 'sqrt', 'linear', got 'cubic'",
-        ),
-        ({"normalize": "tokens"}, "normalize must be one of 'batches', 'items', got 'tokens'"),
-        ({"loss_is": "none"}, "loss_is must be one of 'mean', 'sum', got 'none'"),
-        ({"loss_is": "sum"}, "say what they are with items= too"),
-        (
-            {"items": len, "normalize": "batches"},
-            "items= weighs the items of a window: leave it out",
-        ),
-        ({"items": "tokens"}, "items must be one of 'module', got 'tokens'"),
-        ({"policy": AccumulationSchedule}, "policy must be a function of the closed window"),
-        ({"policy": object()}, "policy must be a function of the closed window"),
-        ({"policy": 4}, r"got 4 \(for AS-Speed write max_steps=4\)"),
-        (
-            {"policy": AccumulationSchedule({0: 2}), "max_steps": 4},
-            "max_steps: arguments of AS-Speed",
-        ),
-        ({"policy": TokenBudget(100)}, "TokenBudget goes by items: say what they are with items="),
-        (
-            {"policy": AccumulationSchedule({0: 1}, by="items")},
-            "AccumulationSchedule goes by items",
-        ),
+        ({"lr_interval": "epochs"}, "lr_interval"),
+        ({"lr_scale": "cubic"}, "lr_scale"),
+        ({"loss_is": "none"}, "loss_is"),
+        ({"loss_is": "sum"}, "items="),
+        ({"items": "tokens"}, "items"),
+        ({"policy": AccumulationSchedule}, "policy"),
+        ({"policy": object()}, "policy"),
+        ({"policy": 4}, "max_steps=4"),
+        ({"policy": FOURS, "max_steps": 4}, "max_steps"),
+        ({"policy": TokenBudget(100)}, "TokenBudget"),
+        ({"policy": AccumulationSchedule({0: 1}, by="items")}, "AccumulationSchedule"),
     ],
 )
 def test_arguments_outside_their_range(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         AdaptiveGradientAccumulation(**arguments)
+
+
+@pytest.mark.parametrize("schedule", [{}, {1: 2}, {0: 0}, {0: 1, -1: 2}, {0: 1.5}])
+def test_a_schedule_that_says_no_length_everywhere_is_refused(schedule: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="schedule"):
+        AccumulationSchedule(schedule)

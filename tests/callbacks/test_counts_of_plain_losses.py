@@ -212,9 +212,7 @@ def test_a_loss_that_is_exchanged_between_two_fits_is_found_again() -> None:
     assert trainer.logged_metrics["masking/delta"] == 0.3
     assert len(monitor.history) == 1
     module.criterion = nn.CrossEntropyLoss()
-    with pytest.raises(
-        MisconfigurationException, match=r"MaskingMonitor needs .* Mix in .* ASSoftmaxLoss"
-    ):
+    with pytest.raises(MisconfigurationException, match=r"MaskingMonitor"):
         quiet_trainer(max_epochs=1, callbacks=[MaskingMonitor()]).fit(module, data)
 
 

@@ -12,27 +12,30 @@ def train_by_hand(
     module: nn.Module,
     optimizer: Optimizer,
     epochs: Sequence[Sequence[Any]],
-    windows: Iterable[tuple[int, int, int, int]],
+    windows: Iterable[tuple[int, int, int]],
     *,
     loss_of: Callable[[Any], Tensor],
+    items_of: Callable[[Any], float] = lambda batch: 1.0,
+    loss_is: str = "mean",
     clip_norm: float | None = None,
     clip_value: float | None = None,
     rate_scale: Callable[[int], float] = lambda length: 1.0,
     after_step: Callable[[int], None] | None = None,
 ) -> None:
-    """Take one optimizer step per window ``(epoch, first_batch, length, divisor)``.
-    Its gradient is the sum of the window's, each of a loss divided by ``divisor``: the length, but
-    for one that the end of the data cuts short. It takes ``rate_scale(length)`` times the rates,
-    then calls ``after_step(length)``.
+    """Take one optimizer step per window ``(epoch, first_batch, length)``, on the mean over the
+    items of its batches. It takes ``rate_scale(length)`` times the rates, then calls
+    ``after_step(length)``.
     """
-    for epoch, first, length, divisor in windows:
+    for epoch, first, length in windows:
         optimizer.zero_grad()
+        items = 0.0
         for batch in epochs[epoch][first : first + length]:
-            (loss_of(batch) / divisor).backward()
-        if divisor != length:
-            for parameter in module.parameters():
-                if parameter.grad is not None:
-                    parameter.grad.mul_(divisor / length)
+            weight = items_of(batch)
+            items += weight
+            (loss_of(batch) * (weight if loss_is == "mean" else 1.0)).backward()
+        for parameter in module.parameters():
+            if parameter.grad is not None and items:
+                parameter.grad /= items
         if clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(module.parameters(), clip_norm)
         if clip_value is not None:
@@ -47,20 +50,6 @@ def train_by_hand(
             after_step(length)
 
 
-def longest_window(batch: int, wanted: int, remaining: float) -> int:
-    """The rule, by trying every length: the largest that divides ``batch``, and ``remaining`` too
-    if that is nearer.
-    """
-    fits = [length for length in range(1, wanted + 1) if batch % length == 0]
-    if remaining >= max(fits):
-        return max(fits)
-    return max(
-        length
-        for length in range(1, int(remaining) + 1)
-        if batch % length == 0 and remaining % length == 0
-    )
-
-
 class WantedSteps:
     """The ``k`` before each window, when window ``i`` masks so much that ``script[i % len]``
     batches are asked for.
@@ -70,7 +59,7 @@ class WantedSteps:
         self.script, self.max_steps, self.monotone = script, max_steps, monotone
         self.windows, self.steps = 0, 1
 
-    def __call__(self) -> int:
+    def __call__(self, batch: int) -> int:
         if self.windows > 0:
             asked = min(
                 self.script[(self.windows - 1) % len(self.script)], self.max_steps, self.steps + 1
@@ -81,20 +70,23 @@ class WantedSteps:
 
 
 def windows_of_training(
-    epochs: Sequence[int],
-    wanted: Callable[[], int],
+    batches: int,
+    epochs: int,
+    wanted: Callable[[int], int],
     *,
-    length_known: bool = True,
+    validated_every: int | None = None,
     max_windows: int | None = None,
-) -> list[tuple[int, int, int, int]]:
-    """All windows ``(epoch, first_batch, length, divisor)`` of epochs of so many batches."""
-    windows = []
-    for epoch, batches in enumerate(epochs):
+) -> list[tuple[int, int, int]]:
+    """All windows ``(epoch, first_batch, length)``. ``wanted`` is told the first batch; the
+    epoch's end and a validation cut a window short.
+    """
+    windows: list[tuple[int, int, int]] = []
+    for epoch in range(epochs):
         first = 0
         while first < batches and (max_windows is None or len(windows) < max_windows):
-            foreseen = batches - first if length_known or first == batches - 1 else float("inf")
-            divisor = longest_window(first, wanted(), foreseen)
-            length = min(divisor, batches - first)
-            windows.append((epoch, first, length, divisor))
-            first += length
+            end = min(first + wanted(first), batches)
+            if validated_every is not None:
+                end = min(end, (first // validated_every + 1) * validated_every)
+            windows.append((epoch, first, end - first))
+            first = end
     return windows

@@ -1,45 +1,64 @@
-"""How many batches the next accumulation window should take: functions of the closed window."""
+"""When an accumulation window closes: functions of the open window."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import Literal
 
 from as_lightning.functional.accumulation import accumulation_steps
 from as_lightning.functional.argument_checks import check_choice, check_count, check_number
 
 
-class AccumulationWindow(NamedTuple):
-    """One optimizer step: the batches that led to it and what was counted in them, summed over the
-    ranks.
+@dataclass
+class AccumulationWindow:
+    """The batches that one optimizer step gathers, and what is counted in them over all ranks.
+
+    A policy sees the open window, the batch that starts included. When the window has closed it is
+    in the callback's ``history``.
+
+    Attributes:
+        epoch: the 0-based epoch.
+        batch: the 0-based index in the epoch of its first batch.
+        step: the optimizer steps taken before it.
+        length: its batches; so far, while it is open.
+        items: the items in its batches, so far; without ``items=`` a batch of a rank is one item.
+            Reading them of an open window waits for the device and adds up the ranks', so that all
+            ranks must read them at the same batches.
+        items_before: the items of all windows before it, since training began.
+        wanted: the length that the policy wanted for it, if the policy says one. A window is
+            shorter where an epoch or a validation has cut it.
+        masked_samples: the samples whose competitors are all masked, once it has closed.
+        samples: the samples in the loss, once it has closed; 0 in a module that counts no masking.
+        last: the closed window before it; None at the start of training.
     """
 
-    epoch: int  # 0-based
-    batch: int  # 0-based index in the epoch of the window's first batch
-    length: int  # how many batches were accumulated
-    masked_samples: int  # whose competitors were all masked; 0 if the module counts no masking
-    # in the loss; without a masking counter the batches' sizes, or 0 where no policy reads them
-    samples: int
-    items: float = 0  # in the batches; without items= the samples
-    step: int = 0  # optimizer steps taken by its end
-    wanted: int = 1  # the length that the policy wanted for it
-    samples_seen: int = 0  # since training began, by its end
-    items_seen: float = 0
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    length: int = 0
+    items: float = 0.0
+    items_before: float = 0.0
+    wanted: int = 1
+    masked_samples: int = 0
+    samples: int = 0
+    last: AccumulationWindow | None = field(default=None, repr=False, compare=False)
 
 
-Policy = Callable[[AccumulationWindow], int]
+# Whether the optimizer steps after the batch that starts.
+Policy = Callable[[AccumulationWindow], bool]
 
 
 @dataclass(kw_only=True, frozen=True)
 class MaskingPolicy:
-    """More batches as more samples are masked (AS-Speed); the arguments and the formula are
-    `accumulation_steps`'s.
+    """More batches as more samples are masked (AS-Speed); the arguments and the formula are those
+    of `accumulation_steps`.
 
     Examples:
+        >>> last = AccumulationWindow(length=1, masked_samples=24, samples=32, wanted=1)
         >>> policy = MaskingPolicy(max_steps=4)
-        >>> policy(AccumulationWindow(epoch=0, batch=0, length=1, masked_samples=24, samples=32, wanted=1))
-        2
+        >>> policy(AccumulationWindow(length=1, last=last))
+        False
     """
 
     max_steps: int = 4
@@ -50,69 +69,68 @@ class MaskingPolicy:
         object.__setattr__(self, "max_steps", check_count("max_steps", self.max_steps, least=1))
         check_number("scale", self.scale, lambda scale: scale > 0, "a positive number")
 
-    def __call__(self, window: AccumulationWindow) -> int:
-        return accumulation_steps(
-            window.samples, window.masked_samples, previous=window.wanted, **vars(self)
-        )
+    def __call__(self, window: AccumulationWindow) -> bool:
+        last = window.last
+        if window.length == 1 and last is not None:
+            window.wanted = accumulation_steps(
+                last.samples,
+                last.masked_samples,
+                previous=last.wanted,
+                scale=self.scale,
+                max_steps=self.max_steps,
+                monotone=self.monotone,
+            )
+        return window.length >= window.wanted
 
 
 @dataclass(eq=False)
 class AccumulationSchedule:
-    """Window lengths that change at given optimizer steps, or at given numbers of samples or items
-    of all ranks.
+    """Window lengths that change at given optimizer steps, or at given numbers of items of all
+    ranks.
 
     Args:
         schedule: the length of windows from each position on, the first of them 0.
-        by: what a position counts: optimizer ``"step"``s, ``"samples"`` or ``"items"`` since
-            training began.
+        by: what a position counts: optimizer ``"step"``s, or ``"items"`` since training began.
 
     Examples:
         >>> schedule = AccumulationSchedule({0: 1, 1000: 4, 5000: 16})
-        >>> schedule(AccumulationWindow(epoch=0, batch=999, length=1, masked_samples=0, samples=32, step=1000))
-        4
+        >>> [schedule(AccumulationWindow(step=1000, length=length)) for length in (1, 2, 3, 4)]
+        [False, False, False, True]
     """
 
     schedule: Mapping[int, int]
-    by: Literal["step", "samples", "items"] = "step"
+    by: Literal["step", "items"] = "step"
 
     def __post_init__(self) -> None:
-        check_choice("by", self.by, ("step", "samples", "items"))
+        check_choice("by", self.by, ("step", "items"))
         if 0 not in self.schedule:
             raise ValueError(
-                f"schedule must say the length from 0 on, as in {{0: 1, 1000: 4}}, got "
+                "schedule must say the length from 0 on, as in {0: 1, 1000: 4}, got "
                 f"{self.schedule!r}"
             )
-        checked = {
-            check_count("a key of schedule", start, least=0): check_count(
-                "a length in schedule", length, least=1
-            )
-            for start, length in self.schedule.items()
-        }
-        self.schedule = dict(sorted(checked.items()))
+        checked = {}
+        for start, length in sorted(self.schedule.items()):
+            start = check_count("a key of schedule", start, least=0)
+            checked[start] = check_count("a length in schedule", length, least=1)
+        self.schedule = checked
 
-    def __call__(self, window: AccumulationWindow) -> int:
-        position = {
-            "step": window.step,
-            "samples": window.samples_seen,
-            "items": window.items_seen,
-        }[self.by]
-        return next(
-            length for start, length in reversed([*self.schedule.items()]) if start <= position
-        )
+    def __call__(self, window: AccumulationWindow) -> bool:
+        position = window.step if self.by == "step" else window.items_before
+        reached = [start for start in self.schedule if start <= position]
+        window.wanted = self.schedule[reached[-1]]
+        return window.length >= window.wanted
 
 
 @dataclass(frozen=True)
 class TokenBudget:
-    """Windows of about ``items`` items on all ranks, given the items per batch of the latest
-    window.
+    """Windows that close with the batch that brings them to so many ``items`` on all ranks.
 
-    It needs the callback's ``items=``, which also weighs the batches, so that each step is exact
-    whatever its window holds. The first window takes one batch.
+    It needs the callback's ``items=``, a function of the batch, which also weighs the batches.
 
     Examples:
         >>> budget = TokenBudget(4096)
-        >>> budget(AccumulationWindow(epoch=0, batch=0, length=2, masked_samples=0, samples=64, items=1000))
-        8
+        >>> [budget(AccumulationWindow(length=2, items=items)) for items in (4095.0, 4096.0)]
+        [False, True]
     """
 
     items: int
@@ -121,9 +139,5 @@ class TokenBudget:
     def __post_init__(self) -> None:
         object.__setattr__(self, "items", check_count("items", self.items, least=1))
 
-    def __call__(self, window: AccumulationWindow) -> int:
-        return (
-            max(1, round(self.items * window.length / window.items))
-            if window.items
-            else window.wanted
-        )
+    def __call__(self, window: AccumulationWindow) -> bool:
+        return window.items >= self.items

@@ -1,4 +1,4 @@
-"""Optimizer steps at a multiple of the scheduler's learning rates."""
+"""Learning rates of optimizer steps that gather several batches: their multiples, and their pace."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-RATE_FACTORS: dict[str, Callable[[int], float]] = {
-    "sqrt": math.sqrt,
-    "linear": float,
-}  # of a number of batches
+# Of a number of batches.
+RATE_FACTORS: dict[str, Callable[[int], float]] = {"sqrt": math.sqrt, "linear": float}
 
 
 class ScaledRates:
@@ -31,10 +30,13 @@ class ScaledRates:
     def __init__(self, batches: Callable[[], int]) -> None:
         self.batches, self.scale = batches, "none"
         self.used: list[Any] = []
-        self._own: list[Any] = []  # the scheduler's rates, while a step runs at scaled ones
-        self._optimizer: Any = None  # the one that has the hooks
+        # The scheduler's rates, while a step runs at scaled ones.
+        self._own: list[Any] = []
+        # The optimizer that has the hooks.
+        self._optimizer: Any = None
         self._hooks: list[RemovableHandle] = []
-        self._depth = 0  # of nested steps: one that calls its base class's runs the hooks twice
+        # Of nested steps: one that calls its base class's runs the hooks twice.
+        self._depth = 0
 
     def follow(self, optimizer: Any) -> None:
         """Scale the steps of this optimizer, and those of no other."""
@@ -45,8 +47,8 @@ class ScaledRates:
         ):
             raise MisconfigurationException(
                 f"lr_scale={self.scale!r} scales the learning rate of each step, but "
-                f"{type(optimizer).__name__} is no "
-                "optimizer of torch with a learning rate: set lr_scale='none'."
+                f"{type(optimizer).__name__} is no optimizer of torch with a learning rate: set "
+                "lr_scale='none'."
             )
         self.leave()
         before, after = optimizer.register_step_pre_hook, optimizer.register_step_post_hook
@@ -59,24 +61,17 @@ class ScaledRates:
             self._hooks.pop().remove()
         self._optimizer, self._depth, self.used = None, 0, []
 
-    def restore_in(self, checkpoint: dict[str, Any]) -> None:
-        """Put the scheduler's rates into a checkpoint that is saved while a step runs, as a signal
-        may ask for.
-        """
-        if self._own:
-            set_rates(checkpoint["optimizer_states"][0]["param_groups"], self._own)
-
     def _begin_step(
         self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         self._depth += 1
-        if self._depth > 1 or not (batches := self.batches()):
+        batches = self.batches()
+        if self._depth > 1 or batches == 0:
             return None
         factor = RATE_FACTORS[self.scale](batches)
         self._scale(factor)
-        if (
-            closure := kwargs.get("closure")
-        ) is None:  # the loss has been computed, as with a scaler
+        closure = kwargs.get("closure")
+        if closure is None:  # the loss has been computed, as with a scaler
             return None
 
         def closure_at_scheduled_rates() -> Any:
@@ -106,3 +101,32 @@ class ScaledRates:
 def set_rates(groups: list[dict[str, Any]], rates: list[Any]) -> None:
     for group, rate in zip(groups, rates, strict=True):
         group["lr"] = rate
+
+
+def advance_schedulers(
+    trainer: Trainer, pl_module: LightningModule, end: int, batches: int, *, stepped: bool
+) -> None:
+    """Advance the schedulers with ``interval="step"`` by the last ``batches`` of the first ``end``
+    batches of the epoch, as windows of one batch would have.
+
+    ``stepped`` says that Lightning has advanced them once, for the last batch.
+    """
+    advance = batches
+    if trainer.max_steps != -1:  # the schedule has min(steps left, batches left) to go
+        batches_left = math.inf
+        if trainer.max_epochs not in (None, -1) and trainer.num_training_batches != math.inf:
+            epochs_left = trainer.max_epochs - trainer.current_epoch
+            batches_left = epochs_left * trainer.num_training_batches - end
+        steps_left = trainer.max_steps - trainer.global_step
+        before = min(steps_left + stepped, batches_left + batches)
+        advance = int(before - min(steps_left, batches_left))
+    for config in trainer.lr_scheduler_configs:
+        # ReduceLROnPlateau counts checks of its metric.
+        if config.interval != "step" or config.reduce_on_plateau:
+            continue
+        every = config.frequency
+        missing = end // every - (end - advance) // every
+        if stepped and end % every == 0:
+            missing -= 1
+        for _ in range(missing):
+            pl_module.lr_scheduler_step(config.scheduler, None)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 import torch
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
+from torch import Tensor
 
 from as_lightning.callbacks import window as windows
+from as_lightning.callbacks.adaptive_gradient_accumulation import AdaptiveGradientAccumulation
 from as_lightning.functional.argument_checks import check_choice
 from as_lightning.functional.counts import MaskingCounts, masking_ratio
-from as_lightning.masking_counter import WindowSums
+from as_lightning.masking_counter import uncounted
 
 # TensorBoard's dashboard Custom Scalars opens with these charts. It matches the patterns at the
 # start of a tag, and modules name their losses and scores as they like.
@@ -56,8 +58,8 @@ class MaskingMonitor(windows.WindowCallback):
     charts for *Custom Scalars*.
 
     ``Trainer(log_every_n_steps=...)`` says which steps are written, and the first and the last one
-    always are. The host reads the counts of these steps alone. A resumed run goes on where its
-    checkpoint was saved, also inside a window. The callback moves itself to the front of
+    always are. The host reads the counts of these steps alone. A run that is resumed between two
+    steps goes on as if it had not stopped. The callback moves itself to the front of
     ``trainer.callbacks``.
 
     Args:
@@ -72,7 +74,7 @@ class MaskingMonitor(windows.WindowCallback):
         ValueError: if ``step`` is neither of the two.
         MisconfigurationException: at the start of ``fit`` if the module has neither a masking
             counter (as that of `ASSoftmaxMixin`) nor a loss module such as `ASSoftmaxLoss`, and at
-            the first optimizer step if training has computed a loss and counted nothing.
+            the first batch if training has computed a loss and counted nothing.
 
     Source: paper, figure of masking ratios; Lightning's ``LearningRateMonitor`` for when to log.
 
@@ -88,61 +90,70 @@ class MaskingMonitor(windows.WindowCallback):
     def _reset(self) -> None:
         self.history: list[EpochMasking] = []
         self._samples_before = 0  # in the epochs that have ended
-        self._open_epoch: int | None = (
-            None  # that of the counts below; None before its first window
-        )
-        self._epoch_counts = torch.zeros(4, dtype=torch.int64)  # of its windows
+        # The epoch of the counts below, None before its first window.
+        self._open_epoch: int | None = None
+        self._epoch_counts = torch.zeros(4, dtype=torch.int64)  # of its windows, over the ranks
+        self._window_counts: Tensor | None = None  # of the open window, on this rank
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        super().on_fit_start(trainer, pl_module)
-        windows.masking_counter(pl_module, self)
+        if not windows.counts_masking(pl_module):
+            raise uncounted(pl_module, self)
         for logger in trainer.loggers:  # TensorBoard merges equal layouts of several runs
-            if isinstance(
-                logger, TensorBoardLogger
-            ):  # its experiment writes on the first rank alone
+            if isinstance(logger, TensorBoardLogger):  # its experiment writes on the first rank
                 charts = {title: ["Multiline", tags] for title, tags in CHARTS.items()}
                 logger.experiment.add_custom_scalars({"as-lightning": charts})
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        super().on_train_start(trainer, pl_module)
+        self._window_counts, self._steps = None, trainer.global_step
         # Lightning does not end an epoch whose last batch has saved the checkpoint that this
-        # training resumes
+        # training resumes.
         if self._open_epoch not in (None, trainer.current_epoch):
             self._end_epoch()
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._window_counts = None
         if self._open_epoch is not None:  # an exception ended it, and another fit begins it anew
             self._samples_before += int(self._epoch_counts[1])
             self._start_epoch()
 
-    def on_window_end(
-        self, trainer: Trainer, pl_module: LightningModule, sums: WindowSums, stepped: bool
-    ) -> None:
-        counter, counts = self.counter(pl_module), sums.counts
-        self._open_epoch = trainer.current_epoch
-        self._epoch_counts = self._epoch_counts.to(counts.device) + counts
-        if pl_module.automatic_optimization and not stepped:
-            return
-        # Lightning's own metrics carry the number of batches that stepped, not of steps: with
-        # manual optimization these are all batches, however many optimizers have stepped in each
-        # (and so raised global_step).
-        step = (
-            trainer.global_step - 1
-            if pl_module.automatic_optimization
-            else trainer.fit_loop.total_batch_idx
-        )
-        deltas = {loss.delta for loss in counter.losses}
-        delta = getattr(pl_module, "current_delta", deltas.pop() if len(deltas) == 1 else None)
-        batches = (
-            trainer.fit_loop.batch_idx % trainer.accumulate_grad_batches + 1
-        )  # the last may be short
-        self.log_step(trainer, step, counts, batches, delta)
+    def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not pl_module.automatic_optimization:  # another loss may follow
+            self.counter.resume()
 
-    def write_step(self, trainer: Trainer, step: int, *what: Any) -> None:
-        window, accumulated, delta = what
-        *counts, samples_of_epoch = torch.cat(
-            [window, self._epoch_counts[1:2].to(window.device)]
-        ).tolist()
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self.counter.pause()
+        counts = self.counter.counts
+        # A loader that gives None begins no batch.
+        if batch is not None and counts is not None:
+            before = self._window_counts
+            self._window_counts = counts if before is None else before + counts
+        stepped, self._steps = trainer.global_step > self._steps, trainer.global_step
+        if outputs or (stepped and not pl_module.automatic_optimization):
+            self.refuse_silence(pl_module)
+        if not windows.window_ends(trainer):
+            return
+        if self._window_counts is None:
+            self._window_counts = torch.zeros(4, dtype=torch.int64, device=pl_module.device)
+        window = windows.sum_over_ranks(trainer, self._window_counts)
+        self._window_counts, self._open_epoch = None, trainer.current_epoch
+        self._epoch_counts = self._epoch_counts.to(window.device) + window
+        # Lightning's own metrics carry the number of batches that stepped, not of steps: with
+        # manual optimization these are all batches, however many optimizers have stepped in each.
+        step = trainer.fit_loop.total_batch_idx
+        if pl_module.automatic_optimization:
+            step = trainer.global_step - 1
+            if not stepped:
+                return
+        # The window at the end of an epoch may be short.
+        batches = trainer.fit_loop.batch_idx % trainer.accumulate_grad_batches + 1
+        self.log_step(trainer, step, (window, batches, margin_of(pl_module)))
+
+    def write_step(self, trainer: Trainer, step: int, values: Any) -> None:
+        window, accumulated, delta = values
+        samples_of_epoch = self._epoch_counts[1:2].to(window.device)
+        *counts, samples_of_epoch = torch.cat([window, samples_of_epoch]).tolist()
         masked_samples, samples, masked_classes, classes = counts
         samples_seen = self._samples_before + samples_of_epoch
         metrics = {
@@ -150,7 +161,8 @@ class MaskingMonitor(windows.WindowCallback):
             "masking/class_ratio": float(masking_ratio(masked_classes, classes)),
             "masking/samples_seen": float(samples_seen),
         }
-        if not any(callback.sets_length for callback in windows.window_callbacks(trainer)):
+        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        if not any(isinstance(other, AdaptiveGradientAccumulation) for other in callbacks):
             metrics["accumulation/steps"] = float(accumulated)
         if delta is not None:
             metrics["masking/delta"] = float(delta)
@@ -202,3 +214,10 @@ class MaskingMonitor(windows.WindowCallback):
         self._samples_before = state_dict["samples_before"]
         self._open_epoch = state_dict["open_epoch"]
         self._epoch_counts = torch.tensor(state_dict["epoch"])
+
+
+def margin_of(pl_module: LightningModule) -> float | None:
+    """Return the margin of the module's losses, None if there is not one margin."""
+    margins = {loss.delta for loss in windows.masked_losses(pl_module)}
+    own = margins.pop() if len(margins) == 1 else None
+    return getattr(pl_module, "current_delta", own)

@@ -15,16 +15,12 @@ import lightning.pytorch as pl
 import numpy as np
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
-from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 
 from as_lightning.bench.data.loaders import ResumableLoader
 from as_lightning.bench.run.identity import RunIdentity
 from as_lightning.bench.run.recorder import RunRecorder, over_ranks, written_config
 from as_lightning.bench.run.result import RESULT_FILE, Result
 from as_lightning.bench.run.settings import SettingError
-from as_lightning.callbacks import AdaptiveGradientAccumulation
-from as_lightning.callbacks.adaptive_gradient_accumulation import gradient_scale, mean_gradients
-from as_lightning.callbacks.window import can_save_open_window
 
 log = logging.getLogger(__name__)
 
@@ -163,26 +159,21 @@ def checked_start(path: Path, settings: dict[str, Any], meaning: dict[str, str])
     return path
 
 
-OPEN_GRADIENTS = "open_gradients"  # key of a checkpoint
-
-
 class ResumedState(pl.Callback):
     """Save the random generators' states (Python's, NumPy's, PyTorch's; the first process's) and
     resume with them.
 
     The training loader's state is loaded too: for a schedule that asks for
     `trainer.estimated_stepping_batches` Lightning makes the loader before it has read the state,
-    and the epoch would begin with its first batches again. So are the gradients of an open window
-    of ``trainer.accumulate_grad_batches``, which Lightning does not save. The absolute paths of
-    checkpoint callbacks are replaced by those of the run's present folder. `meaning` has digests of
-    what the weights stand for, for a run that starts from them.
+    and the epoch would begin with its first batches again. The absolute paths of checkpoint
+    callbacks are replaced by those of the run's present folder. `meaning` has digests of what the
+    weights stand for, for a run that starts from them.
     """
 
     def __init__(self, folder: str | Path, meaning: dict[str, str]) -> None:
         self.folder, self.meaning = os.path.realpath(folder), meaning
         self._generators: dict[str, Any] | None = None
         self._loaders: list[dict[str, int]] = []
-        self._gradients: dict[str, torch.Tensor] = {}
 
     def state_dict(self) -> dict[str, Any]:
         name, keys, *rest = np.random.get_state()
@@ -198,26 +189,9 @@ class ResumedState(pl.Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._generators = state_dict
 
-    def on_save_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-        saved_by_callback = any(
-            isinstance(callback, AdaptiveGradientAccumulation) for callback in callbacks
-        )
-        whole_gradients = isinstance(
-            trainer.strategy, (SingleDeviceStrategy, DDPStrategy)
-        )  # on each rank
-        if whole_gradients and not saved_by_callback and can_save_open_window(trainer):
-            scale, gradients = gradient_scale(trainer), mean_gradients(trainer, pl_module)
-            checkpoint[OPEN_GRADIENTS] = {
-                name: gradient / scale for name, gradient in gradients.items()
-            }
-
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        self._gradients = checkpoint.get(OPEN_GRADIENTS, {})
         self._loaders = checkpoint["loops"]["fit_loop"]["state_dict"].get("combined_loader", [])
         states = checkpoint["callbacks"]
         old_folder = states.get(self.state_key, {}).get("folder", self.folder)
@@ -236,12 +210,7 @@ class ResumedState(pl.Callback):
             torch.set_rng_state(states["torch"].cpu())
             if states["cuda"] and torch.cuda.device_count() == len(states["cuda"]):
                 torch.cuda.set_rng_state_all([state.cpu() for state in states["cuda"]])
-        for name, parameter in pl_module.named_parameters():
-            if name in self._gradients:
-                parameter.grad = self._gradients[name].to(parameter.device) * gradient_scale(
-                    trainer
-                )
-        self._generators, self._loaders, self._gradients = None, [], {}
+        self._generators, self._loaders = None, []
 
 
 def _moved(state: Any, before: str, now: str) -> Any:
