@@ -301,17 +301,6 @@ def test_windows_that_would_be_longer_than_the_epoch_are_warned_of_once() -> Non
     assert sum("wants windows" in str(warning.message) for warning in warned) == 1
 
 
-def test_the_names_of_0_3_work_for_one_release_with_a_warning() -> None:
-    import as_lightning
-
-    for name in ("StepSchedule", "MaskingPolicy"):
-        with pytest.warns(FutureWarning, match=f"as_lightning.{name} is deprecated: it is"):
-            assert callable(getattr(as_lightning, name))
-    with pytest.warns(FutureWarning, match="normalize='items' is deprecated"):
-        by_items = AdaptiveGradientAccumulation(normalize="items")
-    assert by_items._weights.items == "module"
-
-
 def test_a_state_of_0_3_is_taken_over() -> None:
     window = {"first_batch": 4, "length": 2, "accumulated": 1, "is_open": True}
     policy = {
