@@ -127,24 +127,15 @@ def cross_entropy_settings(loss: nn.CrossEntropyLoss) -> dict[str, Any]:
     """Return the settings that the function of a loss of one class per sample takes."""
     if loss.label_smoothing:
         raise ValueError(f"label_smoothing must be 0, which {type(loss).__name__} does without")
-    return {
-        "weight": loss.weight,
-        "ignore_index": loss.ignore_index,
-        "reduction": loss.reduction,
-    }
+    return {"weight": loss.weight, "ignore_index": loss.ignore_index, "reduction": loss.reduction}
 
 
 class ASSoftmaxLoss(MaskedLoss, nn.CrossEntropyLoss):
     r"""AS-Softmax as an `torch.nn.CrossEntropyLoss`: settings and state dict are PyTorch's own.
 
-    `like` makes one with the settings of an existing loss.
-
     Args:
         delta: the margin, in [0, 1]; 1 is plain cross-entropy. The paper's is 0.1.
         **settings: ``weight``, ``ignore_index`` and ``reduction`` of `torch.nn.CrossEntropyLoss`.
-
-    Raises:
-        TypeError: if the target has the shape of the logits.
 
     Source: paper, section III; shapes and errors are those of `as_cross_entropy`.
 
@@ -179,8 +170,7 @@ class MultiLabelASSoftmaxLoss(MaskedLoss, nn.BCEWithLogitsLoss):
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
 
     Raises:
-        ValueError: if logits and target are not ``(N, C)`` with two labels or more: PyTorch's loss
-            has no label dimension.
+        ValueError: if logits and target are not ``(N, C)`` with two labels or more.
 
     Source: paper, section III; other errors are those of `multilabel_as_cross_entropy`.
 
@@ -233,8 +223,7 @@ class LinearCrossEntropyLoss(MaskedLoss, nn.CrossEntropyLoss):
         num_classes: the number of classes ``C``.
         bias: whether the layer has a bias. Off by default, as in PyTorch's module.
         delta: the margin of AS-Softmax, in [0, 1]; 1, the default, is plain cross-entropy.
-        device: that of the layer.
-        dtype: that of the layer.
+        device, dtype: those of the layer.
         **settings: ``weight``, ``ignore_index`` and ``reduction`` of `torch.nn.CrossEntropyLoss`.
 
     Raises:
