@@ -78,7 +78,8 @@ class MaskedLoss(nn.Module):
             )
         masked = cls(delta, **given)
         if not isinstance(loss, nn.Module):  # the weight of a function is in no state dict
-            masked.register_buffer("weight", masked.weight, persistent=False)
+            weight: Any = masked.weight
+            masked.register_buffer("weight", weight, persistent=False)
         return masked
 
     def extra_repr(self) -> str:
@@ -100,9 +101,13 @@ def denominator(
     **_: Any,
 ) -> Tensor | float | None:
     """Return what a loss divides by, None where it is not reduced."""
-    if reduction == "mean" and weight is not None:
-        return summed_weights(target, weight, ignore_index)
-    return {"mean": counts.samples, "sum": 1.0, "none": None}[reduction]
+    if reduction == "none":
+        return None
+    if reduction == "sum":
+        return 1.0
+    if weight is None:
+        return counts.samples
+    return summed_weights(target, weight, ignore_index)
 
 
 def summed_weights(target: Tensor, weight: Tensor, ignore_index: int = -100) -> Tensor:

@@ -286,9 +286,12 @@ class EvaluatesSoftmax(pl.Callback):
         for loss in masked_losses(pl_module):
             loss.masks = False
 
-    def on_validation_end(self, trainer: Any, pl_module: Any, *exception: Any) -> None:
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         for loss in masked_losses(pl_module):
             loss.masks = True
 
     on_test_start = on_validation_start
-    on_test_end = on_exception = on_validation_end
+    on_test_end = on_validation_end
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        self.on_validation_end(trainer, pl_module)

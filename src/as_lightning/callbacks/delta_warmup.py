@@ -108,7 +108,11 @@ class DeltaWarmup(Callback):
     def on_validation_start(self, *_: Any) -> None:
         self._set_back()
 
-    on_train_end = on_exception = on_validation_start
+    def on_train_end(self, *_: Any) -> None:
+        self._set_back()
+
+    def on_exception(self, *_: Any) -> None:
+        self._set_back()
 
     def state_dict(self) -> dict[str, Any]:
         return {"training_batches": self._total}
