@@ -81,7 +81,9 @@ class CountsCalls(pl.Callback):
         if event == "call" and code.co_filename.startswith(PACKAGE):
             self.calls[code.co_filename, code.co_name] += 1
 
-    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
+    ) -> None:
         if batch_idx == FIRST:
             sys.setprofile(self._count)
         if batch_idx == BATCHES - 1:

@@ -237,7 +237,7 @@ def test_bad_arguments_are_refused_when_the_module_is_made(arguments, error, nam
             make(**arguments)
     unknown = type("Unknown", (WithAS,), {"as_softmax_validation": "cross_entropy"})
     with pytest.raises(ValueError, match="as_softmax_validation"):
-        unknown(4)
+        unknown(4).configure_callbacks()
 
 
 def test_a_margin_of_numpy_is_a_number():

@@ -61,17 +61,17 @@ __all__ = [
 # The module of each public name, except for the callbacks. A name is imported on first access, so
 # that the commands' help does not wait for torch.
 _MODULES = {
-    "ASSoftmaxLoss": "losses",
     "ASSoftmaxMixin": "mixin",
+    "MaskingCounter": "masking_counter",
+    "MaskingRate": "metrics",
+    "ASSoftmaxLoss": "losses",
+    "LinearCrossEntropyLoss": "losses",
+    "MultiLabelASSoftmaxLoss": "losses",
     "AsymmetricLoss": "losses_for_conditions",
     "EncouragingLoss": "losses_for_conditions",
     "FocalLoss": "losses_for_conditions",
     "GeneralisedCrossEntropyLoss": "losses_for_conditions",
-    "LinearCrossEntropyLoss": "losses",
     "LogitAdjustedLoss": "losses_for_conditions",
-    "MaskingCounter": "masking_counter",
-    "MaskingRate": "metrics",
-    "MultiLabelASSoftmaxLoss": "losses",
     "class_weights": "losses_for_conditions",
     # these need as-lightning[benchmark], so `import *` leaves them out
     "compare": "compare.api",

@@ -66,15 +66,12 @@ def weights_of(module: pl.LightningModule) -> Digests | None:
     optimizers or BatchNorm.
     """
     try:
-        strategy: Any = module.trainer.strategy
+        whole = isinstance(module.trainer.strategy, (SingleDeviceStrategy, DDPStrategy))
     except RuntimeError:  # the module has no trainer
-        strategy = None
-    if not isinstance(strategy, (SingleDeviceStrategy, DDPStrategy, type(None))):
+        whole = True
+    if not whole:
         return None
+    if any(not issubclass(type(weight), nn.Parameter) for weight in module.parameters()):
+        return None  # a DTensor
     # not `module.state_dict`, which a class may override
-    weights = nn.Module.state_dict(module, keep_vars=True)
-    if any(
-        type(weights[name]) is not nn.Parameter for name, _ in nn.Module.named_parameters(module)
-    ):
-        return None
-    return weights_digest(weights)
+    return weights_digest(nn.Module.state_dict(module, keep_vars=True))

@@ -52,7 +52,7 @@ class LossOfLabels(MaskedLoss):
         model.register_forward_hook(self, with_kwargs=True)
 
     def forward(
-        self, model: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any], output: Any
+        self, model: Any, arguments: tuple[Any, ...], named: dict[str, Any], output: Any
     ) -> None:
         if named.get("labels") is None:
             return

@@ -1,4 +1,4 @@
-"""The losses as PyTorch losses: thin shells over `as_lightning.functional`."""
+"""The losses with a margin, as PyTorch losses: thin shells over `as_lightning.functional`."""
 
 from __future__ import annotations
 
@@ -6,17 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from as_lightning.functional.argument_checks import check_class_weight, check_reduction
 from as_lightning.functional.cross_entropy import as_cross_entropy
-from as_lightning.functional.linear_cross_entropy import (
-    as_linear_cross_entropy,
-    check_label_smoothing,
-    why_not_linear,
-)
+from as_lightning.functional.linear_cross_entropy import as_linear_cross_entropy, why_not_linear
 from as_lightning.functional.masking import DEFAULT_DELTA, check_delta
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
 
@@ -25,7 +20,6 @@ if TYPE_CHECKING:
     from as_lightning.masking_counter import MaskingCounter
 
 Loss = TypeVar("Loss", bound="MaskedLoss")
-SETTINGS = ("weight", "pos_weight", "ignore_index", "reduction", "label_smoothing")
 
 
 class MaskedLoss(nn.Module):
@@ -35,8 +29,7 @@ class MaskedLoss(nn.Module):
         delta: the margin of the next loss, in [0, 1]. Set it at any time.
         masks: whether the margin is in force; without it the loss is that of ``delta=1``.
         called: whether a loss was computed since this was set to False.
-        masking_counter: what gets the counts. Callbacks set it from a batch's start to its
-            backward pass.
+        masking_counter: gets the counts. Callbacks set it from a batch's start to its backward.
     """
 
     delta: float
@@ -44,14 +37,11 @@ class MaskedLoss(nn.Module):
     called = False
     masking_counter: MaskingCounter | None = None
     # PyTorch's losses whose settings `like` takes over, and the settings
-    module: ClassVar[type[nn.Module]]
-    function: ClassVar[Callable[..., Tensor]]
+    replaces: ClassVar[tuple[type[nn.Module], Callable[..., Tensor]]]
     kept: ClassVar[tuple[str, ...]]
 
     def counted(self, function: Callable[..., Any], *operands: Tensor, **settings: Any) -> Tensor:
-        """Return the loss of a ``function`` whose last operand is the target, and report the
-        counts.
-        """
+        """Return a ``function`` at this margin, and report its counts. The target comes last."""
         self.called = True
         delta = self.delta if self.masks else 1.0
         if self.masking_counter is None:
@@ -69,28 +59,27 @@ class MaskedLoss(nn.Module):
         Raises:
             TypeError: if ``loss`` is anything else, or has a setting that the masked loss lacks.
         """
-        called, given = loss, {}
+        called, settings = loss, {}
         if isinstance(loss, partial) and not loss.args:
-            called, given = loss.func, loss.keywords
-        if type(called) is not cls.module and called is not cls.function:
+            called, settings = loss.func, loss.keywords
+        module, function = cls.replaces
+        if type(called) is module:
+            names = ("weight", "pos_weight", "ignore_index", "reduction", "label_smoothing")
+            own = {name: getattr(called, name) for name in names if hasattr(called, name)}
+            settings = {**own, **settings}
+        given = {name: value for name, value in settings.items() if value is not None}
+        if given.get("label_smoothing") == 0:
+            del given["label_smoothing"]
+        if (type(called) is not module and called is not function) or given.keys() - cls.kept:
             raise TypeError(
-                f"{cls.__name__} takes the place of {cls.module.__name__}, its function or a "
-                f"functools.partial of one, not of {loss!r}: call self.as_softmax_loss(logits, "
-                "target) in training_step"
+                f"{cls.__name__} takes the place of {module.__name__}, of {function.__name__} or of "
+                f"a functools.partial of one, with {', '.join(cls.kept)}, not of {loss!r} with "
+                f"{', '.join(given)}: call self.as_softmax_loss(logits, target) in training_step"
             )
-        settings = {name: getattr(called, name) for name in SETTINGS if hasattr(called, name)}
-        settings |= given
-        lost = {
-            name for name in settings.keys() - cls.kept if not _is_neutral(name, settings[name])
-        }
-        if lost:
-            raise TypeError(
-                f"{cls.__name__} has no {', '.join(sorted(lost))}: drop it, or call "
-                "self.as_softmax_loss(logits, target) in training_step"
-            )
-        masked = cls(delta, **{name: settings[name] for name in cls.kept if name in settings})
+        masked = cls(delta, **given)
         if not isinstance(loss, nn.Module):  # the weight of a function is in no state dict
-            masked.register_buffer("weight", masked.weight, persistent=False)
+            weight: Any = masked.weight
+            masked.register_buffer("weight", weight, persistent=False)
         return masked
 
     def extra_repr(self) -> str:
@@ -102,39 +91,28 @@ def masked_losses(module: nn.Module) -> list[MaskedLoss]:
     return [part for part in module.modules() if isinstance(part, MaskedLoss)]
 
 
-def _is_neutral(name: str, value: Any) -> bool:
-    """Return whether a setting changes nothing."""
-    return value is None or (name == "label_smoothing" and value == 0)
-
-
 def denominator(
     counts: MaskingCounts,
     target: Tensor,
     *,
-    ignore_index: int,
-    reduction: str,
+    reduction: str = "mean",
     weight: Tensor | None = None,
+    ignore_index: int = -100,
     **_: Any,
 ) -> Tensor | float | None:
-    """Return what a reduced loss divides by, None where it is not reduced.
-
-    For ``"mean"`` this is the sum of the targets' class weights, over the rows that are not
-    ignored.
-    """
-    if reduction == "sum":
-        return 1.0
+    """Return what a loss divides by, None where it is not reduced."""
     if reduction == "none":
         return None
+    if reduction == "sum":
+        return 1.0
     if weight is None:
         return counts.samples
     return summed_weights(target, weight, ignore_index)
 
 
 def summed_weights(target: Tensor, weight: Tensor, ignore_index: int = -100) -> Tensor:
-    """Return the sum of the class weights of the targets that are not ignored.
-
-    >>> summed_weights(torch.tensor([0, 2, -100]), torch.tensor([1.0, 2.0, 0.5]))
-    tensor(1.5000)
+    """Return the sum of the class weights of the targets that are not ignored: what a weighted mean
+    divides by.
     """
     ignored = target == ignore_index
     weights = weight[target.masked_fill(ignored, 0)]
@@ -151,33 +129,23 @@ def check_one_class(logits: Tensor, target: Tensor) -> None:
 
 
 def cross_entropy_settings(loss: nn.CrossEntropyLoss) -> dict[str, Any]:
-    """Return the settings of a loss of one class per sample that its function takes."""
+    """Return the settings that the function of a loss of one class per sample takes."""
     if loss.label_smoothing:
-        raise ValueError(f"{type(loss).__name__} has no label_smoothing: set it to 0")
-    return {
-        "weight": loss.weight,
-        "ignore_index": loss.ignore_index,
-        "reduction": loss.reduction,
-    }
+        raise ValueError(f"label_smoothing must be 0, which {type(loss).__name__} does without")
+    return {"weight": loss.weight, "ignore_index": loss.ignore_index, "reduction": loss.reduction}
 
 
 class ASSoftmaxLoss(MaskedLoss, nn.CrossEntropyLoss):
     r"""AS-Softmax as an `torch.nn.CrossEntropyLoss`: settings and state dict are PyTorch's own.
 
-    `like` makes one with the settings of an existing loss.
-
     Args:
         delta: the margin, in [0, 1]; 1 is plain cross-entropy. The paper's is 0.1.
-        weight: a weight per class, shape ``(C)``.
-        ignore_index: target value of rows that take no part.
-        reduction: ``"none"``, ``"mean"`` or ``"sum"``.
-
-    Raises:
-        TypeError: if the target has the shape of the logits.
+        **settings: ``weight``, ``ignore_index`` and ``reduction`` of `torch.nn.CrossEntropyLoss`.
 
     Source: paper, section III; shapes and errors are those of `as_cross_entropy`.
 
     Examples:
+        >>> import torch
         >>> loss = ASSoftmaxLoss(delta=0.5)
         >>> loss(torch.tensor([[4.0, 0.0, 0.0], [1.0, 0.9, -2.0]]), torch.tensor([0, 0]))
         tensor(0.3351)
@@ -185,20 +153,13 @@ class ASSoftmaxLoss(MaskedLoss, nn.CrossEntropyLoss):
         ASSoftmaxLoss(delta=0.7)
     """
 
-    module, function = nn.CrossEntropyLoss, F.cross_entropy
+    replaces = (nn.CrossEntropyLoss, F.cross_entropy)
     kept = ("weight", "ignore_index", "reduction")
 
-    def __init__(
-        self,
-        delta: float = DEFAULT_DELTA,
-        *,
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: str = "mean",
-    ) -> None:
-        check_reduction(reduction)
-        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
+    def __init__(self, delta: float = DEFAULT_DELTA, **settings: Any) -> None:
+        super().__init__(**settings)
         self.delta = check_delta(delta)
+        check_reduction(self.reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         check_one_class(input, target)
@@ -213,28 +174,26 @@ class MultiLabelASSoftmaxLoss(MaskedLoss, nn.BCEWithLogitsLoss):
         ignore_index: target value of unknown labels, which are left out.
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
 
-    Shape:
-        Logits and target are ``(N, C)``, with two labels or more.
-
     Raises:
-        ValueError: if the shape is another one: PyTorch's loss has no label dimension.
+        ValueError: if logits and target are not ``(N, C)`` with two labels or more.
 
-    Source: paper, section III; errors are those of `multilabel_as_cross_entropy`.
+    Source: paper, section III; other errors are those of `multilabel_as_cross_entropy`.
 
     Examples:
+        >>> import torch
         >>> loss = MultiLabelASSoftmaxLoss(delta=0.5)
-        >>> loss(torch.tensor([[4.0, 0.0, -3.0], [1.0, 0.9, -2.0]]), torch.tensor([[1, 0, 0], [0, 1, 0]]))
+        >>> logits = torch.tensor([[4.0, 0.0, -3.0], [1.0, 0.9, -2.0]])
+        >>> loss(logits, torch.tensor([[1, 0, 0], [0, 1, 0]]))
         tensor(0.8451)
     """
 
-    module, function = nn.BCEWithLogitsLoss, F.binary_cross_entropy_with_logits
-    kept = ("ignore_index", "reduction")
+    replaces = (nn.BCEWithLogitsLoss, F.binary_cross_entropy_with_logits)
+    kept = ("reduction",)
 
     def __init__(
         self, delta: float = DEFAULT_DELTA, *, ignore_index: int = -100, reduction: str = "mean"
     ) -> None:
-        check_reduction(reduction)
-        super().__init__(reduction=reduction)
+        super().__init__(reduction=check_reduction(reduction))
         self.delta = check_delta(delta)
         self.ignore_index = ignore_index
 
@@ -243,30 +202,22 @@ class MultiLabelASSoftmaxLoss(MaskedLoss, nn.BCEWithLogitsLoss):
             raise ValueError(
                 "MultiLabelASSoftmaxLoss expects logits of shape (N, C) with C labels per sample, "
                 f"two or more, got {tuple(input.shape)}: of one label no margin can be met; of "
-                "more dimensions use self.multilabel_as_softmax_loss, with the labels in "
-                "dimension 1"
+                "more dimensions use self.multilabel_as_softmax_loss, with labels in dimension 1"
             )
         settings = {"ignore_index": self.ignore_index, "reduction": self.reduction}
         return self.counted(multilabel_as_cross_entropy, input, target, **settings)
 
 
 def masked_loss_like(loss: Any, delta: float = DEFAULT_DELTA) -> MaskedLoss:
-    """Return the masked loss for the place of one of PyTorch's, of one class or of several
-    labels.
-
-    >>> masked_loss_like(torch.nn.BCEWithLogitsLoss(), delta=0.3)
-    MultiLabelASSoftmaxLoss(delta=0.3)
-    """
-    called = loss
-    if isinstance(loss, partial):
-        called = loss.func
-    several = MultiLabelASSoftmaxLoss
-    if type(called) is several.module or called is several.function:
-        return several.like(loss, delta)
+    """Return the masked loss for the place of one of PyTorch's, of one class or several labels."""
+    called = loss.func if isinstance(loss, partial) else loss
+    module, function = MultiLabelASSoftmaxLoss.replaces
+    if type(called) is module or called is function:
+        return MultiLabelASSoftmaxLoss.like(loss, delta)
     return ASSoftmaxLoss.like(loss, delta)
 
 
-class LinearCrossEntropyLoss(MaskedLoss):
+class LinearCrossEntropyLoss(MaskedLoss, nn.CrossEntropyLoss):
     r"""A wide linear layer and its cross-entropy in one module, without ever holding the logits.
 
     ``loss.linear(hidden)`` gives the logits for validation and prediction. State dicts load from
@@ -276,29 +227,23 @@ class LinearCrossEntropyLoss(MaskedLoss):
         in_features: the width ``d`` of the hidden states.
         num_classes: the number of classes ``C``.
         bias: whether the layer has a bias. Off by default, as in PyTorch's module.
-        weight: a weight per class, shape ``(C)``.
-        reduction: ``"none"``, ``"mean"`` or ``"sum"``.
-        ignore_index: target value of rows that take no part.
-        label_smoothing: 0; any other value is refused.
         delta: the margin of AS-Softmax, in [0, 1]; 1, the default, is plain cross-entropy.
-        device: that of the layer.
-        dtype: that of the layer.
+        device, dtype: those of the layer.
+        **settings: ``weight``, ``ignore_index`` and ``reduction`` of `torch.nn.CrossEntropyLoss`.
 
     Raises:
         TypeError: if ``linear`` is no plain ``nn.Linear`` any more, as after pruning: it is read,
             not called. Its parametrizations are applied, its other hooks are not.
 
-    Source: the signature follows PyTorch 2.13; shapes and errors are those of
-        `linear_cross_entropy`.
+    Source: the signature follows PyTorch 2.13; shapes and errors are `linear_cross_entropy`'s.
 
     Examples:
+        >>> import torch
         >>> loss = LinearCrossEntropyLoss(16, 50_000)
         >>> loss(torch.randn(4, 16), torch.tensor([0, 7, 7, 49_999])).backward()
         >>> loss.linear.weight.grad.shape
         torch.Size([50000, 16])
     """
-
-    weight: Tensor | None
 
     def __init__(
         self,
@@ -306,21 +251,15 @@ class LinearCrossEntropyLoss(MaskedLoss):
         num_classes: int,
         *,
         bias: bool = False,
-        weight: Tensor | None = None,
-        reduction: str = "mean",
-        ignore_index: int = -100,
-        label_smoothing: float = 0.0,
         delta: float = 1.0,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        device: Any = None,
+        dtype: Any = None,
+        **settings: Any,
     ) -> None:
-        super().__init__()
-        check_label_smoothing(label_smoothing)
-        check_class_weight(weight, num_classes)
+        super().__init__(**settings)
+        check_class_weight(self.weight, num_classes)
+        check_reduction(cross_entropy_settings(self)["reduction"])
         self.delta = check_delta(delta)
-        self.ignore_index = ignore_index
-        self.reduction = check_reduction(reduction)
-        self.register_buffer("weight", weight)
         self.linear = nn.Linear(in_features, num_classes, bias=bias, device=device, dtype=dtype)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -331,13 +270,6 @@ class LinearCrossEntropyLoss(MaskedLoss):
                 f"not call it, but {problem}: compute ASSoftmaxLoss({self.delta})(linear(hidden), "
                 "target) with a layer of your own"
             )
-        return self.counted(
-            as_linear_cross_entropy,
-            input,
-            self.linear.weight,
-            target,
-            bias=self.linear.bias,
-            weight=self.weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-        )
+        settings = {"bias": self.linear.bias, **cross_entropy_settings(self)}
+        operands = input, self.linear.weight, target
+        return self.counted(as_linear_cross_entropy, *operands, **settings)

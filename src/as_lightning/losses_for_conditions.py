@@ -1,7 +1,7 @@
 """The losses made for long tails, wrong labels and many labels, as PyTorch losses.
 
-Each calls its function in `as_lightning.functional`. ``**settings`` are ``weight``,
-``ignore_index`` and ``reduction`` of `torch.nn.CrossEntropyLoss`.
+Each calls its function in `as_lightning.functional`, whose errors it has. ``**settings`` are
+``weight``, ``ignore_index`` and ``reduction`` of `torch.nn.CrossEntropyLoss`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,10 @@ from as_lightning.losses import cross_entropy_settings
 
 
 class LogitAdjustedLoss(nn.CrossEntropyLoss):
-    """Cross-entropy of logits plus ``tau`` times the log of each class's share, for a long tail.
+    """`logit_adjusted_loss`, for a long tail: logits plus ``tau`` times the log of each class's
+    share of the training examples, ``class_counts`` of shape ``(C)``.
 
-    Args:
-        class_counts: how many training examples each class has, shape ``(C)``.
-        tau: the strength, 0 or more; 0 is plain cross-entropy.
-        **settings: those of `torch.nn.CrossEntropyLoss`.
-
-    Source: Menon et al. 2021 (arXiv 2007.07314), equation 10; errors of `logit_adjusted_loss`.
+    Source: Menon et al. 2021 (arXiv 2007.07314), equation 10.
 
     Examples:
         >>> loss = LogitAdjustedLoss(torch.tensor([90, 9, 1]))
@@ -46,20 +42,12 @@ class LogitAdjustedLoss(nn.CrossEntropyLoss):
         self.tau = tau
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        settings = cross_entropy_settings(self)
-        return logit_adjusted_loss(
-            input, target, class_counts=self.class_counts, tau=self.tau, **settings
-        )
+        settings = {"class_counts": self.class_counts, **cross_entropy_settings(self)}
+        return logit_adjusted_loss(input, target, tau=self.tau, **settings)
 
 
 class ClassWeightedLoss(nn.CrossEntropyLoss):
     """`torch.nn.CrossEntropyLoss` with the weights of `class_weights`, for a long tail.
-
-    Args:
-        class_counts: how many training examples each class has, shape ``(C)``.
-        beta: see `class_weights`.
-        power: see `class_weights`.
-        **settings: those of `torch.nn.CrossEntropyLoss`, but ``weight``.
 
     Source: Cui et al. 2019 (arXiv 1901.05555), equations 2 and 5.
 
@@ -76,11 +64,8 @@ class ClassWeightedLoss(nn.CrossEntropyLoss):
 
 
 class GeneralisedCrossEntropyLoss(nn.CrossEntropyLoss):
-    """Between cross-entropy (``q=0``) and the absolute error (1), for wrong labels.
-
-    Args:
-        q: in [0, 1]; a sample's loss is at most ``1 / q``.
-        **settings: those of `torch.nn.CrossEntropyLoss`.
+    """`generalised_cross_entropy_loss`, for wrong labels: between cross-entropy (``q=0``) and the
+    absolute error (1).
 
     Source: Zhang, Sabuncu 2018 (arXiv 1805.07836), equation 6.
 
@@ -100,11 +85,7 @@ class GeneralisedCrossEntropyLoss(nn.CrossEntropyLoss):
 
 
 class FocalLoss(nn.CrossEntropyLoss):
-    r"""Cross-entropy times $(1 - p_t)^\gamma$, which counts less for a probable target.
-
-    Args:
-        gamma: 0 or more; 0 is plain cross-entropy.
-        **settings: those of `torch.nn.CrossEntropyLoss`. The paper's alpha is ``weight``.
+    r"""`focal_loss`: cross-entropy times $(1 - p_t)^\gamma$; ``gamma=0`` is plain.
 
     Source: Lin et al. 2017 (arXiv 1708.02002), equation 4, with softmax for the sigmoid.
 
@@ -122,11 +103,8 @@ class FocalLoss(nn.CrossEntropyLoss):
 
 
 class EncouragingLoss(nn.CrossEntropyLoss):
-    """Cross-entropy with a bonus that keeps the gradient large where the target is probable.
-
-    Args:
-        log_end: the probability, in [0, 1), from which the bonus grows along its tangent.
-        **settings: those of `torch.nn.CrossEntropyLoss`.
+    """`encouraging_loss`: cross-entropy with a bonus for a probable target, which grows along its
+    tangent from the probability ``log_end`` on.
 
     Source: Zhao, Yang, Lin, Sun 2022 (arXiv 2110.06537), section 4.
 
@@ -145,20 +123,13 @@ class EncouragingLoss(nn.CrossEntropyLoss):
 
 
 class AsymmetricLoss(nn.BCEWithLogitsLoss):
-    """Binary cross-entropy in which easy negatives count less, those below ``clip`` not at all.
-
-    Args:
-        gamma_negative: the focus of negatives, 0 or more.
-        gamma_positive: the focus of positives, 0 or more.
-        clip: the probability, in [0, 1), below which a negative has no loss.
-        ignore_index: target value of unknown labels, which are left out.
-        reduction: ``"none"``, ``"mean"`` (over the known labels) or ``"sum"``.
+    """`asymmetric_loss`, for many labels: easy negatives count less, those below the probability
+    ``clip`` not at all. Labels of ``ignore_index`` are left out.
 
     Source: Ridnik et al. 2021 (arXiv 2009.14119), equations 4 to 7.
 
     Examples:
-        >>> loss = AsymmetricLoss()
-        >>> loss(torch.tensor([[2.0, -1.0, -3.0]]), torch.tensor([[1, 0, -100]]))
+        >>> AsymmetricLoss()(torch.tensor([[2.0, -1.0, -3.0]]), torch.tensor([[1, 0, -100]]))
         tensor(0.0637)
     """
 

@@ -41,16 +41,12 @@ class ASSoftmaxMixin(_Base):
 
     Name it *before* the module's class. In a new module, call `as_softmax_loss` in
     ``training_step``. Or mix it into an existing module whose ``training_step`` calls an attribute
-    as ``loss(logits, target)``, and name that attribute (dots reach into submodules), as in the
-    example: it becomes an `ASSoftmaxLoss` with the settings of the ``nn.CrossEntropyLoss``,
-    ``F.cross_entropy`` or ``functools.partial`` of one that it was, and an
-    ``nn.BCEWithLogitsLoss`` becomes a `MultiLabelASSoftmaxLoss`. Any other loss is refused. If the
-    attribute is a Hugging Face classifier, the ``loss`` that it computes from ``labels`` is
-    replaced.
+    as ``loss(logits, target)``, and name that attribute: it becomes an `ASSoftmaxLoss` (or, of an
+    ``nn.BCEWithLogitsLoss``, a `MultiLabelASSoftmaxLoss`) by its `like`. If the attribute is a
+    Hugging Face classifier, the ``loss`` that it computes from ``labels`` is replaced.
 
     The loss is the masked one in validation and test too, so ``val_loss`` is not comparable with
-    that of a softmax run. With ``as_softmax_validation = "softmax"`` the trainer's validations and
-    tests compute plain softmax cross-entropy (``delta=1``).
+    that of a softmax run.
 
     Args:
         *args: positional arguments of the next class in line.
@@ -58,35 +54,31 @@ class ASSoftmaxMixin(_Base):
         **kwargs: keyword arguments of the next class in line.
 
     Attributes:
-        as_softmax_replaces: the attribute to replace; None in a module that calls `as_softmax_loss`
-            itself.
-        as_softmax_validation: the loss of validations and tests, ``"as_softmax"`` or ``"softmax"``.
+        as_softmax_replaces: the attribute to replace (dots reach into submodules); None in a
+            module that calls `as_softmax_loss` itself.
+        as_softmax_validation: ``"softmax"`` for plain softmax cross-entropy in the trainer's
+            validations and tests.
         as_softmax_delta: the margin of the next loss, also to set.
         as_softmax_temperature: what `predict_proba` divides the logits by; None where none is
-            fitted for the present weights. `TemperatureScaling` fits it, and checkpoints restore
-            it.
+            fitted for the present weights. `TemperatureScaling` fits it, and checkpoints have it.
         as_softmax_multilabel: whether `predict_proba` is of several labels. A replaced loss or a
             callback sets it.
 
     Raises:
-        ValueError: if the margin is out of range.
-        TypeError: if an argument is of a wrong type or ``as_softmax_replaces`` names no
-            cross-entropy of PyTorch's; when a class is defined that names the mixin after its
-            ``LightningModule``, or whose next class has an argument ``delta`` too.
-        AttributeError: if ``as_softmax_replaces`` names nothing that the module has after its
-            ``__init__``, or an attribute of a class.
-        MisconfigurationException: after the first batch that computes a loss without the masked
-            one.
+        ValueError, TypeError: if the margin is no number in [0, 1].
+        TypeError: if ``as_softmax_replaces`` names no cross-entropy of PyTorch's; where a class is
+            defined, if its ``LightningModule`` comes first or has an argument ``delta`` too.
+        AttributeError: if ``as_softmax_replaces`` names nothing that the module itself holds.
+        MisconfigurationException: after the first batch whose loss is not the masked one.
 
-    Source: paper, section III; Lightning's ``save_hyperparameters`` collects ``delta`` with the
-        module's own arguments.
+    Source: paper, section III.
 
     Examples:
         >>> import lightning.pytorch as pl, torch
         >>> class Theirs(pl.LightningModule):
         ...     def __init__(self, features):
         ...         super().__init__()
-        ...         self.save_hyperparameters()
+        ...         self.save_hyperparameters()  # collects delta too
         ...         self.net = torch.nn.Linear(features, 3)
         ...         self.criterion = torch.nn.CrossEntropyLoss()
         >>> class WithAS(ASSoftmaxMixin, Theirs):
@@ -116,7 +108,6 @@ class ASSoftmaxMixin(_Base):
                 )
 
     def __init__(self, *args: Any, delta: float = DEFAULT_DELTA, **kwargs: Any) -> None:
-        check_choice("as_softmax_validation", self.as_softmax_validation, ("as_softmax", "softmax"))
         # Lightning's save_hyperparameters, which the next class calls, reads `delta` and `kwargs`
         # in this frame; LightningCLI reads in the call that the arguments go to the next class.
         delta = check_delta(delta)
@@ -173,33 +164,20 @@ class ASSoftmaxMixin(_Base):
         if isinstance(callbacks, pl.Callback):
             callbacks = [callbacks]
         ours: list[pl.Callback] = [RefusesSilence()]
+        check_choice("as_softmax_validation", self.as_softmax_validation, ("as_softmax", "softmax"))
         if self.as_softmax_validation == "softmax":
             ours.append(EvaluatesSoftmax())
         return [*callbacks, *ours]
 
-    def as_softmax_loss(
-        self,
-        logits: Tensor,
-        target: Tensor,
-        *,
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: str = "mean",
-    ) -> Tensor:
-        """`as_cross_entropy` at the module's margin, counted in training."""
+    def as_softmax_loss(self, logits: Tensor, target: Tensor, **settings: Any) -> Tensor:
+        """`as_cross_entropy` at the module's margin, counted in training; ``settings`` are
+        ``weight``, ``ignore_index`` and ``reduction``.
+        """
         check_one_class(logits, target)
-        settings = {"weight": weight, "ignore_index": ignore_index, "reduction": reduction}
         return self.masked_loss.counted(as_cross_entropy, logits, target, **settings)
 
     def as_softmax_head_loss(
-        self,
-        hidden: Tensor,
-        head: nn.Linear,
-        target: Tensor,
-        *,
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: str = "mean",
+        self, hidden: Tensor, head: nn.Linear, target: Tensor, **settings: Any
     ) -> Tensor:
         """The same loss of ``head(hidden)`` for a wide ``nn.Linear`` head, without ever holding the
         logits.
@@ -216,20 +194,14 @@ class ASSoftmaxMixin(_Base):
                 "as_softmax_head_loss reads the weight and bias of an nn.Linear and does not call "
                 f"it, but {problem}: use self.as_softmax_loss(head(hidden), target)"
             )
-        settings: dict[str, Any] = {
-            "bias": head.bias,
-            "weight": weight,
-            "ignore_index": ignore_index,
-            "reduction": reduction,
-        }
         operands = hidden, head.weight, target
+        settings = {"bias": head.bias, **settings}
         return self.masked_loss.counted(as_linear_cross_entropy, *operands, **settings)
 
-    def multilabel_as_softmax_loss(
-        self, logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: str = "mean"
-    ) -> Tensor:
-        """`multilabel_as_cross_entropy` at the module's margin, counted in training."""
-        settings = {"ignore_index": ignore_index, "reduction": reduction}
+    def multilabel_as_softmax_loss(self, logits: Tensor, target: Tensor, **settings: Any) -> Tensor:
+        """`multilabel_as_cross_entropy` at the module's margin, counted in training; ``settings``
+        are ``ignore_index`` and ``reduction``.
+        """
         return self.masked_loss.counted(multilabel_as_cross_entropy, logits, target, **settings)
 
     def predict_proba(self, logits: Tensor) -> Tensor:
@@ -291,24 +263,14 @@ class RefusesSilence(pl.Callback):
     would not show it.
     """
 
-    def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, *batch: Any) -> None:
         for loss in masked_losses(pl_module):
             loss.called = False
 
-    def on_train_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-    ) -> None:
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *batch: Any) -> None:
         if any(loss.called for loss in masked_losses(pl_module)):
             # a new list: Lightning is going through the old one
-            others = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
-            trainer.callbacks = others  # type: ignore[attr-defined]
+            trainer.callbacks = [callback for callback in trainer.callbacks if callback is not self]
         elif outputs:
             raise MisconfigurationException(
                 f"{type(pl_module).__name__}.training_step has computed a loss without the masked "
@@ -320,20 +282,16 @@ class RefusesSilence(pl.Callback):
 class EvaluatesSoftmax(pl.Callback):
     """Turns the margin off in validation and test."""
 
-    def _evaluates(self, pl_module: pl.LightningModule, evaluates: bool) -> None:
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         for loss in masked_losses(pl_module):
-            loss.masks = not evaluates
+            loss.masks = False
 
-    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._evaluates(pl_module, True)
-
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._evaluates(pl_module, False)
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        for loss in masked_losses(pl_module):
+            loss.masks = True
 
     on_test_start = on_validation_start
     on_test_end = on_validation_end
 
-    def on_exception(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
-    ) -> None:
-        self._evaluates(pl_module, False)
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        self.on_validation_end(trainer, pl_module)

@@ -77,7 +77,7 @@ def test_the_counts_are_those_of_all_validation_samples_at_no_second_forward_pas
     assert float(logged["margin/mean"]) == pytest.approx(float(leads.mean()))
     if module is Masked:
         assert float(logged["margin/share_above_delta"]) == pytest.approx(
-            float((leads > 0.1).float().mean())
+            float((leads > 0.5).float().mean())
         )
     else:
         assert "margin/share_above_delta" not in logged

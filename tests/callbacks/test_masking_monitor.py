@@ -148,7 +148,7 @@ def test_windows_of_ignored_rows_alone_have_ratio_zero(tmp_path):
 def test_a_module_with_the_mixin_logs_the_five_names_and_its_warmup(tmp_path):
     class Module(ASSoftmaxMixin, pl.LightningModule):
         def __init__(self):
-            super().__init__(delta=0.2, delta_warmup=DeltaWarmup(batches=2))
+            super().__init__(delta=0.2)
             self.net = nn.Linear(1, 3)
 
         def training_step(self, batch, batch_idx):
@@ -157,7 +157,7 @@ def test_a_module_with_the_mixin_logs_the_five_names_and_its_warmup(tmp_path):
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
-    logger, _ = fit(Module(), [MaskingMonitor()], tmp_path, batches=4)
+    logger, _ = fit(Module(), [DeltaWarmup(batches=2), MaskingMonitor()], tmp_path, batches=4)
     written = having(logger, "masking/sample_ratio")
     assert all(entry.keys() >= NAMES for entry in written)
     assert [entry["masking/delta"] for entry in written] == pytest.approx([1.0, 1.0, 0.2, 0.2])

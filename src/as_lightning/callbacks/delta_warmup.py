@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import Callback, Trainer
 
 from as_lightning.functional.argument_checks import check_choice, check_count, check_number
 from as_lightning.losses import MaskedLoss, masked_losses
@@ -15,18 +15,8 @@ class DeltaWarmup(Callback):
     r"""For the first batches of training, go from the margin ``initial`` to each loss's own
     ``delta``.
 
-    With $b$ the 0-based batch and $B = \lfloor r \cdot \text{total} \rfloor$ (or ``batches``):
-
-    $$
-    \delta_b = \begin{cases} \delta & b \ge B \\
-    \text{initial} & b < B,\ \text{shape} = \text{hold} \\
-    \text{initial} + (\delta - \text{initial})\, b / B & b < B,\ \text{shape} = \text{linear}
-    \end{cases}
-    $$
-
-    It sets ``delta`` of every masked loss of the module before each batch, and sets back the own
-    ``delta`` for validation. Without a Trainer (Fabric, or a loop of your own) set ``loss.delta``
-    yourself, as ``delta_at`` gives it.
+    It sets ``delta`` of every masked loss before each batch, and sets it back for validation.
+    Without a Trainer (Fabric, or a loop of your own) set ``loss.delta`` yourself, by `delta_at`.
 
     Args:
         ratio: the share of training's batches that the warm-up lasts, in [0, 1]. It needs
@@ -37,10 +27,9 @@ class DeltaWarmup(Callback):
         batches: the warm-up's length in batches, in place of ``ratio``.
 
     Raises:
-        ValueError: if an argument lies outside its range, or both or none of ``ratio`` and
-            ``batches`` are given; at the first batch if ``ratio`` needs the length of a training
-            that has none.
-        TypeError: if ``ratio`` or ``initial`` is no number, or ``batches`` no integer.
+        ValueError, TypeError: if an argument is out of range or of a wrong type, or not one of
+            ``ratio`` and ``batches`` is given; at the first batch if a ``ratio`` needs the length
+            of a training that has none.
 
     Source: the authors' code; batches, not optimizer steps, so that accumulation does not stretch
         it.
@@ -65,16 +54,18 @@ class DeltaWarmup(Callback):
         else:
             batches = check_count("batches", batches, least=0)
         self.ratio = ratio
-        self.initial = check_number(
-            "initial", initial, lambda delta: 0 <= delta <= 1, "a margin in [0, 1]"
-        )
+        self.initial = check_number("initial", initial, lambda d: 0 <= d <= 1, "in [0, 1]")
         self.shape = check_choice("shape", shape, ("hold", "linear"))
         self.batches = batches
         self._total = math.inf  # the batches of this training
         self._own: dict[MaskedLoss, float] = {}  # the margin of each loss that is warmed up now
 
     def delta_at(self, batch: int, total: float, delta: float) -> float:
-        """Return the margin of the 0-based ``batch`` of a training of ``total`` batches."""
+        r"""Return the margin of the 0-based batch $b$ of a training of ``total`` batches.
+
+        With $B = \lfloor \text{ratio} \cdot \text{total} \rfloor$ it is ``delta`` from $b = B$ on,
+        and before that ``initial``, or $\text{initial} + (\delta - \text{initial})\, b / B$.
+        """
         length = self._length(total)
         if batch >= length:
             return delta
@@ -94,9 +85,7 @@ class DeltaWarmup(Callback):
             )
         return int(self.ratio * total + 1e-9)  # 0.29 * 100 is below 29
 
-    def on_train_batch_start(
-        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer: Trainer, pl_module: Any, *batch: Any) -> None:
         progress: Any = trainer.fit_loop.epoch_loop.batch_progress
         # not `ready`, which counts a batch twice after resuming from a checkpoint that an
         # exception in it has saved
@@ -116,15 +105,13 @@ class DeltaWarmup(Callback):
             loss, delta = self._own.popitem()
             loss.delta = delta
 
-    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_validation_start(self, *_: Any) -> None:
         self._set_back()
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_end(self, *_: Any) -> None:
         self._set_back()
 
-    def on_exception(
-        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
-    ) -> None:
+    def on_exception(self, *_: Any) -> None:
         self._set_back()
 
     def state_dict(self) -> dict[str, Any]:
