@@ -1,34 +1,56 @@
-"""Counting over an accumulation window."""
-
-import copy
-import pickle
+"""The counter adds up one batch, and knows what its loss divides by."""
 
 import pytest
 import torch
 
-from as_lightning import MaskingCounter
+from as_lightning import ASSoftmaxLoss, MaskingCounter
 from as_lightning.functional import MaskingCounts
 
-
-def counts(*values: int) -> MaskingCounts:
-    return MaskingCounts(*torch.tensor(values))
+COUNTS = MaskingCounts(*torch.tensor([1, 4, 5, 12]))
 
 
-def test_a_closed_window_leaves_nothing_to_the_next():
+def test_nothing_is_counted_between_batches() -> None:
     counter = MaskingCounter()
-    for expected in ([2, 4, 6, 8], [1, 2, 3, 4], [0, 0, 0, 0]):
-        for _ in range(expected[0]):
-            counter.update(counts(1, 2, 3, 4))
-        assert counter.close_window().counts.tolist() == expected
+    counter.update(COUNTS)
+    counter.pause()
+    counter.update(COUNTS)
+    assert counter.counts is not None
+    assert counter.counts.tolist() == [1, 4, 5, 12]
+    counter.resume()
+    counter.update(COUNTS)
+    assert counter.counts.tolist() == [2, 8, 10, 24]
+    counter.begin_batch()
+    assert counter.counts is None
+    assert counter.denominator is None
 
 
 @pytest.mark.parametrize(
-    "duplicate", [copy.deepcopy, lambda counter: pickle.loads(pickle.dumps(counter))]
+    ("reported", "expected"),
+    [
+        (["samples"], 4.0),
+        ([1.0], 1.0),
+        ([torch.tensor(2.5)], 2.5),
+        (["samples", torch.tensor(4.0)], 4.0),
+        ([None], torch.nan),
+        ([2.0, 3.0], torch.nan),
+        ([2.0, None, 2.0], torch.nan),
+    ],
 )
-def test_a_copy_counts_on_its_own(duplicate):
+def test_the_denominator_is_that_of_all_losses_or_not_a_number(reported, expected) -> None:
     counter = MaskingCounter()
-    counter.update(counts(1, 2, 3, 4))
-    other = duplicate(counter)
-    other.update(counts(1, 2, 3, 4))
-    assert counter.close_window().counts.tolist() == [1, 2, 3, 4]
-    assert other.close_window().counts.tolist() == [2, 4, 6, 8]
+    for denominator in reported:
+        counter.update(COUNTS, denominator)
+    assert counter.denominator is not None
+    torch.testing.assert_close(
+        counter.denominator.double(), torch.tensor(expected).double(), equal_nan=True
+    )
+
+
+@pytest.mark.parametrize(("reduction", "expected"), [("mean", 2.0), ("sum", 1.0)])
+def test_a_loss_reports_what_it_divides_by(reduction: str, expected: float) -> None:
+    loss, counter = ASSoftmaxLoss(0.5, reduction=reduction), MaskingCounter()
+    counter.begin_batch([loss])
+    loss(torch.randn(3, 4), torch.tensor([0, -100, 2]))
+    assert float(counter.denominator) == expected  # type: ignore[arg-type]
+    counter.pause()
+    assert loss.masking_counter is None

@@ -36,7 +36,7 @@ class MaskingCounter:
         >>> counter.update(MaskingCounts(*torch.tensor([1, 4, 5, 12])))
         >>> counter.update(MaskingCounts(*torch.tensor([3, 4, 9, 12])))
         >>> counter.counts, counter.denominator
-        (tensor([ 4,  8, 14, 24]), tensor(4))
+        (tensor([ 4,  8, 14, 24]), tensor(4.))
     """
 
     may_be_silent = False

@@ -19,6 +19,7 @@ from harness.scripted_masking import (
     SAMPLES,
     Batches,
     BatchStream,
+    KeepsRows,
     Plain,
     ScriptedMasking,
     batches_of,
@@ -555,3 +556,27 @@ def test_no_device_synchronisation_inside_a_window(items: Any) -> None:
         warnings.filterwarnings("error", message=".*synchron.*")
         trainer.fit(module, loader_of(batches))
     assert trainer.global_step == 2
+
+
+@pytest.mark.parametrize("plugins", [list, lambda: [with_a_scaler()]], ids=["plain", "scaler"])
+def test_the_logged_loss_is_the_mean_over_the_windows_items(plugins: Any) -> None:
+    data, logger, losses = TOKENS[:10], KeepsRows(), []
+
+    class Keeps(Tagger):
+        def losses(self, window: list[Any]) -> Tensor:
+            rows = super().losses(window)
+            losses.append(rows.detach())
+            return rows
+
+    callback = AdaptiveGradientAccumulation(AccumulationSchedule({0: 4}), items=tokens_in)
+    quiet_trainer(
+        max_epochs=1,
+        callbacks=[callback],
+        logger=logger,
+        log_every_n_steps=1,
+        plugins=plugins(),
+    ).fit(Keeps(), loader_of(data))
+    for row, window in zip(logger.rows, callback.history, strict=True):
+        rows = torch.cat(losses[window.batch : window.batch + window.length])
+        assert row["accumulation/loss"] == pytest.approx(rows.mean().item(), rel=1e-12)
+        assert row["accumulation/steps"] == window.length

@@ -192,7 +192,7 @@ FOURS = AccumulationSchedule({0: 4})
         (Tagger, FOURS, lambda batch: torch.tensor(float("inf")), "got inf"),
         (Tagger, FOURS, lambda batch: None, "got None"),
         (Tagger, FOURS, lambda batch: batch[1] != -100, "got tensor"),
-        (Tagger, FOURS, lambda batch: batch["labels"].sum(), "is a tuple"),
+        (Tagger, FOURS, lambda batch: batch["labels"].sum(), "raised TypeError"),
         (Tagger, FOURS, lambda batch: {"x": 1}["labels"], "raised KeyError"),
         (EachItem, FOURS, tokens_in, r"shape \(3,\)"),
         (ReturnsRows, FOURS, "module", "items=lambda batch"),

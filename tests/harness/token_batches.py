@@ -62,6 +62,9 @@ class Tagger(pl.LightningModule):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor | None:
         return self.losses([batch]).mean()  # of no items: not a number, and its gradient neither
 
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        self.log("val_loss", self.losses([batch]).sum())
+
     def configure_optimizers(self) -> Any:
         groups = [
             {"params": self.net[0].parameters(), "lr": 0.02},

@@ -4,7 +4,6 @@ LOCAL_RANK, MASTER_ADDR and MASTER_PORT set; what it has seen goes to
 """
 
 import os
-import signal
 import sys
 import traceback
 import warnings
@@ -13,7 +12,6 @@ from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -22,7 +20,6 @@ import torch
 from harness.scripted_masking import (
     SAMPLES,
     Plain,
-    SavesEveryBatch,
     ScriptedMasking,
     batches_of,
     loader_of,
@@ -30,16 +27,12 @@ from harness.scripted_masking import (
 )
 from harness.stateful_loader import StatefulLoader
 from harness.token_batches import MaskedTagger, SumTagger, Tagger, token_batches, tokens_in
-from lightning.pytorch.callbacks import OnExceptionCheckpoint
-from lightning.pytorch.plugins.environments import SLURMEnvironment
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy
 from torch import Tensor
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
-from as_lightning import AccumulationSchedule, MarginHistogram, TemperatureScaling
+from as_lightning import AccumulationSchedule, MarginHistogram, TemperatureScaling, TokenBudget
 from as_lightning.callbacks import AdaptiveGradientAccumulation, MaskingMonitor
-from as_lightning.callbacks.adaptive_gradient_accumulation import GRADIENTS
-from as_lightning.callbacks.window import COUNTS
 from as_lightning.functional import MaskingCounts, fit_temperature
 from as_lightning.metrics import MaskingRate
 
@@ -149,7 +142,7 @@ def train(
     return {
         "weights": weights,
         "history": [
-            tuple(w)
+            (w.epoch, w.batch, w.length, w.masked_samples, w.samples, w.items)
             for c in callbacks
             if isinstance(c, AdaptiveGradientAccumulation)
             for w in c.history
@@ -180,27 +173,6 @@ class SavesAfter(pl.Callback):
 
 
 INSIDE, BETWEEN = 13, 15  # a window of 4 takes the batches 12 to 15
-
-
-class PreemptsAt(pl.Callback):
-    """Sends the job's signal to this process after a batch of the second epoch."""
-
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        if (trainer.current_epoch, batch_idx) == (1, INSIDE):
-            os.kill(os.getpid(), signal.SIGUSR1)
-
-
-SLURM_JOB = {
-    "SLURM_JOB_ID": "1",
-    "SLURM_JOB_NAME": "training",
-    "SLURM_NTASKS": "2",
-    "SLURM_NTASKS_PER_NODE": "2",
-    "SLURM_PROCID": str(RANK),
-    "SLURM_LOCALID": str(RANK),
-    "SLURM_NODEID": "0",
-}
 
 
 class Sharded(RankScripted):
@@ -239,19 +211,6 @@ def to_four(
             module(asks=(8, 8)), [AdaptiveGradientAccumulation(max_steps=4), *others], **arguments
         )
     return seen | {"warnings": [str(warning.message) for warning in caught]}
-
-
-def in_slurm(folder: Path, *callbacks: pl.Callback) -> dict[str, Any]:
-    """DDP in a SLURM job, whose signal Lightning answers with a checkpoint that the next run finds
-    in the folder.
-    """
-    with patch.dict(os.environ, SLURM_JOB):
-        environment = SLURMEnvironment(auto_requeue=True, requeue_signal=signal.SIGUSR1)
-        return to_four(
-            *callbacks,
-            strategy=DDPStrategy(cluster_environment=environment),
-            default_root_dir=folder,
-        )
 
 
 def sharded(*callbacks: pl.Callback, **arguments: Any) -> dict[str, Any]:
@@ -351,34 +310,6 @@ def evaluated_on_one_rank(folder: Path) -> dict[str, Any]:
     return seen | {"tested": scaling.diagrams["scaled"].predictions.sum().item()}
 
 
-def failing_validation(folder: Path) -> dict[str, Any]:
-    """Both ranks fail in a validation inside a window, and each saves: a rank that fails alone must
-    not wait.
-    """
-
-    class Fails(pl.Callback):
-        def on_validation_batch_end(self, trainer: pl.Trainer, pl_module: Any, *args: Any) -> None:
-            if (
-                not trainer.sanity_checking
-                and (trainer.fit_loop.batch_idx + 1) % trainer.accumulate_grad_batches
-            ):
-                raise ArithmeticError
-
-    saves, arguments = (
-        OnExceptionCheckpoint(folder),
-        {"val_check_interval": 1, "enable_checkpointing": True},
-    )
-    try:
-        to_four(saves, Fails(), val_dataloaders=loader_of(data_of(RANK)[:1]), **arguments)
-    except ArithmeticError:
-        saved = torch.load(saves.ckpt_path, weights_only=True)
-        window = saved["callbacks"]["AdaptiveGradientAccumulation"]["window"]
-        return {"window is open": window["is_open"]} | {
-            key: key in saved for key in (COUNTS, GRADIENTS)
-        }
-    raise AssertionError("no validation lay inside a window")
-
-
 # Trainings on batches of different items
 
 ITEMS = (
@@ -392,9 +323,12 @@ def tokens_of(rank: int) -> list[Any]:
     return token_batches(ITEMS[rank], seed=10 + rank)
 
 
-def by_items(**arguments: Any) -> AdaptiveGradientAccumulation:
+FOURS = AccumulationSchedule({0: 4})
+
+
+def by_items(policy: Any = FOURS, **arguments: Any) -> AdaptiveGradientAccumulation:
     settings: dict[str, Any] = {"items": tokens_in, **arguments}
-    return AdaptiveGradientAccumulation(AccumulationSchedule({0: 4}), **settings)
+    return AdaptiveGradientAccumulation(policy, **settings)
 
 
 def on_items(
@@ -418,22 +352,6 @@ class SharesBatchesTagger(Tagger):
     configure_model = SharesBatches.configure_model
 
 
-def items_from_their_place(*callbacks: pl.Callback, **arguments: Any) -> dict[str, Any]:
-    return on_items(
-        Tagger(), by_items(), *callbacks, loader=StatefulLoader(tokens_of(RANK)), **arguments
-    )
-
-
-def items_resumed(folder: Path) -> dict[str, Any]:
-    """Resumed after each batch of the first epoch."""
-    return {
-        "runs": [
-            items_from_their_place(ckpt_path=folder / f"0-{batch:02d}.ckpt")
-            for batch in range(len(ITEMS[0]))
-        ]
-    }
-
-
 SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "without_accumulation": lambda folder: train(RankScripted(), []),
     "different_masking": lambda folder: to_six(RankScripted()),
@@ -450,10 +368,11 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
     ),
     "a_stream_of_unknown_length": lambda folder: to_four(loader=stream()),
     "fully_sharded_stream": lambda folder: sharded(loader=stream()),
-    "uninterrupted": lambda folder: to_four(SavesAfter({INSIDE: folder / "inside.ckpt"})),
+    "uninterrupted": lambda folder: to_four(
+        SavesAfter({INSIDE: folder / "inside.ckpt", BETWEEN: folder / "between.ckpt"})
+    ),
     "resumed_inside_a_window": lambda folder: to_four(ckpt_path=folder / "inside.ckpt"),
-    "preempted_by_slurm": lambda folder: in_slurm(folder, PreemptsAt()),
-    "requeued_by_slurm": in_slurm,
+    "resumed_between_windows": lambda folder: to_four(ckpt_path=folder / "between.ckpt"),
     "sharded_uninterrupted": lambda folder: sharded(
         SavesAfter({INSIDE: folder / "sharded-inside", BETWEEN: folder / "sharded-between"})
     ),
@@ -464,8 +383,8 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
         SharesBatches(), data_of(0)[:4], strategy=on_a_mesh(1, 2)
     ),
     "evaluated_on_one_rank": evaluated_on_one_rank,
-    "failing_validation": failing_validation,
     "items": lambda folder: on_items(Tagger(), by_items()),
+    "a_budget_of_items": lambda folder: on_items(Tagger(), by_items(TokenBudget(60))),
     "items_without_no_sync": lambda folder: on_items(
         Tagger(), by_items(), strategy=SyncsEveryBatch()
     ),
@@ -476,8 +395,6 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "items_of_the_mixin": lambda folder: on_items(
         MaskedTagger(), by_items(items="module"), MaskingMonitor()
     ),
-    "items_uninterrupted": lambda folder: items_from_their_place(SavesEveryBatch(folder)),
-    "items_resumed": items_resumed,
     "items_fully_sharded": lambda folder: on_items(
         ShardedTagger(), by_items(), strategy=on_a_mesh(2, 1)
     ),
