@@ -48,17 +48,17 @@ def class_weighted_loss(
     beta = check_number("beta", beta, lambda value: 0 < value <= 1, "a number in (0, 1]")
     counts = checked_counts(class_counts, logits)
     check_class_weight(weight, counts.numel())
-    effective_counts = (
-        counts if beta == 1 else -torch.expm1(counts * math.log(beta))
-    )  # the 1 - beta cancels
-    class_weight = effective_counts**-power
+    if beta != 1:
+        counts = -torch.expm1(counts * math.log(beta))  # the 1 - beta cancels
+    class_weight = counts**-power
     class_weight = class_weight / class_weight.mean()
-    weight = class_weight if weight is None else class_weight * weight
+    if weight is not None:
+        class_weight = class_weight * weight
     return cross_entropy_of(
         lambda rows, _: rows,
         logits,
         target,
-        weight=weight,
+        weight=class_weight,
         ignore_index=ignore_index,
         reduction=reduction,
     )
