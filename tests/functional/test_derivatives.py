@@ -226,6 +226,28 @@ def test_entmax_has_second_derivatives_where_a_probability_is_0() -> None:
         torch.testing.assert_close(torch.func.jacrev(torch.func.jacrev(loss))(x), expected)
 
 
+def test_second_derivatives_of_many_logits_under_the_compiler_are_right(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cross_entropy, "FEW_LOGITS", 0)
+    logits, target = torch.randn(6, 5, dtype=torch.float64), torch.randint(5, (6,))
+    torch.compiler.reset()
+    compiled = torch.compile(
+        lambda x: as_cross_entropy(x, target, 0.1), backend="eager", fullgraph=True
+    )
+
+    def penalty(loss: Callable[[Tensor], Tensor]) -> Tensor:
+        leaf = logits.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(loss(leaf), leaf, create_graph=True)
+        (second,) = torch.autograd.grad(gradient.square().sum(), leaf)
+        return second
+
+    torch.testing.assert_close(
+        penalty(compiled), penalty(lambda x: as_cross_entropy(x, target, 0.1))
+    )
+    assert penalty(compiled).any()
+
+
 def test_a_backend_without_second_derivatives_refuses_them_as_for_cross_entropy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
