@@ -1,4 +1,4 @@
-"""The recipe of docs/skipping.md on outputs of frozen layers: train the rows that have a gradient
+"""The recipe of docs/faq.md#can-i-skip-masked-samples on outputs of frozen layers: train the rows that have a gradient
 alone.
 """
 
