@@ -40,14 +40,12 @@ class AS_Softmax(nn.Module):
 
     def forward(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         rows, row_labels = logits.reshape(-1, logits.size(-1)), labels.reshape(-1)
-        return rows.masked_fill(
-            ~as_softmax_mask(rows, row_labels, self.delta), -torch.inf
-        ), row_labels
+        keep = as_softmax_mask(rows, row_labels, self.delta)
+        return rows.masked_fill(~keep, -torch.inf), row_labels
 
 
 class Multi_label_AS_Softmax(nn.Module):
-    """The two masks of the multi-label loss (``True`` is kept), for the negatives and for the
-    positives, and its value.
+    """The two masks of the multi-label loss, ``True`` is kept: for negatives, and for positives.
 
     Logits, labels and both masks have the shape ``(N, C)``. ``delta`` is the margin, in [0, 1].
 
@@ -71,17 +69,16 @@ class Multi_label_AS_Softmax(nn.Module):
     ) -> Tensor:
         """The mean over the samples of the loss with these masks."""
         scores, positive, negative, _ = label_rows(y_pred, y_true, None)
-        loss = log_one_plus_sum_exp(scores, mask_neg & negative) + log_one_plus_sum_exp(
-            -scores, mask_pos & positive
-        )
+        loss_of_negatives = log_one_plus_sum_exp(scores, mask_neg & negative)
+        loss_of_positives = log_one_plus_sum_exp(-scores, mask_pos & positive)
+        loss = loss_of_negatives + loss_of_positives
         return loss.mean().to(y_pred.dtype)
 
 
 def compute_accumulation_step(
     logits: Tensor, lamb: float, speedup: bool = True
 ) -> tuple[int, int, int]:
-    r"""The numbers of masked samples and of masked classes, and the accumulation steps that follow
-    from the samples.
+    r"""Return the masked samples, the masked classes, and the accumulation steps.
 
     $$
     k = \max(1, \operatorname{round}(\lambda N / (N - N_\text{masked} + 10^{-8})))
@@ -98,13 +95,9 @@ def compute_accumulation_step(
         (2, 2, 3)
     """
     masked_in_row = (logits == -torch.inf).sum(-1).flatten()
-    masked_samples, masked_classes = (
-        int((masked_in_row == logits.size(-1) - 1).sum()),
-        int(masked_in_row.sum()),
-    )
-    steps = (
-        round(lamb * len(masked_in_row) / (len(masked_in_row) - masked_samples + 1e-8))
-        if speedup
-        else 1
-    )
-    return masked_samples, masked_classes, max(1, steps)
+    samples = len(masked_in_row)
+    masked_samples = int((masked_in_row == logits.size(-1) - 1).sum())
+    steps = 1
+    if speedup:
+        steps = max(1, round(lamb * samples / (samples - masked_samples + 1e-8)))
+    return masked_samples, int(masked_in_row.sum()), steps

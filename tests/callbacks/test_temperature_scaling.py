@@ -99,6 +99,12 @@ def fitted(
     return trainer
 
 
+def validated(trainer: pl.Trainer, module: Any, data: DataLoader) -> None:
+    """Validate where training ended with other weights than the last validation saw."""
+    if trainer.callbacks[0].temperature is None:
+        trainer.validate(module, data, verbose=False)
+
+
 def all_of(data: DataLoader) -> tuple[torch.Tensor, torch.Tensor]:
     return tuple(data.dataset.tensors)
 
@@ -110,13 +116,11 @@ def test_the_temperature_is_that_of_the_last_validation(
 ) -> None:
     data, callback = loader(kind), TemperatureScaling()
     module = module_class(labels=kind == "labels")
-    fitted(
-        module, callback, tmp_path, steps=6, train_dataloaders=data, val_dataloaders=data
-    )  # in mid-epoch
-    assert (
-        torch.load(tmp_path / "last.ckpt")["callbacks"]["TemperatureScaling"]["temperature"]
-        == callback.temperature
-    )
+    loaders = {"train_dataloaders": data, "val_dataloaders": data}
+    with pytest.warns(UserWarning, match="Run trainer.validate with the validation data"):
+        trainer = fitted(module, callback, tmp_path, steps=6, **loaders)  # in mid-epoch
+    assert callback.temperature is None
+    trainer.validate(module, data, verbose=False)
     inputs, target = all_of(data)
     expected = fit_temperature(module(inputs).detach(), target)
     assert callback.temperature == pytest.approx(expected, rel=1e-4) != 1.0
@@ -173,6 +177,7 @@ def test_each_checkpoint_and_the_trained_module_hold_the_temperature_of_their_ow
         callbacks=callbacks, enable_checkpointing=True, max_epochs=3, val_check_interval=3
     )
     trainer.fit(module, loader(), loader())
+    validated(trainer, module, loader())
     trainer.save_checkpoint(tmp_path / "end.ckpt", save_weights_only)
     inputs, target = all_of(loader())
 
@@ -219,9 +224,9 @@ def test_weights_that_are_pruned_after_their_validation_get_a_temperature_of_the
 
     pruning = ModelPruning("l1_unstructured", amount=0.4, make_pruning_permanent=permanent)
     module, (inputs, target) = Remembers(), all_of(loader())
-    quiet_trainer(max_epochs=2, callbacks=[TemperatureScaling(), pruning]).fit(
-        module, loader(), loader()
-    )
+    scaling = TemperatureScaling()
+    quiet_trainer(max_epochs=2, callbacks=[scaling, pruning]).fit(module, loader(), loader())
+    validated(quiet_trainer(callbacks=[scaling]), module, loader())
     expected = fit_temperature(module(inputs).detach(), target)
     assert module.as_softmax_temperature == pytest.approx(expected, rel=1e-3)
 
@@ -329,9 +334,6 @@ def test_a_temperature_goes_with_its_weights_and_stays_with_copies_of_them(tmp_p
         "a fused optimizer": lambda module: trained_by_hand(module, torch.optim.AdamW, fused=True),
         "data": lambda module: module.net[1].weight.data.mul_(2),
         "one number": lambda module: module.scale.data.mul_(2),
-        "other places": lambda module: module.net[1].weight.data.copy_(
-            module.net[1].weight.flip(0)
-        ),
         "statistics": lambda module: module.net[0].train()(torch.ones(2, 4)),
     }
     trained = Normalised()
@@ -359,17 +361,10 @@ def test_a_temperature_goes_with_its_weights_and_stays_with_copies_of_them(tmp_p
 
 
 def test_logits_that_are_nan_leave_no_temperature(tmp_path: Path) -> None:
-    validations = []
-
-    class Counts(Masked):
-        def on_validation_start(self) -> None:
-            validations.append(self.trainer.sanity_checking)
-
-    data, module, callback = loader(), Counts(), TemperatureScaling()
+    data, module, callback = loader(), Masked(), TemperatureScaling()
     data.dataset.tensors[0][3] = torch.nan
-    with pytest.warns(UserWarning, match="or logits that are NaN"):
+    with pytest.warns(UserWarning, match="logits are NaN"):
         fitted(module, callback, tmp_path, val_dataloaders=data)
-    assert validations == [True, False, False]  # one an epoch, and none more
     assert module.as_softmax_temperature is callback.temperature is None
     assert callback.predict_proba(torch.randn(2, 3)).isfinite().all()
 
@@ -413,9 +408,9 @@ def test_a_run_resumed_before_the_last_validation_or_inside_it_takes_all_of_it(
     quiet_trainer(max_epochs=2, callbacks=[callback, saves]).fit(Masked(), loader(), loader())
     for checkpoint in saves.checkpoints()[-5:]:
         resumed, seen = TemperatureScaling(), MarginHistogram()
-        quiet_trainer(max_epochs=2, callbacks=[resumed, seen]).fit(
-            Masked(), loader(), loader(), ckpt_path=checkpoint
-        )
+        trainer, module = quiet_trainer(max_epochs=2, callbacks=[resumed, seen]), Masked()
+        trainer.fit(module, loader(), loader(), ckpt_path=checkpoint)
+        validated(trainer, module, loader())  # Lightning skips one that was due at the checkpoint
         assert (resumed.temperature, int(seen.counts.sum())) == (callback.temperature, 64)
 
 
@@ -591,6 +586,19 @@ def test_the_logits_of_a_hugging_face_model_are_found_whose_loss_is_replaced(
     }
 
 
+class CallsTwice(Plain):
+    """Validates on clean and on noisy inputs."""
+
+    def validation_step(self, batch, batch_idx):
+        super().validation_step(batch, batch_idx)
+        self.log("val/noisy", self.loss(self(batch[0] + 5), batch[1]))
+
+
+class OfProbabilities(Plain):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.net(inputs).softmax(-1)
+
+
 @pytest.mark.parametrize(
     ("make", "callback", "data", "message"),
     [
@@ -614,8 +622,18 @@ def test_the_logits_of_a_hugging_face_model_are_found_whose_loss_is_replaced(
             loader("token"),
             "classes last",
         ),
+        (CallsTwice, TemperatureScaling(), loader(), r"2 outputs were seen.*logits="),
+        (CallsTwice, MarginHistogram(), loader(), r"2 outputs were seen.*logits="),
+        (OfProbabilities, TemperatureScaling(), loader(), "sum to 1.*logits="),
+        (OfProbabilities, MarginHistogram(), loader(), "sum to 1.*logits="),
     ],
-    ids=["a loader that is not there", "no call of forward", "classes first"],
+    ids=[
+        "a loader that is not there",
+        "no call of forward",
+        "classes first",
+        *["two calls of forward"] * 2,
+        *["probabilities"] * 2,
+    ],
 )
 def test_what_has_no_logits_that_fit_a_target_is_refused_with_the_ways_out(
     make: Any, callback: TemperatureScaling, data: Any, message: str, tmp_path: Path

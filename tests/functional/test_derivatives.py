@@ -1,6 +1,4 @@
-"""Loss scalers, narrow integer targets and compiled derivatives; `test_every_function.py` has those
-of all.
-"""
+"""First and second derivatives of every function, in every mode; loss scalers and half types."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from harness.function_table import FUNCTIONS, Function, case_of
 from oracles.as_softmax import as_cross_entropy_reference
 from torch import Tensor
 from torch.nn import functional as F
@@ -17,6 +16,7 @@ from as_lightning.functional import (
     as_linear_cross_entropy,
     as_softmax_mask,
     cross_entropy,
+    entmax_loss,
     live_samples,
 )
 from as_lightning.functional.calibration import fit_temperature
@@ -152,6 +152,78 @@ def test_what_is_read_off_logits_ignores_no_class_for_an_ignore_index_beyond_a_n
         logits, target.to(dtype), ignore_index=ignore_index, return_counts=True
     )[1]
     assert int(counts.samples) == len(target)
+
+
+def loss_and_leaves(
+    name: str, reduction: str, as_many: Callable[[Function], None]
+) -> tuple[Callable[..., Tensor], tuple[Tensor, ...], bool]:
+    """A function of its leaves in float64, these, and whether it is the fused head."""
+    function = FUNCTIONS[name]
+    as_many(function)
+    kind = {"transform": "plain", "labels": "ignored"}.get(function.kind, "weighted")
+    case = case_of(function, kind, torch.float64, rows=6, classes=5, features=3)
+
+    def loss(*leaves: Tensor) -> Tensor:
+        return case._replace(leaves=[*leaves]).call(function.call, reduction=reduction)
+
+    leaves = tuple(leaf.requires_grad_() for leaf in case.leaves)
+    return loss, leaves, function.kind == "head" and function.many
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_first_derivatives_of_every_mode_are_right_or_refused(
+    name: str, reduction: str, as_many: Callable[[Function], None]
+) -> None:
+    loss, leaves, fused = loss_and_leaves(name, reduction, as_many)
+    batched = not fused or reduction == "mean"
+    ways = {
+        "check_forward_ad": True,
+        "check_batched_forward_grad": True,
+        "check_batched_grad": batched,
+    }
+    assert torch.autograd.gradcheck(loss, leaves, atol=1e-7, rtol=1e-7, **ways)
+    one_by_one = torch.autograd.functional.jacobian(loss, leaves)
+    for jacobian in (torch.func.jacfwd, torch.func.jacrev)[: 1 + batched]:
+        torch.testing.assert_close(jacobian(loss, (0, 1)[: len(leaves)])(*leaves), one_by_one)
+    if not batched:
+        with pytest.raises(RuntimeError, match=r"jacobian\(vectorize=False"):
+            torch.autograd.functional.jacobian(loss, leaves, vectorize=True)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_second_derivatives_are_those_of_the_eager_call_in_every_mode(
+    name: str, as_many: Callable[[Function], None]
+) -> None:
+    loss, leaves, fused = loss_and_leaves(name, "mean", as_many)
+    if fused:
+        with pytest.raises(RuntimeError, match=r"create_graph=True: .*as_cross_entropy"):
+            torch.autograd.grad(loss(*leaves), leaves, create_graph=True)
+        return
+    assert torch.autograd.gradgradcheck(loss, leaves)
+    eager = torch.autograd.functional.hessian(lambda x: loss(x, *leaves[1:]), leaves[0])
+    assert eager.isfinite().all()
+    some_are_linear = FUNCTIONS[name].kind == "transform"  # where they are not 0
+    assert eager.any() or some_are_linear
+    x, others = leaves[0].detach(), [leaf.detach() for leaf in leaves[1:]]
+    of_first = lambda x: loss(x, *others)  # noqa: E731
+    gradient = torch.func.grad(of_first)
+    nested = torch.func.jacrev(torch.func.jacrev(of_first))
+    for hessian in (torch.func.hessian(of_first), nested, torch.func.jacfwd(gradient)):
+        torch.testing.assert_close(hessian(x), eager)
+    direction = torch.linspace(-1.0, 1.0, x.numel(), dtype=x.dtype).reshape(x.shape)
+    _, along = torch.func.linearize(of_first, x)
+    torch.testing.assert_close(along(direction), (gradient(x) * direction).sum())
+
+
+def test_entmax_has_second_derivatives_where_a_probability_is_0() -> None:
+    x, target = torch.tensor([[0.0, 1.0, 3.0, -2.0]], dtype=torch.float64), torch.tensor([1])
+    for alpha in (1.2, 1.5, 2.0):
+        loss = partial(entmax_loss, target=target, alpha=alpha)
+        expected = torch.autograd.functional.hessian(loss, x)
+        assert expected.isfinite().all()
+        torch.testing.assert_close(torch.func.hessian(loss)(x), expected)
+        torch.testing.assert_close(torch.func.jacrev(torch.func.jacrev(loss))(x), expected)
 
 
 def test_second_derivatives_of_many_logits_under_the_compiler_are_right(

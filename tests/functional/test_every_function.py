@@ -1,191 +1,38 @@
 """The table of the public functions: every loss and transform, by every way to call it, dtype and
 kind of rows. A cell holds if value and gradients are those of the eager call in float64 on the rows
-that count. Losses with a class for each sample come from ``harness.variant_methods``, all others
-from the public names: a new one is in the table.
+that count.
 """
 
 import inspect
 import math
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
+from harness.function_table import (
+    BY_STEPS,
+    CLASSES,
+    FIRST,
+    FUNCTIONS,
+    KINDS,
+    OUT,
+    ROWS,
+    Case,
+    Function,
+    case_of,
+    value_and_gradients,
+)
 from harness.torch_limits import ONE_SIDE_OF_A_CONDITION
-from harness.variant_methods import METHODS
 from torch import Tensor
 
 from as_lightning import ASSoftmaxLoss, LinearCrossEntropyLoss, MultiLabelASSoftmaxLoss, functional
-from as_lightning.functional import cross_entropy
-from as_lightning.functional.kernels import head_loss
 
-ROWS, CLASSES = 6, 70
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 # float32 of perturb_max in one kernel of inductor: up to 7.2e-4 off; eager holds TOLERANCE
 FUSED = 2e-3
-HEAD = torch.randn(CLASSES, 8, generator=torch.Generator().manual_seed(5))
-DIRECTION = torch.linspace(-1.0, 1.0, CLASSES)  # in which the gradient of a transform is taken
-Call = Callable[
-    ..., Tensor
-]  # of the leaves, the target, the class weights and the options of losses
-
-
-class Function(NamedTuple):
-    """A public function with its arguments; ``call`` has one signature for all."""
-
-    public: Callable[..., Any]
-    call: Call
-    kind: str  # "classes", "labels", "head" or "transform"
-    many: bool = False  # as if its logits were many
-
-
-def of_classes(loss: Callable[..., Tensor], **arguments: Any) -> Call:
-    return lambda x, target, weight, **options: loss(
-        x, target, weight=weight, **arguments, **options
-    )
-
-
-def of_labels(loss: Callable[..., Tensor]) -> Call:
-    return lambda x, target, weight, **options: loss(x, target, **options)
-
-
-def of_head(loss: Callable[..., Tensor]) -> Call:
-    return lambda x, head, target, weight, **options: loss(
-        x, head, target, weight=weight, **options
-    )
-
-
-def of_transform(transform: Callable[..., Tensor], **arguments: Any) -> Call:
-    def call(x: Tensor, target: Tensor, weight: Tensor, reduction: str = "mean") -> Tensor:
-        p = transform(x, **arguments)
-        along = p.to(torch.promote_types(p.dtype, torch.float32)) * DIRECTION[: p.size(-1)]
-        return along.sum() / (1 if reduction == "sum" else x.size(0))
-
-    return call
-
-
-def all_functions() -> dict[str, Function]:
-    found = {}
-    for name, method in METHODS.items():
-        arguments = method.all_loss_arguments
-        found[f"{name}, loss"] = Function(
-            method.loss, of_classes(method.loss, **arguments), "classes"
-        )
-        if method.transform is not None:
-            found[name] = Function(
-                method.transform, of_transform(method.transform, **method.arguments), "transform"
-            )
-    known = {inspect.unwrap(function.public) for function in found.values()}
-    for name in functional.__all__:
-        public = getattr(functional, name)
-        if public in known or not callable(public) or inspect.isclass(public):
-            continue
-        parameters = inspect.signature(public).parameters
-        if "head_weight" in parameters or "linear_weight" in parameters:
-            found[name] = Function(public, of_head(public), "head")
-            found[f"{name}, fused"] = Function(public, of_head(public), "head", many=True)
-        elif "reduction" in parameters and "weight" in parameters:
-            found[name] = Function(public, of_classes(public), "classes")
-            found[f"{name}, many logits"] = Function(
-                public, of_classes(public), "classes", many=True
-            )
-        elif "reduction" in parameters:
-            found[name] = Function(public, of_labels(public), "labels")
-    return found
-
-
-FUNCTIONS = all_functions()
-FIRST = {
-    function.public: name for name, function in reversed(FUNCTIONS.items())
-}  # an entry for each public function
-BY_STEPS = ("entmax", "sparsemax")  # their graph holds all the steps of a search
-OUT = ("target of -1", "target of the number of classes")
-KINDS = {
-    "classes": (
-        "plain",
-        "ignored",
-        "all ignored",
-        "weighted",
-        "ignored, not finite",
-        "empty",
-        "NaN in a row",
-        "infinity in a row",
-        *OUT,
-    ),
-    "labels": (
-        "plain",
-        "ignored",
-        "all ignored",
-        "ignored, not finite",
-        "empty",
-        "NaN in a row",
-        *OUT,
-    ),
-    "transform": ("plain", "empty", "NaN in a row"),
-}
-# it would be in each weight's gradient
-KINDS["head"] = tuple(kind for kind in KINDS["classes"] if "in a row" not in kind)
-
-
-class Case(NamedTuple):
-    leaves: list[Tensor]
-    target: Tensor
-    weight: Tensor
-
-    def call(self, function: Callable[..., Any], **options: Any) -> Any:
-        return function(*self.leaves, self.target, self.weight, **options)
-
-
-def case_of(
-    function: Function,
-    kind: str,
-    dtype: torch.dtype,
-    rows: int = ROWS,
-    classes: int = CLASSES,
-    features: int = 8,
-) -> Case:
-    generator = torch.Generator().manual_seed(rows)
-    x = torch.randn(rows, features if function.kind == "head" else classes, generator=generator)
-    if function.kind == "labels":
-        target = (torch.rand(rows, classes, generator=generator) < 0.3).long()
-    else:
-        target = torch.randint(1, classes, (rows,), generator=generator)
-    weight = torch.ones(classes)
-    if (
-        kind == "weighted"
-    ):  # the inverse frequency of a class without samples; label smoothing has a part of it
-        weight = torch.rand(classes, generator=generator) + 0.1
-        weight[0] = 9.0 if function.public is functional.label_smoothing_loss else torch.inf
-    if kind in ("ignored", "weighted", "ignored, not finite"):
-        target[:3] = -100
-        if function.kind == "labels":
-            target[4, ::7] = -100
-    if kind == "all ignored":  # the mean over no row is NaN, its gradient 0
-        target[:] = -100
-    if kind == "ignored, not finite":
-        x[0], x[1], x[2] = torch.nan, torch.inf, -torch.inf
-        if function.kind == "labels":
-            x[4, ::7] = torch.nan
-    if kind == "empty":
-        x, target = x[:0], target[:0]
-    if kind in OUT:
-        target.view(-1)[1] = -1 if kind == OUT[0] else classes
-    if kind.endswith("in a row"):
-        x[3, 1] = torch.nan if kind.startswith("NaN") else torch.inf
-    leaves = (
-        [x.to(dtype), HEAD[:classes, :features].to(dtype)]
-        if function.kind == "head"
-        else [x.to(dtype)]
-    )
-    return Case(leaves, target, weight)
-
-
-def value_and_gradients(call: Call, case: Case, **options: Any) -> tuple[Tensor, list[Tensor]]:
-    leaves = [leaf.detach().clone().requires_grad_() for leaf in case.leaves]
-    value = case._replace(leaves=leaves).call(call, **options)
-    return value.detach(), list(torch.autograd.grad(value, leaves))
 
 
 def expected_of(function: Function, case: Case, **options: Any) -> tuple[Tensor, list[Tensor]]:
@@ -302,16 +149,6 @@ def table() -> Iterator[Any]:
                 )
 
 
-@pytest.fixture
-def as_many(monkeypatch: pytest.MonkeyPatch) -> Callable[[Function], None]:
-    def set_limits(function: Function) -> None:
-        if function.many:
-            monkeypatch.setattr(cross_entropy, "FEW_LOGITS", 0)
-            monkeypatch.setattr(head_loss, "FEW_LOGITS", 0)
-
-    return set_limits
-
-
 def kinds_of(way: str, function: Function) -> list[str]:
     # torch.func.vmap takes no batch of 0, and the graph is another one
     left_out = set() if way == "eager" else {"empty"}
@@ -397,7 +234,7 @@ def test_every_cell_of_the_table_holds(
 
 def test_every_public_function_of_tensors_is_in_the_table() -> None:
     others = {"accumulation_steps", "as_softmax_mask", "class_counts_of"}  # without a gradient
-    others |= {"fit_temperature", "live_samples", "reliability"}
+    others |= {"adjust_logits", "fit_tau", "fit_temperature", "live_samples", "reliability"}
     functions = {
         name for name in functional.__all__ if not inspect.isclass(getattr(functional, name))
     }
@@ -412,51 +249,6 @@ def losses_and_gradients(function: Function, case: Case, **options: Any) -> list
     leaves = [leaf.detach().clone().requires_grad_() for leaf in case.leaves]
     losses = case._replace(leaves=leaves).call(function.call, **options)
     return [losses.detach(), *torch.autograd.grad(losses.sum(), leaves)]
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_derivatives_of_every_mode_and_of_second_order_are_right_or_refused(
-    name: str, as_many: Callable[[Function], None]
-) -> None:
-    function = FUNCTIONS[name]
-    as_many(function)
-    kind = {"transform": "plain", "labels": "ignored"}.get(function.kind, "weighted")
-    case = case_of(function, kind, torch.float64, rows=6, classes=5, features=3)
-    leaves = tuple(leaf.requires_grad_() for leaf in case.leaves)
-    fused = function.kind == "head" and function.many
-    for reduction in ("mean", "none"):
-
-        def loss(*leaves: Tensor, reduction: str = reduction) -> Tensor:
-            return case._replace(leaves=[*leaves]).call(function.call, reduction=reduction)
-
-        batched = not fused or reduction == "mean"
-        ways = {
-            "check_forward_ad": True,
-            "check_batched_forward_grad": True,
-            "check_batched_grad": batched,
-        }
-        assert torch.autograd.gradcheck(loss, leaves, atol=1e-7, rtol=1e-7, **ways)
-        one_by_one = torch.autograd.functional.jacobian(loss, leaves)
-        for jacobian in (torch.func.jacfwd, torch.func.jacrev)[: 1 + batched]:
-            torch.testing.assert_close(jacobian(loss, (0, 1)[: len(leaves)])(*leaves), one_by_one)
-        if not batched:
-            with pytest.raises(
-                RuntimeError,
-                match=r"one upstream gradient at a time, .*: use jacobian\(vectorize=False",
-            ):
-                torch.autograd.functional.jacobian(loss, leaves, vectorize=True)
-        if fused:
-            with pytest.raises(
-                RuntimeError, match=r"differentiated once, .* create_graph=True: .*as_cross_entropy"
-            ):
-                torch.autograd.grad(loss(*leaves).sum(), leaves, create_graph=True)
-            continue
-        assert torch.autograd.gradgradcheck(loss, leaves)
-        first = torch.autograd.grad(loss(*leaves).sum(), leaves, create_graph=True)
-        second = torch.autograd.grad(sum(gradient.square().sum() for gradient in first), leaves)
-        assert (
-            all(x.any() for x in second) or function.kind == "transform"
-        )  # some are linear where they are not 0
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -717,7 +509,7 @@ BAD_CALLS: dict[str, Refusals] = {
         (
             {"head": torch.zeros(3, 4, device="meta")},
             ValueError,
-            "^hidden, head_weight, .* on one device, .* on meta",
+            "^the hidden states, .* on one device, .* meta",
         ),
         (
             {"ignore_index": None},

@@ -335,24 +335,6 @@ def test_another_bias_and_label_smoothing_are_refused_with_the_reason() -> None:
         LinearCrossEntropyLoss(5, 90, label_smoothing=0.1)
 
 
-def test_the_names_of_0_3_are_taken_with_a_warning() -> None:
-    hidden, head, _, target = example()
-    weight = torch.linspace(0.25, 2.0, 80, dtype=torch.float64)
-    expected = as_linear_cross_entropy(hidden, head, target, weight=weight)
-    for old, message in (
-        (
-            {"weight": head, "class_weight": weight},
-            "weight is now head_weight, class_weight is now weight",
-        ),
-        (
-            {"head_weight": head, "class_weight": weight},
-            "as_linear_cross_entropy: class_weight is now weight",
-        ),
-    ):
-        with pytest.warns(DeprecationWarning, match=message):
-            assert torch.equal(as_linear_cross_entropy(hidden, target=target, **old), expected)
-
-
 def test_hidden_states_of_no_width_equal_cross_entropy() -> None:
     target = torch.tensor([0, 1])
     loss = linear_cross_entropy(

@@ -14,4 +14,6 @@ def take_the_kernel_of_a_gpu(monkeypatch: pytest.MonkeyPatch, *modules: ModuleTy
     kernel = pytest.importorskip("triton") and row_loss._row_loss_cuda()
     takes = lambda rows: rows.is_cuda == torch.cuda.is_available() and rows.dtype != torch.float64  # noqa: E731
     for module in modules:
-        monkeypatch.setattr(module, "one_kernel", lambda rows: kernel if takes(rows) else None)
+        monkeypatch.setattr(
+            module, "triton_kernels_for", lambda rows: kernel if takes(rows) else None
+        )

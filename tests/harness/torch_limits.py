@@ -27,9 +27,6 @@ class Limit:
 FSDP2_ON_A_CPU = Limit(
     "2.6", "FSDP2 does not run on a CPU ('Stream' object has no attribute 'record_event')"
 )
-TENSOR_PARALLEL_OUTSIDE = Limit(
-    "2.6", "parallelize_module takes the innermost dimension of a mesh alone"
-)
 TENSOR_PARALLEL_CLIPPED = Limit(
     "2.6", "clipping the gradients of DTensors by their norm is exact to 1e-7 alone"
 )

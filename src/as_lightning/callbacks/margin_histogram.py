@@ -20,8 +20,7 @@ from as_lightning.losses import MaskedLoss
 
 
 class MarginHistogram(ValidationCallback):
-    r"""Log how far the target leads its strongest competitor, over the validation split, at the end
-    of each validation.
+    r"""Log at the end of each validation how far the target leads its strongest competitor.
 
     The lead $p_t - \max_{i \ne t} p_i$ in [-1, 1]: above 0 the prediction is right, above ``delta``
     AS-Softmax masks the sample. Every logger gets ``margin/mean`` and ``margin/share_above_delta``,
@@ -43,9 +42,7 @@ class MarginHistogram(ValidationCallback):
 
     Raises:
         ValueError, TypeError: if ``bins`` is no integer from 1 on.
-        MisconfigurationException: in a validation whose logits or targets are not found, or whose
-            several loaders have none with the number ``dataloader_idx``; or whose logits have one
-            class.
+        MisconfigurationException: as `TemperatureScaling`, and for logits of one class.
 
     Examples:
         >>> trainer = Trainer(callbacks=[MarginHistogram()], logger=False, enable_checkpointing=False)
@@ -65,26 +62,24 @@ class MarginHistogram(ValidationCallback):
     def _reset(self) -> None:
         """Set the state before training."""
         self.counts: Tensor | None = None
-        self._sums: Tensor | None = (
-            None  # counts per bin, then sums: leads, their squares, samples, those above delta
-        )
+        # counts per bin, then sums: leads, their squares, samples, those above delta
+        self._sums = torch.zeros(self.bins + 4, dtype=torch.float64)
         self._delta = 1.0
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit" and trainer.global_step == 0:  # not the continuation of an earlier fit
             self._reset()
 
-    def _start(self, pl_module: LightningModule) -> None:
-        super()._start(pl_module)
-        self._sums, self._delta = None, _delta(pl_module)
+    def _begin_validation(self, pl_module: LightningModule) -> None:
+        self._sums = torch.zeros(self.bins + 4, dtype=torch.float64)
+        self._delta = _delta(pl_module)
 
-    def _see(self, trainer: Trainer, pl_module: LightningModule, batch: Any) -> None:
+    def _add_batch(self, pl_module: LightningModule, batch: Any) -> None:
         logits, target, _ = self.source.of(pl_module, batch)
         if logits.dim() < 2 or logits.size(-1) < 2:
             raise MisconfigurationException(
                 "MarginHistogram: a target leads another class, so logits must have shape (..., C) "
-                "with C of at least "
-                f"2, got {tuple(logits.shape)}"
+                f"with C of at least 2, got {tuple(logits.shape)}"
             )
         rows, target = logits.flatten(0, -2), target.flatten(0, logits.dim() - 2)  # of tokens too
         leads = in_float64(target_leads(rows, target, self.ignore_index))
@@ -95,15 +90,11 @@ class MarginHistogram(ValidationCallback):
         # torch.bincount waits for the device, and torch.histc is not deterministic on a GPU
         index = ((leads + 1.0) * (self.bins / 2)).long().clamp(0, self.bins - 1)
         counts = leads.new_zeros(self.bins).scatter_add_(0, index, (~leads.isnan()).double())
-        sums = torch.cat([counts, moments])
-        self._sums = sums if self._sums is None else self._sums + sums
+        self._sums = self._sums.to(leads.device) + torch.cat([counts, moments])
 
-    def _end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        zeros = torch.zeros(
-            self.bins + 4, dtype=torch.float64
-        )  # a rank without batches must not keep others waiting
-        sums = sum_over_ranks(trainer, zeros if self._sums is None else self._sums).cpu()
-        self.counts, self._sums = sums[: self.bins].long(), None
+    def _finish_validation(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        sums = sum_over_ranks(trainer, self._sums).cpu()
+        self.counts = sums[: self.bins].long()
         total, squares, samples, above = sums[self.bins :].tolist()
         if not samples:
             return
@@ -113,29 +104,23 @@ class MarginHistogram(ValidationCallback):
             metrics[f"margin/share_above_delta{suffix}"] = above / samples
         # they are sums over the ranks already
         pl_module.log_dict(metrics, sync_dist=False, batch_size=1, add_dataloader_idx=False)
-        edges = torch.linspace(-1.0, 1.0, self.bins + 1)[1:].tolist()
-        moments = {"num": int(samples), "sum": total, "sum_squares": squares}
-        buckets = {
-            "min": -1.0,
-            "max": 1.0,
-            "bucket_limits": edges,
-            "bucket_counts": self.counts.tolist(),
-        }
         for logger in trainer.loggers:
-            if isinstance(
-                logger, TensorBoardLogger
-            ):  # its experiment writes on the first rank alone
+            if isinstance(logger, TensorBoardLogger):  # it writes on the first rank alone
                 logger.experiment.add_histogram_raw(
                     f"margin/validation{suffix}",
-                    **moments,
-                    **buckets,
+                    min=-1.0,
+                    max=1.0,
+                    num=int(samples),
+                    sum=total,
+                    sum_squares=squares,
+                    bucket_limits=torch.linspace(-1.0, 1.0, self.bins + 1)[1:].tolist(),
+                    bucket_counts=self.counts.tolist(),
                     global_step=trainer.global_step,
                 )
 
 
 def _delta(pl_module: LightningModule) -> float:
-    """The margin of the mixin, or of the loss modules if they share one; else 1, which no lead
-    exceeds.
-    """
+    """Return the margin of the module's masked losses, 1 (which no lead exceeds) without one."""
     deltas = {loss.delta for loss in pl_module.modules() if isinstance(loss, MaskedLoss)}
-    return float(getattr(pl_module, "as_softmax_delta", deltas.pop() if len(deltas) == 1 else 1.0))
+    shared = deltas.pop() if len(deltas) == 1 else 1.0
+    return float(getattr(pl_module, "as_softmax_delta", shared))

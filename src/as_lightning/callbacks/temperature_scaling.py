@@ -10,7 +10,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
 
@@ -37,19 +36,19 @@ class TemperatureScaling(ValidationCallback):
     calibrated.
 
     Works for any classifier, with or without AS-Softmax, and changes no prediction. Each validation
-    of ``fit`` fits the temperature for its weights, from some 67 million numbers at most on each
-    process, and the next training batch drops it. If the weights at the end of training have none
-    (``StochasticWeightAveraging`` sets new ones there, or ``max_steps`` ends it in mid-epoch), the
-    validation runs once more.
+    of ``fit``, and ``trainer.validate``, fits the temperature for its weights, from some 67 million
+    numbers at most on each process, and the next training batch drops it. If training ends with
+    weights that were not validated (``StochasticWeightAveraging`` sets new ones, ``max_steps`` ends
+    it in mid-epoch), run ``trainer.validate`` with the validation data.
 
     The logits come from the first of these that is there:
 
     1. ``logits(pl_module, batch)``, the argument: returns logits and target;
     2. ``pl_module.validation_logits(batch)``;
-    3. what the last call of ``forward`` in ``validation_step`` returned (a tensor, or an output
-       with ``.logits``), that of the module or of the Hugging Face model that
-       ``as_softmax_replaces`` names; and the target: the model's ``labels``, ``batch["labels"]`` of
-       a mapping, the last element of a sequence.
+    3. what the one call of ``forward`` in ``validation_step`` returned (a tensor, or an output with
+       ``.logits``), that of the module or of the Hugging Face model that ``as_softmax_replaces``
+       names; and the target: the model's ``labels``, ``batch["labels"]`` of a mapping, the last
+       element of a sequence. Two outputs in one step are refused.
 
     Logits are ``(N, C)`` with targets ``(N)``; ``(N, L, C)`` with ``(N, L)`` for tokens; or several
     labels, targets {0, 1} of the logits' shape, for which the probability of a label is
@@ -75,9 +74,9 @@ class TemperatureScaling(ValidationCallback):
     Raises:
         ValueError, TypeError: if ``prior_samples`` is no number from 0 on.
         ImportError: at the start of ``fit`` if SciPy is not installed.
-        MisconfigurationException: in a validation or test that gave no logits, or logits that do
-            not fit the targets; or whose several loaders have none with the number
-            ``dataloader_idx``.
+        MisconfigurationException: in a validation or test that gave no logits, those of two
+            outputs, probabilities, or logits that do not fit the targets; or whose several loaders
+            have none with the number ``dataloader_idx``.
 
     Source: Guo et al., "On Calibration of Modern Neural Networks", ICML 2017.
 
@@ -100,12 +99,10 @@ class TemperatureScaling(ValidationCallback):
 
     def _reset(self) -> None:
         """Set the state before training."""
-        self._own_fitted = self._fitted = (
-            FittedTemperature()
-        )  # a module with the mixin replaces the latter by its own
+        self._own_fitted = FittedTemperature()
+        self._fitted = self._own_fitted  # a module with the mixin replaces this one by its own
         self.validation_nll = math.nan
-        self._undefined = False  # whether the last validation had a logit that is NaN
-        self._weights: dict[str, int] | None = None  # digests of those that were validated last
+        self._weights: dict[str, Any] | None = None  # digests of those that were validated last
         self.diagrams: dict[str, Reliability] = {}
         self._gathered: list[LogitsAndTarget] = []
         self._test_sums: dict[str, list[Tensor]] = {}  # losses, their number, and the bins
@@ -119,50 +116,32 @@ class TemperatureScaling(ValidationCallback):
         return self._fitted.multilabel
 
     def predict_proba(self, logits: Tensor) -> Tensor:
-        """The calibrated probabilities of logits, classes last: softmax, or sigmoid for several
-        labels.
-        """
+        """Return the calibrated probabilities of logits, classes last."""
         return scaled_probabilities(logits, self.temperature, bool(self.multilabel))
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit" and trainer.global_step == 0:  # not the continuation of an earlier fit
             self._reset()
-        self._fitted = (
-            pl_module._as_softmax_fitted
-            if isinstance(pl_module, ASSoftmaxMixin)
-            else self._own_fitted
-        )
-        if stage != "fit":
-            return
-        if importlib.util.find_spec("scipy") is None:
+        self._fitted = self._own_fitted
+        if isinstance(pl_module, ASSoftmaxMixin):
+            self._fitted = pl_module._as_softmax_fitted
+        if stage != "test" and importlib.util.find_spec("scipy") is None:
             raise ImportError(
                 "TemperatureScaling needs SciPy to fit the temperature: pip install scipy"
             )
-        # Its on_train_end comes after those that change the weights, and before a checkpoint is
-        # saved. A new list: Lightning is going through the old one.
-        others = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
-        ordered = sorted([*others, self], key=lambda callback: isinstance(callback, Checkpoint))
-        trainer.callbacks = ordered  # type: ignore[attr-defined]
-
-    def _start(self, pl_module: LightningModule) -> None:
-        self._gathered.clear()
-        self._test_sums.clear()
-        super()._start(pl_module)
 
     def _known_entries(self, pl_module: LightningModule, batch: Any) -> LogitsAndTarget:
-        """The entries that take part: rows, so that token lengths may differ between batches, or
-        single labels.
-        """
+        """Return rows, so that token lengths may differ between batches, or single labels."""
         logits, target, self._fitted.multilabel = self.source.of(pl_module, batch)
         return known_entries(logits, target, self.ignore_index)
 
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        self._undefined, self._fitted.value = (
-            False,
-            None,
-        )  # it was fitted for the weights before this batch
+        self._fitted.value = None  # it was fitted for the weights before this batch
+
+    def _begin_validation(self, pl_module: LightningModule) -> None:
+        self._gathered.clear()
 
     def on_validation_batch_start(
         self,
@@ -176,24 +155,22 @@ class TemperatureScaling(ValidationCallback):
         if batch_idx == 0 and self.source.takes(dataloader_idx):
             self._weights = weights_of(pl_module)
 
-    def _see(self, trainer: Trainer, pl_module: LightningModule, batch: Any) -> None:
+    def _add_batch(self, pl_module: LightningModule, batch: Any) -> None:
         if sum(logits.numel() for logits, _ in self._gathered) < MAX_LOGITS:
             self._gathered.append(self._known_entries(pl_module, batch))
 
-    def _end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def _finish_validation(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # a rank without batches must not keep the others waiting, and learns from them whether
         # there are several labels
-        flags = torch.tensor(
-            [bool(self._gathered), bool(self._gathered and self.multilabel)]
-        ).long()
+        has_batches = bool(self._gathered)
+        flags = torch.tensor([has_batches, has_batches and bool(self.multilabel)]).long()
         ranks_with_batches, multilabel_ranks = sum_over_ranks(trainer, flags).tolist()
         if not ranks_with_batches:
             return
-        if not self._gathered:
+        if not has_batches:
             self._fitted.multilabel, self._weights = bool(multilabel_ranks), weights_of(pl_module)
-            self._gathered.append(
-                (torch.zeros(0 if multilabel_ranks else (0, 1)), torch.zeros(0, dtype=torch.int64))
-            )
+            shape = (0,) if multilabel_ranks else (0, 1)
+            self._gathered.append((torch.zeros(shape), torch.zeros(0, dtype=torch.int64)))
         # DDP gives the first rank's buffers to the others at their next forward pass, after the
         # digest was taken
         self._weights = trainer.strategy.broadcast(self._weights)
@@ -205,16 +182,13 @@ class TemperatureScaling(ValidationCallback):
             prior_samples=self.prior_samples,
             reduce=lambda sums: sum_over_ranks(trainer, sums),
         )
-        loss, count = (
-            sum_over_ranks(trainer, part)
-            for part in self._nll_sums(in_float64(logits) / fitted, target)
-        )
-        self.validation_nll = float(loss / count)
-        self._undefined = math.isnan(fitted)
-        self._fitted.set(None if self._undefined else fitted, self._weights)
+        sums = torch.stack(self._nll_sums(in_float64(logits) / fitted, target))
+        loss, count = sum_over_ranks(trainer, sums).tolist()
+        self.validation_nll = loss / count
+        self._fitted.set(None if math.isnan(fitted) else fitted, self._weights)
 
     def _nll_sums(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """The sum of the negative log-likelihoods, and their number."""
+        """Return the sum of the negative log-likelihoods, and their number."""
         if self.multilabel:
             loss = F.binary_cross_entropy_with_logits(
                 logits, target.to(logits.dtype), reduction="sum"
@@ -223,38 +197,23 @@ class TemperatureScaling(ValidationCallback):
             loss = F.cross_entropy(logits, target, reduction="sum")
         return loss, torch.full_like(loss, target.numel())
 
-    def _validate_once_more(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Validate again, unless these weights have a temperature."""
-        fitted = self.temperature is not None or self._undefined
-        fitted = fitted and self._fitted.fits(pl_module)
-        fitted = trainer.strategy.reduce_boolean_decision(fitted)  # a validation takes all ranks
-        if not fitted and trainer.enable_validation:
-            trainer.validating = True
-            trainer.fit_loop.epoch_loop.val_loop.run()  # Trainer.validate would begin another run
-            trainer.training = True
-
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        stops = trainer.should_stop and trainer.fit_loop._can_stop_early
-        if stops or trainer.global_step == trainer.max_steps:  # perhaps in mid-epoch
-            self._validate_once_more(trainer, pl_module)  # before a checkpoint is saved
-
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._validate_once_more(trainer, pl_module)  # on weights that were set at the end
-        if self.temperature is None:
+        if self.temperature is None or not self._fitted.fits(pl_module):
+            self._fitted.value = None
             rank_zero_warn(
-                "TemperatureScaling has fitted no temperature, so probabilities are those of "
-                "softmax: the training had "
-                "no validation, or logits that are NaN. Give trainer.fit validation data"
+                "TemperatureScaling has fitted no temperature for the trained weights, so "
+                "probabilities are those of softmax: there was no validation after the last change "
+                "of the weights, or logits are NaN. Run trainer.validate with the validation data"
             )
 
     def on_test_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._start(pl_module)
+        self._test_sums.clear()
+        self.source.start(pl_module)
         self._test_temperature = self._fitted.read(pl_module)
         if self._test_temperature is None:
             rank_zero_warn(
                 f"no temperature is fitted for the weights of {type(pl_module).__name__}: "
-                "TemperatureScaling measures "
-                "them at temperature 1"
+                "TemperatureScaling measures them at temperature 1"
             )
 
     def on_test_batch_end(
@@ -274,10 +233,8 @@ class TemperatureScaling(ValidationCallback):
         for name, temperature in (("unscaled", 1.0), ("scaled", self._test_temperature or 1.0)):
             scaled = logits / temperature
             sums = [*self._nll_sums(scaled, target), *reliability(scaled, target, bins=BINS)]
-            previous = self._test_sums.get(name)
-            self._test_sums[name] = (
-                [old + new for old, new in zip(previous, sums, strict=True)] if previous else sums
-            )
+            before = self._test_sums.setdefault(name, [torch.zeros_like(part) for part in sums])
+            self._test_sums[name] = [old + new for old, new in zip(before, sums, strict=True)]
 
     def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.source.stop()
@@ -288,12 +245,13 @@ class TemperatureScaling(ValidationCallback):
             loss, count, *bins = (sum_over_ranks(trainer, part).cpu() for part in sums)
             if not count:
                 continue
-            self.diagrams[name] = diagram = Reliability(*bins)
-            metrics = {f"test/nll_{name}": (loss / count).float()}
-            metrics[f"test/calibration_error_{name}"] = diagram.calibration_error.float()
-            pl_module.log_dict(
-                metrics, sync_dist=False, batch_size=1
-            )  # they are sums over the ranks already
+            self.diagrams[name] = Reliability(*bins)
+            metrics = {
+                f"test/nll_{name}": (loss / count).float(),
+                f"test/calibration_error_{name}": self.diagrams[name].calibration_error.float(),
+            }
+            # they are sums over the ranks already
+            pl_module.log_dict(metrics, sync_dist=False, batch_size=1)
         self._test_sums.clear()
 
     def state_dict(self) -> dict[str, Any]:
@@ -305,4 +263,4 @@ class TemperatureScaling(ValidationCallback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._own_fitted.multilabel = state_dict["multilabel"]
-        self._own_fitted.set(state_dict["temperature"], state_dict.get("weights"))
+        self._own_fitted.set(state_dict["temperature"], state_dict["weights"])

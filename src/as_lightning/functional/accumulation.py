@@ -55,6 +55,10 @@ def accumulation_steps(
     if samples == 0:
         return previous
     unmasked = samples - masked_samples
-    steps = max_steps if unmasked == 0 else int(min(scale * samples / unmasked, max_steps) + 0.5)
+    steps = max_steps
+    if unmasked:
+        steps = int(min(scale * samples / unmasked, max_steps) + 0.5)
     steps = min(max(steps, 1), max_steps, previous + 1)
-    return max(steps, previous) if monotone else steps
+    if monotone:
+        return max(steps, previous)
+    return steps

@@ -1,6 +1,4 @@
-"""The checks of arguments that the losses share. Each error says what was expected and
-what came.
-"""
+"""The checks of arguments that the losses share. Each error says what was expected and what came."""
 
 from __future__ import annotations
 
@@ -22,29 +20,25 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> str:
 
 
 def check_reduction(reduction: str) -> str:
+    """Return ``reduction``, or raise ``ValueError``."""
     return check_choice("reduction", reduction, REDUCTIONS)
 
 
 def check_number(
     name: str, value: object, allowed: Callable[[float], bool], expected: str
 ) -> float:
-    """Return ``value`` as a float, or raise ``TypeError`` / ``ValueError`` naming the argument and
-    what it must be.
-    """
+    """Return ``value`` as a float, or raise ``TypeError`` / ``ValueError`` naming the argument."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be {expected}, got {value!r} of type {type(value).__name__}")
     number = float(value)
-    if not (
-        -math.inf < number < math.inf and allowed(number)
-    ):  # math.isfinite of a dynamic number does not compile
+    # math.isfinite of a dynamic number does not compile
+    if not (-math.inf < number < math.inf and allowed(number)):
         raise ValueError(f"{name} must be {expected}, got {value!r}")
     return number
 
 
 def check_count(name: str, value: object, *, least: int) -> int:
-    """Return ``value`` where it is an integer of at least ``least``, or raise ``TypeError`` /
-    ``ValueError``.
-    """
+    """Return ``value`` where it is an integer of at least ``least``, or raise."""
     expected = f"{name} must be an integer of at least {least}"
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{expected}, got {value!r} of type {type(value).__name__}")
@@ -59,10 +53,15 @@ def check_temperature(tau: object) -> float:
 
 
 def check_tensor(name: str, value: object) -> None:
-    """Raise ``TypeError`` unless ``value`` is a tensor."""
-    if not isinstance(value, Tensor):
-        hint = ": pass its .logits" if hasattr(value, "logits") else ""
-        raise TypeError(f"{name} must be a tensor, got {type(value).__name__}{hint}")
+    """Raise ``TypeError`` unless ``value`` is a plain tensor, not a DTensor."""
+    hint = ""
+    if hasattr(value, "full_tensor"):
+        hint = ": pass its .full_tensor()"
+    elif isinstance(value, Tensor):
+        return
+    elif hasattr(value, "logits"):
+        hint = ": pass its .logits"
+    raise TypeError(f"{name} must be a tensor, got {type(value).__name__}{hint}")
 
 
 def check_logits(logits: Tensor, dimension: str = "class") -> None:
@@ -77,19 +76,8 @@ def check_logits(logits: Tensor, dimension: str = "class") -> None:
         )
 
 
-def check_one_device(**operands: Tensor | None) -> None:
-    """Raise ``ValueError`` unless the operands, given by name, are on one device."""
-    devices = {name: x.device for name, x in operands.items() if x is not None}
-    if len(set(devices.values())) > 1:
-        *names, last = devices
-        places = ", ".join(f"{name} on {device}" for name, device in devices.items())
-        raise ValueError(f"{', '.join(names)} and {last} must be on one device, got {places}")
-
-
 def check_class_weight(weight: Tensor | None, num_classes: int) -> None:
-    """Raise unless ``weight`` is ``None`` or holds one floating-point weight per class, without a
-    gradient.
-    """
+    """Raise unless ``weight`` is ``None`` or one floating-point constant per class."""
     if weight is None:
         return
     check_tensor("weight", weight)
@@ -103,6 +91,5 @@ def check_class_weight(weight: Tensor | None, num_classes: int) -> None:
     if weight.requires_grad and torch.is_grad_enabled():
         raise RuntimeError(
             "weight must not require a gradient: class weights are constants, as in "
-            "F.cross_entropy; pass "
-            "weight.detach()"
+            "F.cross_entropy; pass weight.detach()"
         )

@@ -1,6 +1,4 @@
-"""Calibration: one temperature for the probabilities of a trained classifier, and how often they
-are right.
-"""
+"""Calibration: one temperature for a classifier's probabilities, and how often they are right."""
 
 from __future__ import annotations
 
@@ -14,12 +12,12 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.parameter import is_lazy
 
-from as_lightning.functional.argument_checks import check_count
+from as_lightning.functional.argument_checks import check_count, check_number
 from as_lightning.functional.calling_convention import equals, in_float64
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-3, 1e3
 BINS = 15  # of a reliability diagram
-ROW = 2**14  # numbers in a row of a digest, whose products fit in a cache
+PART = 2**16  # numbers of a weight that are summed at a time, which fit in a cache
 
 
 def fit_temperature(
@@ -69,15 +67,15 @@ def fit_temperature(
         >>> (logits[0] / temperature).softmax(-1)  # right in 3 of 4
         tensor([0.7500, 0.2500])
     """
-    if prior_samples < 0:
-        raise ValueError(f"prior_samples must be at least 0, got {prior_samples}")
+    prior_samples = check_number(
+        "prior_samples", prior_samples, lambda value: value >= 0, "a number of 0 or more"
+    )
     from scipy.optimize import minimize_scalar
 
     logits, target, multilabel = _known_in_float64(logits.detach(), target, ignore_index)
-    if not multilabel:
-        ruled_out = logits.gather(-1, target.unsqueeze(-1)).squeeze(-1) == -torch.inf
-        if bool(ruled_out.any()):  # no temperature makes such a class likely
-            logits, target = logits[~ruled_out], target[~ruled_out]
+    if not multilabel:  # no temperature makes a class likely that is ruled out
+        likely = logits.gather(-1, target.unsqueeze(-1)).squeeze(-1) != -torch.inf
+        logits, target = logits[likely], target[likely]
     possible = scaled_probabilities(logits, None, multilabel) != 0  # NaN must reach the result
     if multilabel:
         logits, target = logits[possible], target[possible]
@@ -85,135 +83,103 @@ def fit_temperature(
     if rows == 0:
         return 1.0
 
-    def objective(log_beta: float) -> float:
-        scaled = logits * math.exp(log_beta)
+    def losses(scaled: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the sums of the losses of the targets, and of all classes or labels."""
         if multilabel:
-            prior, labels = torch.full_like(scaled, 0.5), target.to(scaled.dtype)
-            losses = [
-                F.binary_cross_entropy_with_logits(scaled, y, reduction="sum")
-                for y in (labels, prior)
-            ]
-        else:
-            log_p = scaled.log_softmax(dim=-1)
-            prior_losses = -log_p.where(possible, 0.0).sum(dim=-1) / possible.sum(dim=-1).clamp(
-                min=1
-            )
-            losses = [F.nll_loss(log_p, target, reduction="sum"), prior_losses.sum()]
-        sums = reduce(torch.stack(losses)).tolist()
+            log_p, log_complement = F.logsigmoid(scaled), F.logsigmoid(-scaled)
+            wrong = torch.where(target == 1, log_p, log_complement)
+            return -wrong.sum(), -0.5 * (log_p + log_complement).sum()
+        log_p = scaled.log_softmax(dim=-1)
+        of_all = log_p.where(possible, 0.0).sum(dim=-1) / possible.sum(dim=-1).clamp(min=1)
+        return F.nll_loss(log_p, target, reduction="sum"), -of_all.sum()
+
+    def objective(log_beta: float) -> float:
+        sums = reduce(torch.stack(losses(logits * math.exp(log_beta)))).tolist()
         return float(sums[0] + prior_samples * sums[1] / rows)
 
     bounds = (-math.log(MAX_TEMPERATURE), -math.log(MIN_TEMPERATURE))
     minimum = minimize_scalar(objective, bounds=bounds, method="bounded", options={"xatol": 1e-6})
     if not math.isfinite(minimum.fun):
         return math.nan
-    return math.exp(-minimum.x) if minimum.fun < objective(0.0) else 1.0
+    if minimum.fun < objective(0.0):
+        return math.exp(-minimum.x)
+    return 1.0
 
 
 def scaled_probabilities(
     logits: Tensor, temperature: float | None, multilabel: bool = False
 ) -> Tensor:
-    """``softmax(logits / temperature)`` over the last dimension, or ``sigmoid`` of each label; None
-    is 1.
-    """
-    scaled = logits if temperature is None else logits / temperature
-    return scaled.sigmoid() if multilabel else scaled.softmax(dim=-1)
+    """Return ``softmax(logits / temperature)``, or ``sigmoid`` of each label; None is 1."""
+    if temperature is not None:
+        logits = logits / temperature
+    if multilabel:
+        return logits.sigmoid()
+    return logits.softmax(dim=-1)
 
 
-def weights_digest(weights: Mapping[str, Any]) -> dict[str, int]:
-    """A digest of each weight, a number that depends on its values in float32 and on their places.
+def weights_digest(weights: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sum and the sum of squares of each weight, to six digits.
 
     A buffer of one number, such as a counter or a best score, is left out: a validation may change
     it. A weight of a compiled part has the name that it had before.
     """
-    dense_weights = {
-        name.replace("_orig_mod.", ""): x.detach().as_subclass(Tensor)
-        for name, x in weights.items()
-        if (type(x) is Tensor and x.numel() > 1) or issubclass(type(x), Parameter)
-        if not is_lazy(x) and x.layout == torch.strided and not x.is_quantized and x.numel()
-    }
-    tensors = {
-        name: torch.view_as_real(x) if x.is_complex() else x for name, x in dense_weights.items()
-    }
-    if not tensors:
+    names, sums = [], []
+    for name, weight in weights.items():
+        if not isinstance(weight, Tensor) or is_lazy(weight) or weight.is_quantized:
+            continue
+        if weight.layout == torch.strided and (weight.numel() > 1 or isinstance(weight, Parameter)):
+            names.append(name.replace("_orig_mod.", ""))
+            sums.append(_sums(weight.detach()))
+    if not sums:
         return {}
-    columns = {
-        device: _factors(torch.arange(ROW, device=device))
-        for device in {x.device for x in tensors.values()}
-    }
-    totals = [_digest(x, columns[x.device]) for x in tensors.values()]
-    return dict(
-        zip(
-            tensors,
-            torch.stack([total.to(totals[0].device) for total in totals]).tolist(),
-            strict=True,
-        )
-    )
+    # to the host at once
+    totals = torch.stack([total.to(sums[0].device) for total in sums]).tolist()
+    return {name: f"{x:.6g} {y:.6g}" for name, (x, y) in zip(names, totals, strict=True)}
 
 
-def _digest(weight: Tensor, column_factors: Tensor) -> Tensor:
-    """The sum modulo 2**64 of each number's bits times the odd factors of its place: a linear
-    universal hash.
-
-    The place is a row of `ROW` numbers and a column, each with a factor, so that no copy has the
-    weight's size.
-    """
-    bits, row_length = weight.float().view(torch.int32).reshape(-1), min(ROW, weight.numel())
-    row_factors = _factors(ROW + torch.arange(-(-len(bits) // row_length), device=bits.device))
-    rows_at_once = 1 if weight.device.type == "cpu" else 2**10  # on a GPU few, large kernels
-    total = torch.zeros((), dtype=torch.int64, device=bits.device)
-    for part, factors in zip(
-        bits.split(rows_at_once * row_length), row_factors.split(rows_at_once), strict=True
-    ):
-        part = F.pad(part, (0, -len(part) % row_length)) if len(part) % row_length else part
-        total += ((part.view(-1, row_length) * column_factors[:row_length]).sum(1) * factors).sum()
-    return total
-
-
-def _factors(places: Tensor) -> Tensor:
-    """An odd number of 64 bits for each place, without a pattern: by SplitMix64 (Steele et al.,
-    2014).
-    """
-    mixed = (places + 1) * -0x61C8864680B583EB
-    for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15)):
-        mixed = (mixed ^ mixed >> shift) * factor
-    return (mixed ^ mixed >> 31) | 1
+def _sums(weight: Tensor) -> Tensor:
+    """Return the sums of the numbers and of their squares, without a copy of the weight's size."""
+    if weight.is_complex():
+        weight = torch.view_as_real(weight)
+    size = PART
+    if not weight.is_cpu:
+        size <<= 10  # few, large kernels
+    parts = [in_float64(part) for part in weight.reshape(-1).split(size)]
+    return torch.stack([torch.stack([part.sum(), part.dot(part)]) for part in parts]).sum(0)
 
 
 def is_multilabel(logits: Tensor, target: Tensor) -> bool:
-    """Whether the target holds {0, 1} for each class, not one class index per row; raises if the
-    shapes fit neither.
-    """
+    """Return whether the target holds {0, 1} for each class, not one class index per row."""
     if target.shape == logits.shape:
         return True
     if target.shape == logits.shape[:-1]:
         return False
     raise ValueError(
         "expected logits of shape (..., C), classes last, with a target of shape (...) or (..., "
-        "C); got "
-        f"{tuple(logits.shape)} and {tuple(target.shape)}. Logits of shape (N, C, ...) need "
-        "logits.movedim(1, -1)"
+        f"C); got {tuple(logits.shape)} and {tuple(target.shape)}. Logits of shape (N, C, ...) "
+        "need logits.movedim(1, -1)"
     )
 
 
 def known_entries(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """Logits and targets that are not ignored: rows ``(R, C)`` and ``(R,)``, or with several labels
-    ``(K,)`` each.
+    """Return the logits and targets that are not ignored: rows, or single labels ``(K,)``.
 
-    Raises ``ValueError`` for a target of shares: they may be those of one class or of several
-        labels.
+    Raise ``ValueError`` for a target of shares: they may be those of one class or of several
+    labels.
     """
-    ignored = equals(target, ignore_index)
-    known = torch.ones_like(target, dtype=torch.bool) if ignored is None else ~ignored
     multilabel = is_multilabel(logits, target)
+    ignored = equals(target, ignore_index)
+    if ignored is None:
+        ignored = torch.zeros_like(target, dtype=torch.bool)
     if not (multilabel or target.is_floating_point()):
         target = target.long()  # gather and nll_loss take no narrow type
-    logits, target = logits[known], target[known]
-    if multilabel and bool((stray := (target != 0) & (target != 1)).any()):
+    logits, target = logits[~ignored], target[~ignored]
+    stray = target[(target != 0) & (target != 1)]
+    if multilabel and stray.numel():
         raise ValueError(
             "a target of the logits' shape must hold 0 and 1 for several labels, and ignore_index "
-            f"({ignore_index}), "
-            f"got {target[stray][0].item()!r}: give class indices, not their probabilities, as "
-            "target.argmax(-1)"
+            f"({ignore_index}), got {stray[0].item()!r}: give class indices, not their "
+            "probabilities, as target.argmax(-1)"
         )
     return logits, target
 
@@ -221,21 +187,18 @@ def known_entries(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Te
 def _known_in_float64(
     logits: Tensor, target: Tensor, ignore_index: int
 ) -> tuple[Tensor, Tensor, bool]:
-    """The `known_entries` with logits in float64, and whether they are of several labels; raises
-    for stray indices.
-    """
+    """Return the `known_entries` in float64, checked, and whether they are of several labels."""
     multilabel = is_multilabel(logits, target)
     logits, target = known_entries(logits, target, ignore_index)
     logits = in_float64(logits)
     target = target.to(logits.device)
-    if (
-        not multilabel
-        and target.numel()
-        and not 0 <= int(target.min()) <= int(target.max()) < logits.size(-1)
-    ):
-        index_range = f"{int(target.min())} to {int(target.max())}"
-        expected = f"from 0 to {logits.size(-1) - 1} or ignore_index"
-        raise IndexError(f"target must hold class indices {expected}, got {index_range}")
+    if not multilabel and target.numel():
+        lowest, highest = int(target.min()), int(target.max())
+        if lowest < 0 or highest >= logits.size(-1):
+            raise IndexError(
+                f"target must hold class indices from 0 to {logits.size(-1) - 1} or ignore_index, "
+                f"got {lowest} to {highest}"
+            )
     return logits, target, multilabel
 
 
@@ -295,9 +258,7 @@ def reliability(
 
 
 def sorted_by_confidence(confidence: Tensor, correct: Tensor, bins: int = BINS) -> Reliability:
-    """The `Reliability` of predictions with a ``confidence`` in [0, 1] that are ``correct`` or not,
-    both ``(N,)``.
-    """
+    """Return the `Reliability` of confidences in [0, 1] that are ``correct`` or not, ``(N,)``."""
     confidence, correct = in_float64(confidence), in_float64(correct)
     index = (confidence * bins).ceil().long().clamp(1, bins) - 1
     in_bin = F.one_hot(index, bins).double()

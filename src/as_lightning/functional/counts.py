@@ -1,6 +1,4 @@
-"""What a masked loss reports beside its value: how many samples and classes the margin
-has dropped.
-"""
+"""What a masked loss reports beside its value: the samples and classes that the margin dropped."""
 
 from __future__ import annotations
 
@@ -13,10 +11,10 @@ CountT = TypeVar("CountT", int, Tensor)
 
 
 def masking_ratio(masked: CountT, total: CountT) -> float | Tensor:
-    """``masked / total``, and 0 if ``total`` is 0; of two tensors a ``float32`` one, without a host
-    read.
-    """
-    return masked / total.clamp(min=1) if isinstance(total, Tensor) else masked / max(total, 1)
+    """Return ``masked / total``, 0 if ``total`` is 0; of two tensors without a host read."""
+    if isinstance(total, Tensor):
+        return masked / total.clamp(min=1)
+    return masked / max(total, 1)
 
 
 class MaskingCounts(NamedTuple):
@@ -36,25 +34,21 @@ class MaskingCounts(NamedTuple):
 
     @property
     def sample_ratio(self) -> Tensor:
-        """The share of masked samples, a 0-dim ``float32`` tensor in [0, 1]; 0 without samples."""
+        """The share of masked samples, 0-dim ``float32`` in [0, 1]; 0 without samples."""
         return masking_ratio(self.masked_samples, self.samples)  # type: ignore[return-value]
 
     @property
     def class_ratio(self) -> Tensor:
-        """The share of masked competitors, a 0-dim ``float32`` tensor in [0, 1]; 0 without
-        competitors.
-        """
+        """The share of masked competitors, 0-dim ``float32`` in [0, 1]; 0 without competitors."""
         return masking_ratio(self.masked_classes, self.classes)  # type: ignore[return-value]
 
     def stacked(self) -> Tensor:
-        """The four counts as one ``int64`` tensor of shape ``(4,)``, in the order of the fields."""
+        """Return the four counts as one ``int64`` tensor of shape ``(4,)``."""
         return torch.stack(tuple(self))
 
 
 def counts_of_rows(masked: Tensor, ignored: Tensor | None, classes: int) -> MaskingCounts:
-    """The counts of rows of ``classes`` classes, from the masked competitors of each row (0 where
-    ignored).
-    """
+    """Return the counts of rows, from the masked competitors of each row (0 where ignored)."""
     if ignored is None:
         rows, device = masked.numel(), masked.device
         samples = torch.scalar_tensor(rows, dtype=torch.int64, device=device)
@@ -62,17 +56,17 @@ def counts_of_rows(masked: Tensor, ignored: Tensor | None, classes: int) -> Mask
     else:
         samples = (~ignored).sum()
         competitors = samples * (classes - 1)
-    # a comparison with a number would make a tensor of the number first, which costs as much as the
-    # comparison
-    fully_masked = (
-        torch.threshold(masked, classes - 2, 0).count_nonzero() if classes > 1 else samples.clone()
-    )
+    if classes > 1:
+        # a comparison with a number would make a tensor of the number first, which costs as much
+        fully_masked = torch.threshold(masked, classes - 2, 0).count_nonzero()
+    else:
+        fully_masked = samples.clone()
     return MaskingCounts(fully_masked, samples, masked.sum(dtype=torch.int64), competitors)
 
 
 def live_rows(masked: Tensor, ignored: Tensor | None, classes: int) -> Tensor:
-    """The rows that keep a competitor, boolean, shape ``(N)``; the arguments as in
-    `counts_of_rows`.
-    """
+    """Return the rows that keep a competitor, boolean, from what `counts_of_rows` takes."""
     live = masked < classes - 1
-    return live if ignored is None else live & ~ignored
+    if ignored is None:
+        return live
+    return live & ~ignored

@@ -1,8 +1,8 @@
-r"""How far the target leads its strongest competitor, and which samples have a gradient (paper,
-section III).
-"""
+r"""How far the target leads its strongest competitor, and which samples have a gradient."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from as_lightning.functional.masking import DEFAULT_DELTA, check_delta, masked_b
 
 
 def target_leads(logits: Tensor, target: Tensor, ignore_index: int = -100) -> Tensor:
-    r"""The target's probability less the largest other one, in [-1, 1]: $p_t - \max_{i \ne t} p_i$.
+    r"""Return the target's probability less the largest other one: $p_t - \max_{i \ne t} p_i$.
 
     With several labels, ``target`` in {0, 1}, it is $\min_{t \in P} p_t - \max_{i \in N} p_i$, with
     $p$ over the known labels. Logits are ``(N, C)`` with ``C`` at least 2. The result has one
@@ -22,10 +22,8 @@ def target_leads(logits: Tensor, target: Tensor, ignore_index: int = -100) -> Te
     negatives.
     """
     if is_multilabel(logits, target):
-        _, weakest_positive, strongest_negative, two_sided = label_sides(
-            label_rows(logits, target, ignore_index)
-        )
-        return (weakest_positive - strongest_negative)[two_sided]
+        sides = label_sides(label_rows(logits, target, ignore_index))
+        return (sides.weakest_positive - sides.strongest_negative)[sides.two_sided]
     logits, target = known_entries(widened(logits.detach()), target, ignore_index)
     target_probability, strongest = target_and_strongest(logits.softmax(-1), target)
     return (target_probability - strongest).squeeze(-1)
@@ -34,8 +32,7 @@ def target_leads(logits: Tensor, target: Tensor, ignore_index: int = -100) -> Te
 def live_samples(
     logits: Tensor, target: Tensor, delta: float = DEFAULT_DELTA, ignore_index: int = -100
 ) -> Tensor:
-    r"""The samples that have a gradient: those that keep at least one competitor at the margin
-    ``delta``.
+    r"""Return the samples that have a gradient: those that keep a competitor at the margin.
 
     $$
     \text{live} \iff p_t - \max_{i \ne t} p_i \le \delta, \qquad p = \operatorname{softmax}(o)
@@ -48,8 +45,7 @@ def live_samples(
         logits: shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``.
         target: class indices, shape ``()``, ``(N)`` or ``(N, d1, ...)``; or 0 and 1 for several
             labels, of the logits' shape.
-        delta: the margin, in [0, 1]; the default, 0.1, is the paper's. It need not be the margin of
-            the loss.
+        delta: the margin, in [0, 1]. It need not be the margin of the loss.
         ignore_index: target value of rows, or of labels, that take no part: they are not live.
 
     Returns:
@@ -74,44 +70,57 @@ def live_samples(
     if target.dim() == logits.dim():
         labels = label_rows(logits, target, ignore_index)
         return live_labels(labels, *multilabel_keep(labels, delta))
-    rows, target_of_row, ignored, classes = class_rows(logits, target, ignore_index)
+    rows, target_of_row, ignored = class_rows(logits, target, ignore_index)
     live = torch.zeros_like(target_of_row, dtype=torch.bool)
-    if classes > 1:
-        target_probability, strongest = target_and_strongest(
-            widened(rows).softmax(-1), target_of_row
-        )
+    if rows.size(-1) > 1:
+        probability = widened(rows).softmax(-1)
+        target_probability, strongest = target_and_strongest(probability, target_of_row)
         live = ~masked_by_delta(strongest, target_probability, delta).squeeze(-1)
-    return (live if ignored is None else live & ~ignored).reshape(target.shape)
+    if ignored is not None:
+        live = live & ~ignored
+    return live.reshape(target.shape)
 
 
 def target_and_strongest(probability: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """The target's probability and the largest other one, ``(..., 1)``; overwrites ``probability``,
-    ``(..., C)``.
+    """Return the target's probability and the largest other one, ``(..., 1)``.
+
+    This overwrites ``probability``, ``(..., C)``.
     """
     column = target.unsqueeze(-1)
     target_probability = probability.gather(-1, column)
     return target_probability, probability.scatter_(-1, column, -1.0).amax(-1, keepdim=True)
 
 
-def label_sides(labels: LabelRows) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The probabilities over the known labels ``(..., C)``, those of the weakest positive (infinite
-    without one) and of the strongest negative (-infinite without one), and whether a sample has
-    both, each ``(..., 1)``; no gradient flows.
+class LabelSides(NamedTuple):
+    """Where the two sides of samples with several labels meet; no gradient flows.
+
+    ``probability`` is over the known labels, ``(..., C)``. The others are ``(..., 1)``: the
+    probabilities of the weakest positive (infinite without one) and of the strongest negative
+    (-infinite without one), and whether a sample has both.
     """
-    _, positive, negative, ignored = labels
+
+    probability: Tensor
+    weakest_positive: Tensor
+    strongest_negative: Tensor
+    two_sided: Tensor
+
+
+def label_sides(labels: LabelRows) -> LabelSides:
+    """Return where the two sides of samples with several labels meet."""
     scores = labels.scores.detach()
-    probability = (scores if ignored is None else scores.masked_fill(ignored, -torch.inf)).softmax(
-        -1
+    if labels.ignored is not None:
+        scores = scores.masked_fill(labels.ignored, -torch.inf)
+    probability = scores.softmax(-1)
+    return LabelSides(
+        probability,
+        probability.masked_fill(~labels.positive, torch.inf).amin(-1, keepdim=True),
+        probability.masked_fill(~labels.negative, -torch.inf).amax(-1, keepdim=True),
+        labels.positive.any(-1, keepdim=True) & labels.negative.any(-1, keepdim=True),
     )
-    weakest_positive = probability.masked_fill(~positive, torch.inf).amin(-1, keepdim=True)
-    strongest_negative = probability.masked_fill(~negative, -torch.inf).amax(-1, keepdim=True)
-    two_sided = positive.any(-1, keepdim=True) & negative.any(-1, keepdim=True)
-    return probability, weakest_positive, strongest_negative, two_sided
 
 
 def multilabel_keep(labels: LabelRows, delta: float) -> tuple[Tensor, Tensor]:
-    """What the margin keeps as negatives, and what as positives, by the formula of
-    `multilabel_as_cross_entropy`.
+    """Return what the margin keeps as negatives, and what as positives.
 
     Each mask is for its own side only. The positives are those of the target, also where a
     probability underflows.
@@ -123,7 +132,7 @@ def multilabel_keep(labels: LabelRows, delta: float) -> tuple[Tensor, Tensor]:
 
 
 def live_labels(labels: LabelRows, keep_as_negative: Tensor, keep_as_positive: Tensor) -> Tensor:
-    """The samples of which at least one label is kept, shape ``(...)`` without the
-    label dimension.
-    """
-    return ((labels.positive & keep_as_positive) | (labels.negative & keep_as_negative)).any(-1)
+    """Return the samples of which at least one label is kept, without the label dimension."""
+    kept_positive = labels.positive & keep_as_positive
+    kept_negative = labels.negative & keep_as_negative
+    return (kept_positive | kept_negative).any(-1)

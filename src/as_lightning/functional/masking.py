@@ -30,8 +30,8 @@ def check_delta(delta: float) -> float:
 def masked_by_delta(
     probability: Tensor, target_probability: Tensor, delta: float, *, in_place: bool = False
 ) -> Tensor:
-    r"""The rule of the margin, the one place that states it: a competitor is masked iff $p_i < p_t
-    - \delta$.
+    r"""Apply the rule of the margin, stated here alone: a competitor is masked iff $p_i < p_t -
+    \delta$.
 
     NaN masks nothing: it must reach the loss. The target itself is never masked. A tie is kept.
     ``in_place`` overwrites ``probability`` ``(..., C)`` (with 0 and 1, which later arithmetic takes
@@ -48,17 +48,14 @@ ONE = torch.ones((), device="cpu")
 
 
 def all_masked_above(delta: float) -> float:
-    r"""The target's probability above which every competitor is masked: $p_i \le 1 - p_t < p_t -
-    \delta$.
-    """
+    r"""Return the $p_t$ above which all are masked: $p_i \le 1 - p_t < p_t - \delta$."""
     return (1.0 + delta) / 2.0
 
 
 def as_softmax_mask(
     logits: Tensor, target: Tensor, delta: float, ignore_index: int = -100
 ) -> Tensor:
-    r"""The classes that AS-Softmax keeps: the target, and every class it does not beat by more than
-    ``delta``.
+    r"""Return the classes that AS-Softmax keeps.
 
     $$
     \text{keep}_i = (i = t) \;\lor\; (p_t - p_i \le \delta), \qquad p = \operatorname{softmax}(o)
@@ -95,8 +92,9 @@ def as_softmax_mask(
     delta = check_delta(delta)
     check_tensor("logits", logits)
     batch = class_rows(logits.detach(), target, ignore_index)
-    probability, column = widened(batch.logits).softmax(-1), batch.target.unsqueeze(-1)
-    keep = ~masked_by_delta(probability, probability.gather(-1, column), delta)
+    probability = widened(batch.logits).softmax(-1)
+    target_probability = probability.gather(-1, batch.target.unsqueeze(-1))
+    keep = ~masked_by_delta(probability, target_probability, delta)
     if logits.dim() == 1:
         return keep.squeeze(0)
     return keep.reshape(logits.shape[:1] + logits.shape[2:] + logits.shape[1:2]).movedim(-1, 1)

@@ -66,7 +66,7 @@ def multilabel_as_cross_entropy(
             in float32.
         target: of that shape: 1 at each positive label, 0 at each negative one, ``ignore_index``
             where it is not known.
-        delta: the margin, in [0, 1]; the default, 0.1, is the paper's, and tuning chose 0.4 or 0.7.
+        delta: the margin, in [0, 1].
         ignore_index: target value of the labels that are not known.
         reduction: ``"none"``, ``"mean"`` (over the samples with a known label) or ``"sum"``.
         return_counts: also return the `MaskingCounts`: ``(loss, counts)``.
@@ -94,32 +94,33 @@ def multilabel_as_cross_entropy(
     delta = check_delta(delta)
     check_reduction(reduction)
     labels = label_rows(logits, target, ignore_index)
-    scores, positive, negative = labels.scores, labels.positive, labels.negative
-    if scores.size(-1) == 0:
+    if labels.scores.size(-1) == 0:
         raise ValueError(f"logits must have at least one label, got shape {tuple(logits.shape)}")
     keep_as_negative, keep_as_positive = multilabel_keep(labels, delta)
-    kept_negative, kept_positive = negative & keep_as_negative, positive & keep_as_positive
-    loss = log_one_plus_sum_exp(scores, kept_negative) + log_one_plus_sum_exp(
-        -scores, kept_positive
-    )
-    loss = reduce_samples(loss, labels, logits, reduction)
+    kept_negative = labels.negative & keep_as_negative
+    kept_positive = labels.positive & keep_as_positive
+    loss_of_negatives = log_one_plus_sum_exp(labels.scores, kept_negative)
+    loss_of_positives = log_one_plus_sum_exp(-labels.scores, kept_positive)
+    loss = reduce_samples(loss_of_negatives + loss_of_positives, labels, logits, reduction)
     if not return_counts:
         return loss
-    live, known = live_labels(labels, keep_as_negative, keep_as_positive), positive | negative
-    counted, masked = known.any(-1), known & ~(kept_negative | kept_positive)
-    return loss, MaskingCounts((counted & ~live).sum(), counted.sum(), masked.sum(), known.sum())
+    live = live_labels(labels, keep_as_negative, keep_as_positive)
+    known = labels.positive | labels.negative
+    samples = known.any(-1)
+    masked = known & ~(kept_negative | kept_positive)
+    counts = (samples & ~live).sum(), samples.sum(), masked.sum(), known.sum()
+    return loss, MaskingCounts(*counts)
 
 
 def log_one_plus_sum_exp(scores: Tensor, kept: Tensor) -> Tensor:
-    r"""Stable $\log(1 + \sum_{i \text{ kept}} e^{o_i})$ over the last dimension; 0 where nothing is
-    kept.
+    r"""Return $\log(1 + \sum_{i \text{ kept}} e^{o_i})$ over the last dimension, stabilised.
+
+    The 1 enters as a score of 0, so that a row with nothing kept has a finite maximum and a
+    gradient of 0, not NaN. The result is minus that score's log-probability. The gradient is
+    exp(score - result): ``log_softmax`` subtracts the largest score before it rounds, where
+    ``logsumexp`` rounds a result near 1e4 to 1e-3.
     """
-    # The 1 enters as a score of 0, so that a row with nothing kept has a finite maximum and a
-    # gradient of 0, not NaN. The result is minus that score's log-probability. The gradient is
-    # exp(score - result): log_softmax subtracts the largest score before it rounds, where logsumexp
-    # rounds a result near 1e4 to 1e-3.
     zero_score = scores.new_zeros(()).expand(*scores.shape[:-1], 1)
-    log_probability = torch.cat(
-        (zero_score, scores.masked_fill(~kept, -torch.inf)), dim=-1
-    ).log_softmax(-1)
+    kept_scores = scores.masked_fill(~kept, -torch.inf)
+    log_probability = torch.cat((zero_score, kept_scores), dim=-1).log_softmax(-1)
     return 0.0 - log_probability[..., 0]

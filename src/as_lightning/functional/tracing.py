@@ -7,78 +7,66 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor  # torch has no public test for one
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-# torch has no public test for this
+# torch has no public tests for these
 _functorch_active = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
 _PROXY = torch._C._TorchDispatchModeKey.PROXY
 _TORCH_2_7 = hasattr(torch.compiler, "is_exporting")
 
 
 def traced() -> bool:
-    """True inside ``torch.compile`` and the transforms of ``torch.func``, where Python must not
-    look at values.
-    """
+    """Return whether the call is inside ``torch.compile`` or a transform of ``torch.func``."""
     return torch.compiler.is_compiling() or _functorch_active()
 
 
 def transformed() -> bool:
-    """True inside the transforms of ``torch.func``, which need PyTorch's own operations."""
+    """Return whether the call is inside a transform of ``torch.func``."""
     return _functorch_active() and not torch.compiler.is_compiling()
 
 
 def recorded(x: Tensor) -> bool:
-    """True while ``torch.export`` or ``make_fx`` records a call, and for a tensor without values
-    (`FakeTensor`).
-    """
-    # in torch 2.7 and later; torch.compiler.is_exporting() is True in a graph of torch.compile too
-    exporting = getattr(torch.compiler, "_is_exporting_flag", False)
+    """Return whether ``torch.export`` or ``make_fx`` records the call, or ``x`` has no values."""
+    # torch.compiler.is_exporting() is True in a graph of torch.compile too
+    if isinstance(x, FakeTensor) or getattr(torch.compiler, "_is_exporting_flag", False):
+        return True
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() == 0:
+        return False
     # the test of proxy_tensor.get_proxy_mode, in less time
-    has_mode = not torch.compiler.is_compiling() and torch._C._len_torch_dispatch_stack() > 0
-    return (
-        isinstance(x, FakeTensor)
-        or exporting
-        or (has_mode and torch._C._get_dispatch_mode(_PROXY) is not None)
-    )
+    return torch._C._get_dispatch_mode(_PROXY) is not None
 
 
 def in_plain_operations(x: Tensor) -> bool:
-    """Whether a call must be made of PyTorch's own operations, without an ``autograd.Function``.
+    """Return whether a call must be made of PyTorch's own operations.
 
-    It must in a graph, in a transform of ``torch.func`` and in forward-mode differentiation.
+    It must in a graph, in a transform of ``torch.func`` and in forward-mode differentiation, none
+    of which takes an ``autograd.Function``.
     """
     return traced() or recorded(x) or has_tangent(x)
 
 
 def certain(condition: bool) -> bool:
-    """Whether a condition on sizes holds; inside the compiler, for every size that the graph is
-    for.
+    """Return whether a condition on sizes holds, in a graph for every size that it is for.
 
     The compiler of torch 2.6 has no such test: there the condition guards the graph.
     """
-    if not torch.compiler.is_compiling() or (
-        torch.compiler.is_dynamo_compiling() and not _TORCH_2_7
-    ):
+    if not torch.compiler.is_compiling():
+        return condition
+    if torch.compiler.is_dynamo_compiling() and not _TORCH_2_7:
         return condition
     return statically_known_true(condition)
 
 
-def looks(tensor: Tensor) -> bool:
-    """Whether the host may read the values: it need not wait for a device, and no trace or
-    transform is active.
-    """
+def can_read_values(tensor: Tensor) -> bool:
+    """Return whether the host may read the values, without a wait and outside of any trace."""
     return tensor.is_cpu and not traced() and not recorded(tensor)
 
 
 def batched(gradient: Tensor) -> bool:
-    """Whether an upstream gradient stands for several at a time: ``is_grads_batched``,
-    ``jacobian(vectorize=True)``.
-    """
+    """Return whether an upstream gradient stands for several, as with ``is_grads_batched``."""
     functorch = torch._C._functorch  # torch has no public test for this
     return functorch.is_batchedtensor(gradient) or functorch.is_legacy_batchedtensor(gradient)
 
 
 def has_tangent(*tensors: Tensor | None) -> bool:
-    """Whether a tensor carries a tangent of forward-mode differentiation."""
-    return any(
-        x is not None and torch.autograd.forward_ad.unpack_dual(x).tangent is not None
-        for x in tensors
-    )
+    """Return whether a tensor carries a tangent of forward-mode differentiation."""
+    unpack = torch.autograd.forward_ad.unpack_dual
+    return any(x is not None and unpack(x).tangent is not None for x in tensors)

@@ -61,11 +61,9 @@ def am_softmax_loss(
     tau = check_temperature(tau)
 
     def scores(rows: Tensor, row_target: Tensor) -> Tensor:
-        target_column = row_target.unsqueeze(-1)
+        own = row_target.unsqueeze(-1)
         scaled = rows / tau
-        return scaled.scatter_add(
-            -1, target_column, scaled.new_full(target_column.shape, -margin / tau)
-        )
+        return scaled.scatter_add(-1, own, scaled.new_full(own.shape, -margin / tau))
 
     return cross_entropy_of(
         scores, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction

@@ -17,13 +17,13 @@ from as_lightning.functional.calling_convention import (
     class_dimension,
     safe_targets,
 )
-from as_lightning.functional.tracing import looks
+from as_lightning.functional.tracing import can_read_values
 
 
 def class_counts_of(
     targets: Tensor | Iterable[Tensor], num_classes: int, *, ignore_index: int = -100
 ) -> Tensor:
-    """How often each class is a target: int64, shape ``(num_classes)``, on the CPU.
+    """Return how often each class is a target: int64, shape ``(num_classes)``, on the CPU.
 
     ``targets`` are class indices of any shape, or an iterable of such tensors, as of the batches of
     a training dataloader. An index out of range raises ``IndexError``, a target that is no integer
@@ -37,46 +37,47 @@ def class_counts_of(
         tensor([1, 2])
     """
     counts = torch.zeros(num_classes, dtype=torch.int64)
-    for target in [targets] if isinstance(targets, Tensor) else targets:
+    if isinstance(targets, Tensor):
+        targets = [targets]
+    for target in targets:
         check_tensor("targets", target)
         check_index_dtype(target, target.shape)
         indices, ignored = safe_targets(target.cpu(), num_classes, ignore_index)
-        counts += torch.bincount(
-            (indices if ignored is None else indices[~ignored]).flatten(), minlength=num_classes
-        )
+        if ignored is not None:
+            indices = indices[~ignored]
+        counts += torch.bincount(indices.flatten(), minlength=num_classes)
     return counts
 
 
 def with_class_counts(
     loss: Callable[..., Tensor], counts: Callable[[], Tensor]
 ) -> Callable[..., Tensor]:
-    """The loss with its argument ``class_counts`` bound; unchanged if it has no such argument or a
-    default for it.
-    """
+    """Bind ``class_counts`` of a loss that has such an argument without a default."""
     try:
         parameter = inspect.signature(loss).parameters.get("class_counts")
     except ValueError:  # a built-in function without a signature
         return loss
-    unbound = parameter is not None and parameter.default is parameter.empty
-    return functools.partial(loss, class_counts=counts()) if unbound else loss
+    if parameter is None or parameter.default is not parameter.empty:
+        return loss
+    return functools.partial(loss, class_counts=counts())
 
 
 @functools.cache  # once for these classes
 def _warn_of_unseen(classes: tuple[int, ...]) -> None:
-    shown = ", ".join(map(str, classes[:10])) + (", ..." if len(classes) > 10 else "")
+    shown = ", ".join(map(str, classes[:10]))
+    if len(classes) > 10:
+        shown += ", ..."
     warnings.warn(
         f"class_counts is 0 for class {shown} ({len(classes)} in all): the training data have no "
-        "example of it; it "
-        "counts as a class with one example, so that its logit stays finite",
+        "example of it; it counts as a class with one example, so that its logit stays finite",
         stacklevel=4,
     )
 
 
 def checked_counts(class_counts: Tensor, logits: Tensor) -> Tensor:
-    """The counts on the logits' device, in the dtype of the computation; a class without an example
-    counts as 1.
+    """Return the counts on the logits' device, in the dtype of the computation, at least 1.
 
-    Raises unless there is one count, 0 or more, for each class of the logits. Values are checked on
+    Raise unless there is one count, 0 or more, for each class of the logits. Values are checked on
     the CPU only.
     """
     check_logits(logits)
@@ -87,18 +88,24 @@ def checked_counts(class_counts: Tensor, logits: Tensor) -> Tensor:
             f"class_counts must hold one count per class, shape ({classes},) for logits of shape "
             f"{tuple(logits.shape)}, got {tuple(class_counts.shape)}"
         )
-    if looks(class_counts) and classes:
-        lowest, highest = map(Tensor.item, class_counts.aminmax())
-        if not 0 <= lowest <= highest < float("inf"):
-            wrong = highest if lowest >= 0 else lowest
+    if can_read_values(class_counts) and classes:
+        unseen = class_counts == 0
+        wrong = ~((class_counts > 0) & (class_counts < torch.inf) | unseen)
+        if bool(wrong.any()):
             raise ValueError(
                 "class_counts must hold the training examples of each class, 0 or more, got "
-                f"{wrong}"
+                f"{class_counts[wrong][0].item()}"
             )
-        if lowest == 0:
-            _warn_of_unseen(tuple((class_counts == 0).nonzero().flatten().tolist()))
+        if bool(unseen.any()):
+            _warn_of_unseen(tuple(unseen.nonzero().flatten().tolist()))
     # a copy from the CPU does not wait for the device
     counts = class_counts.to(
         logits.device, accumulation_dtype(logits.dtype), non_blocking=class_counts.is_cpu
     )
     return counts.clamp(min=1)
+
+
+def log_prior(class_counts: Tensor, logits: Tensor) -> Tensor:
+    """Return the log of each class's share of the examples, after `checked_counts`."""
+    counts = checked_counts(class_counts, logits)
+    return (counts / counts.sum()).log()

@@ -42,9 +42,8 @@ def encouraging_loss(
     def row_loss(rows: Tensor, row_target: Tensor) -> Tensor:
         loss = F.cross_entropy(rows, row_target, reduction="none")
         complement, end = -torch.expm1(-loss), torch.full_like(loss, 1 - log_end)
-        return (
-            loss + torch.maximum(complement, end).log() + torch.minimum(complement, end) / end - 1
-        )
+        tangent = torch.minimum(complement, end) / end - 1
+        return loss + torch.maximum(complement, end).log() + tangent
 
     return loss_of_rows(
         row_loss, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_number
 from as_lightning.functional.calling_convention import loss_of_rows, over_rows
-from as_lightning.functional.tracing import in_plain_operations, looks, recorded
+from as_lightning.functional.tracing import can_read_values, in_plain_operations, recorded
 
 # The threshold is computed from this many of the largest logits, and from all logits in rows of a
 # larger support.
@@ -27,27 +27,28 @@ def _checked_alpha(alpha: float) -> float:
     return check_number("alpha", alpha, lambda value: 1 < value <= 2, expected)
 
 
+def _power(p: Tensor, exponent: float, support: Tensor) -> Tensor:
+    """Return the power on the support, else 0: of 0 its derivatives are infinite."""
+    return torch.where(support, torch.where(support, p, 1.0).pow(exponent), 0.0)
+
+
 def _newton_step(scores: Tensor, threshold: Tensor, exponent: float) -> Tensor:
-    """The threshold after a Newton step towards probabilities of sum 1; their sum is convex in the
-    threshold.
-    """
+    """Take a Newton step towards probabilities of sum 1, which is convex in the threshold."""
     above = ~(scores <= threshold)
     gap = torch.where(above, scores - threshold, 1.0)
     slope = torch.where(above, gap.pow(exponent - 1.0), 0.0)
-    return threshold + ((slope * gap).sum(-1, keepdim=True) - 1.0) / (
-        exponent * slope.sum(-1, keepdim=True)
-    )
+    excess = (slope * gap).sum(-1, keepdim=True) - 1.0
+    return threshold + excess / (exponent * slope.sum(-1, keepdim=True))
 
 
 def _threshold(scores: Tensor, exponent: float) -> Tensor:
-    """The threshold at which the probabilities sum to 1, for scores of which 0 is the largest."""
+    """Return the threshold at which the probabilities sum to 1; the largest score is 0."""
     threshold = torch.full_like(scores[..., :1], -1.0)
+    rounding = torch.finfo(scores.dtype).eps
     for _ in range(STEPS[scores.dtype]):
-        previous, threshold = (
-            threshold,
-            torch.maximum(threshold, _newton_step(scores, threshold, exponent)),
-        )
-        if looks(scores) and not bool((threshold - previous > torch.finfo(scores.dtype).eps).any()):
+        previous = threshold
+        threshold = torch.maximum(threshold, _newton_step(scores, threshold, exponent))
+        if can_read_values(scores) and not bool((threshold - previous > rounding).any()):
             break
     return threshold
 
@@ -56,7 +57,7 @@ def _threshold(scores: Tensor, exponent: float) -> Tensor:
 def _threshold_of_largest(scores: Tensor, exponent: float) -> Tensor:
     if torch.compiler.is_compiling() and not recorded(scores):
         return _threshold_in_a_graph(scores, exponent)
-    if not looks(scores) or scores.size(-1) <= LARGEST:
+    if not can_read_values(scores) or scores.size(-1) <= LARGEST:
         return _threshold(scores, exponent)
     largest = scores.topk(LARGEST, dim=-1).values
     threshold = _threshold(largest, exponent)
@@ -82,27 +83,27 @@ def _(scores: Tensor, exponent: float) -> Tensor:
 
 
 def _probabilities(relative: Tensor, alpha: float) -> Tensor:
-    """The transform of rows whose maximum is 0; as plain operations its derivatives are right to
-    second order.
-    """
+    """Transform rows whose maximum is 0; in a graph its derivatives are right to second order."""
     exponent = 1.0 / (alpha - 1.0)
     scores = relative * (alpha - 1.0)
     threshold = _threshold_of_largest(scores.detach(), exponent)
-    if torch.is_grad_enabled() or in_plain_operations(
-        relative
-    ):  # each step makes one more derivative exact
+    if torch.is_grad_enabled() or in_plain_operations(relative):
+        # each step makes one more derivative exact
         threshold = _newton_step(scores, _newton_step(scores, threshold, exponent), exponent)
         above = ~(scores <= threshold)  # also where a score is NaN, which must reach the gradient
-        p = torch.where(above, torch.where(above, scores - threshold, 1.0).pow(exponent), 0.0)
+        p = _power(scores - threshold, exponent, above)
     else:
         p = (scores - threshold).clamp_(min=0.0)
-        p = p if exponent == 1.0 else p.pow_(exponent)
+        if exponent != 1.0:
+            p.pow_(exponent)
     return p / p.sum(-1, keepdim=True)
 
 
 class _Entmax(torch.autograd.Function):
-    r"""`_probabilities`, which saves only the result: with $s_i = p_i^{2 - \alpha}$ on the support
-    its Jacobian is $\operatorname{diag}(s) - s s^\top / \sum_i s_i$.
+    r"""`_probabilities`, which saves only the result.
+
+    With $s_i = p_i^{2 - \alpha}$ on the support its Jacobian is $\operatorname{diag}(s) - s s^\top /
+    \sum_i s_i$.
     """
 
     @staticmethod
@@ -118,7 +119,7 @@ class _Entmax(torch.autograd.Function):
         if upstream is None:
             return None, None
         (p,) = ctx.saved_tensors
-        s = torch.where(p > 0, torch.where(p > 0, p, 1.0).pow(2.0 - ctx.alpha), 0.0)
+        s = _power(p, 2.0 - ctx.alpha, p > 0)
         return s * (upstream - (s * upstream).sum(-1, keepdim=True) / s.sum(-1, keepdim=True)), None
 
 
@@ -128,7 +129,8 @@ class _FenchelYoung(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, relative: Tensor, p: Tensor, own: Tensor, alpha: float) -> Tensor:
         ctx.save_for_backward(p, own)
-        return _row_losses(relative, p, own, alpha).clamp(min=0.0)  # rounding may leave -1e-8
+        losses = _row_losses(relative, p, p.pow(alpha), own, alpha)
+        return losses.clamp(min=0.0)  # rounding may leave -1e-8
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None, None]:
@@ -137,18 +139,19 @@ class _FenchelYoung(torch.autograd.Function):
         return unit_gradient * upstream.unsqueeze(-1), None, None, None
 
 
-def _row_losses(relative: Tensor, p: Tensor, target_column: Tensor, alpha: float) -> Tensor:
+def _row_losses(relative: Tensor, p: Tensor, power: Tensor, own: Tensor, alpha: float) -> Tensor:
+    r"""Return the losses of rows, with ``power`` $p^\alpha$ and the target's column ``own``."""
     scores = torch.where(relative == -torch.inf, 0.0, relative)  # where p is 0
-    entropy = (1.0 - p.pow(alpha).sum(-1)) / (alpha * (alpha - 1.0))
-    return (p * scores).sum(-1) - relative.gather(-1, target_column).squeeze(-1) + entropy
+    entropy = (1.0 - power.sum(-1)) / (alpha * (alpha - 1.0))
+    return (p * scores).sum(-1) - relative.gather(-1, own).squeeze(-1) + entropy
 
 
 def _recentred(rows: Tensor, alpha: float) -> Tensor:
-    """The rows relative to their maximum, in which sums keep their digits; NaN for a maximum that
-    is not finite.
-    """
+    """Return the rows relative to their maximum, in which sums keep their digits."""
     relative = rows - rows.detach().amax(-1, keepdim=True)
-    return relative.double() if alpha < DOUBLE_BELOW else relative
+    if alpha < DOUBLE_BELOW:
+        return relative.double()
+    return relative
 
 
 def entmax(logits: Tensor, *, alpha: float = 1.5, dim: int = -1) -> Tensor:
@@ -172,12 +175,8 @@ def entmax(logits: Tensor, *, alpha: float = 1.5, dim: int = -1) -> Tensor:
 
     def transform(rows: Tensor) -> Tensor:
         relative = _recentred(rows, alpha)
-        p = (
-            _probabilities(relative, alpha)
-            if in_plain_operations(rows)
-            else _Entmax.apply(relative, alpha)
-        )
-        return p.to(rows.dtype)
+        probabilities = _probabilities if in_plain_operations(rows) else _Entmax.apply
+        return probabilities(relative, alpha).to(rows.dtype)
 
     return over_rows(transform, logits, dim)
 
@@ -211,13 +210,12 @@ def entmax_loss(
 
     def row_loss(rows: Tensor, row_target: Tensor) -> Tensor:
         relative = _recentred(rows, alpha)
-        target_column = row_target.unsqueeze(-1)
+        own = row_target.unsqueeze(-1)
         if in_plain_operations(rows):
-            loss = _row_losses(relative, _probabilities(relative, alpha), target_column, alpha)
+            p = _probabilities(relative, alpha)
+            loss = _row_losses(relative, p, _power(p, alpha, p > 0), own, alpha)
         else:
-            loss = _FenchelYoung.apply(
-                relative, _Entmax.apply(relative, alpha), target_column, alpha
-            )
+            loss = _FenchelYoung.apply(relative, _Entmax.apply(relative, alpha), own, alpha)
         return loss.to(rows.dtype)
 
     return loss_of_rows(

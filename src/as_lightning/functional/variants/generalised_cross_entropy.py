@@ -37,7 +37,9 @@ def generalised_cross_entropy_loss(
 
     def row_loss(rows: Tensor, row_target: Tensor) -> Tensor:
         loss = F.cross_entropy(rows, row_target, reduction="none")
-        return loss if q == 0 else -torch.expm1(-q * loss) / q
+        if q == 0:
+            return loss
+        return -torch.expm1(-q * loss) / q
 
     return loss_of_rows(
         row_loss, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction

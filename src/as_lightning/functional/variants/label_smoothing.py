@@ -36,7 +36,12 @@ def label_smoothing_loss(
     smoothing = check_number(
         "smoothing", smoothing, lambda value: 0 <= value < 1, "a number in [0, 1)"
     )
-    options = {"weight": weight, "ignore_index": ignore_index, "reduction": reduction}
     return cross_entropy_of(
-        lambda rows, _: rows, logits, target, label_smoothing=smoothing, **options
+        lambda rows, _: rows,
+        logits,
+        target,
+        label_smoothing=smoothing,
+        weight=weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
     )

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_number
 from as_lightning.functional.calling_convention import cross_entropy_of
-from as_lightning.functional.variants.class_counts import checked_counts
+from as_lightning.functional.variants.class_counts import log_prior
 
 
 def logit_adjusted_loss(
@@ -41,13 +41,11 @@ def logit_adjusted_loss(
         tensor(2.8028)
     """
     tau = check_number("tau", tau, lambda value: value >= 0, "a number of 0 or more")
-    counts = checked_counts(class_counts, logits)
-    adjustment = tau * (counts / counts.sum()).log()
+    adjustment = tau * log_prior(class_counts, logits)
 
     def adjusted(rows: Tensor, _: Tensor) -> Tensor:
-        return (
-            rows - rows.detach().amax(-1, keepdim=True) + adjustment
-        )  # a sum with a logit of 1e4 would round it
+        # a sum with a logit of 1e4 would round it
+        return rows - rows.detach().amax(-1, keepdim=True) + adjustment
 
     return cross_entropy_of(
         adjusted, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction

@@ -21,9 +21,7 @@ from as_lightning.functional.variants.sparse_softmax import check_k
 def _loss_of_samples(
     logits: Tensor, target: Tensor, k: int | None, ignore_index: int, reduction: str
 ) -> Tensor:
-    """The loss of all positives and the ``k`` strongest negatives of each sample; of all negatives
-    without a ``k``.
-    """
+    """Return the loss of all positives and the ``k`` strongest negatives (None: all of them)."""
     labels = label_rows(logits, target, ignore_index)
     check_reduction(reduction)
     scores, kept_negatives = labels.scores, labels.negative
@@ -31,10 +29,9 @@ def _loss_of_samples(
         check_k(k, scores.size(-1), of="labels")
         scores = scores.masked_fill(~kept_negatives, -torch.inf).topk(k, dim=-1).values
         kept_negatives = scores != -torch.inf  # NaN must reach the loss
-    loss = log_one_plus_sum_exp(scores, kept_negatives) + log_one_plus_sum_exp(
-        -labels.scores, labels.positive
-    )
-    return reduce_samples(loss, labels, logits, reduction)
+    loss_of_negatives = log_one_plus_sum_exp(scores, kept_negatives)
+    loss_of_positives = log_one_plus_sum_exp(-labels.scores, labels.positive)
+    return reduce_samples(loss_of_negatives + loss_of_positives, labels, logits, reduction)
 
 
 def multilabel_softmax_loss(
@@ -89,13 +86,11 @@ def bce_loss(
     labels = label_rows(logits, target, ignore_index)
     check_reduction(reduction)
     known = labels.positive | labels.negative
-    scores, positive = (
-        labels.scores.masked_fill(~known, 0.0),
-        labels.positive.to(labels.scores.dtype),
-    )  # 0 * nan is nan
-    # the sum is fused with the loss, which makes it several times as fast as reducing the losses of
-    # all the labels
-    fused = "none" if reduction == "none" else "sum"
+    scores = labels.scores.masked_fill(~known, 0.0)  # 0 * nan is nan
+    positive = labels.positive.to(scores.dtype)
+    fused = reduction
+    if reduction == "mean":
+        fused = "sum"  # several times as fast as reducing the losses of all the labels
     loss = F.binary_cross_entropy_with_logits(
         scores, positive, weight=known.to(scores.dtype), reduction=fused
     )

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from as_lightning.functional.argument_checks import check_choice
 from as_lightning.functional.calling_convention import loss_of_rows, over_rows
-from as_lightning.functional.tracing import in_plain_operations, looks
+from as_lightning.functional.tracing import can_read_values, in_plain_operations
 
 NOISES = ("gumbel", "normal", "logistic")
 NODES, ZOOMS = {torch.float32: 32, torch.float64: 96}, 3
@@ -29,27 +29,23 @@ def _log_cdf(u: Tensor, noise: str) -> Tensor:
     lowest = -12.0 if u.dtype == torch.float32 else -36.0
     near = torch.log(0.5 * torch.erfc(u.clamp(min=lowest) * -math.sqrt(0.5)))
     far = u < lowest
-    if looks(far) and not bool(far.any()):
+    if can_read_values(far) and not bool(far.any()):
         return near
     return torch.where(far, torch.special.log_ndtr(u.clamp(max=lowest)), near)
 
 
 def _log_pdf(u: Tensor, noise: str) -> Tensor:
-    return (
-        F.logsigmoid(u) + F.logsigmoid(-u)
-        if noise == "logistic"
-        else -0.5 * (u.square() + math.log(2 * math.pi))
-    )
+    if noise == "logistic":
+        return F.logsigmoid(u) + F.logsigmoid(-u)
+    return -0.5 * (u.square() + math.log(2 * math.pi))
 
 
 def _in_parts(
     row_function: Callable[..., Tensor], rows: Tensor, logit: Tensor, nodes: Tensor, noise: str
 ) -> Tensor:
-    """``row_function`` of a few rows at a time, whose nodes x classes are computed again in the
-    backward pass.
+    """Call ``row_function`` with a few rows at a time, and again in the backward pass.
 
-    In a graph and in the transforms of ``torch.func``, which take no checkpoint, it is of all rows
-    at once.
+    In a graph and in the transforms of ``torch.func``, which take no checkpoint, it gets all rows.
     """
     if in_plain_operations(rows):
         return row_function(rows, logit, nodes, noise)
@@ -67,31 +63,32 @@ def _log_integrand(rows: Tensor, logit: Tensor, nodes: Tensor, noise: str) -> Te
 
 def _masses(rows: Tensor, _: Tensor, nodes: Tensor, noise: str) -> Tensor:
     u = nodes.unsqueeze(-1) - rows.unsqueeze(-2)
-    u = torch.where(
-        u > 1e4, 1e4, u
-    )  # for a logit of -inf (0 * inf is NaN); a clamp would hide NaN from the gradient
+    # for a logit of -inf (0 * inf is NaN); a clamp would hide NaN from the gradient
+    u = torch.where(u > 1e4, 1e4, u)
     log_cdf = _log_cdf(u, noise)
     return (log_cdf.sum(-1, keepdim=True) + _log_pdf(u, noise) - log_cdf).exp().sum(-2)
 
 
 @torch.no_grad()
 def _nodes(rows: Tensor, logit: Tensor, noise: str) -> tuple[Tensor, Tensor]:
-    """Equidistant nodes over the hump of the log-concave integrand, and the log of their distance;
-    rows peak at 0.
+    """Return equidistant nodes over the hump of the integrand, and the log of their distance.
+
+    The integrand is log-concave; rows peak at 0.
     """
-    nats, logit_factor = -math.log(torch.finfo(rows.dtype).eps), 1.0 if noise == "logistic" else 0.5
-    tail, largest_noise = (
-        n if noise == "logistic" else math.sqrt(2 * n) for n in (nats, math.log(rows.size(-1)))
-    )
+    nats = -math.log(torch.finfo(rows.dtype).eps)
+    tail, largest_noise, logit_factor = nats, math.log(rows.size(-1)), 1.0
+    if noise != "logistic":
+        tail, largest_noise = math.sqrt(2 * tail), math.sqrt(2 * largest_noise)
+        logit_factor = 0.5
     low, high = logit * logit_factor - tail, torch.full_like(logit, tail + largest_noise)
-    coarse, fine = (
-        torch.linspace(0, 1, n, dtype=low.dtype, device=low.device) for n in (16, NODES[low.dtype])
-    )
+    coarse = torch.linspace(0, 1, 16, dtype=low.dtype, device=low.device)
+    fine = torch.linspace(0, 1, NODES[low.dtype], dtype=low.dtype, device=low.device)
     for _ in range(ZOOMS):
         nodes = low + (high - low) * coarse
         height = _in_parts(_log_integrand, rows, logit, nodes, noise)
         within = (height >= height.amax(-1, keepdim=True) - nats).int()
-        first, last = within.argmax(-1, True) - 1, 16 - within.flip(-1).argmax(-1, True)
+        first = within.argmax(-1, True) - 1
+        last = 16 - within.flip(-1).argmax(-1, True)
         low, high = nodes.gather(-1, first.clamp(min=0)), nodes.gather(-1, last.clamp(max=15))
     return low + (high - low) * fine, ((high - low) / (fine.numel() - 1)).log().squeeze(-1)
 
@@ -119,9 +116,8 @@ def perturb_max(logits: Tensor, *, noise: str = "normal", dim: int = -1) -> Tens
             return rows.softmax(-1)
         rows = rows - rows.detach().amax(-1, keepdim=True)
         top = torch.zeros_like(rows[:, :1])
-        return F.normalize(
-            _in_parts(_masses, rows, top, _nodes(rows, top, noise)[0], noise), p=1.0, dim=-1
-        )
+        nodes, _ = _nodes(rows, top, noise)
+        return F.normalize(_in_parts(_masses, rows, top, nodes, noise), p=1.0, dim=-1)
 
     return over_rows(transform, logits, dim)
 

@@ -71,10 +71,8 @@ def sparse_softmax_loss(
         largest, classes = rows.topk(k, dim=-1)
         target_column = row_target.unsqueeze(-1)
         competitors = largest.masked_fill(classes == target_column, -torch.inf)
-        log_probability = torch.cat(
-            (competitors, rows.gather(-1, target_column)), dim=-1
-        ).log_softmax(-1)
-        return 0.0 - log_probability[..., -1]
+        scores = torch.cat((competitors, rows.gather(-1, target_column)), dim=-1)
+        return 0.0 - scores.log_softmax(-1)[..., -1]
 
     return loss_of_rows(
         row_loss, logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction

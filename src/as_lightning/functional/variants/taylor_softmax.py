@@ -22,18 +22,14 @@ def check_order(order: int) -> None:
 
 
 class _LogTaylor(torch.autograd.Function):
-    r"""$\log f_k(x)$, elementwise; its derivative $f_{k-1} / f_k$ is the one tensor kept for the
-    backward pass.
-    """
+    r"""$\log f_k(x)$, elementwise, with the derivative $f_{k-1} / f_k$."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, order: int) -> Tensor:
         ctx.order = order
         lower, polynomial = _last_two_polynomials(x, order)
         ctx.save_for_backward(x, lower / polynomial)
-        return (
-            polynomial.log_()
-        )  # only eager calls come here: the compiler takes no operation in place
+        return polynomial.log_()  # only eager calls come here
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
@@ -102,9 +98,11 @@ def taylor_softmax_loss(
         tensor(0.5306)
     """
     check_order(order)
-    options: dict[str, Any] = {
-        "weight": weight,
-        "ignore_index": ignore_index,
-        "reduction": reduction,
-    }
-    return cross_entropy_of(lambda rows, _: _log_taylor(rows, order), logits, target, **options)
+    return cross_entropy_of(
+        lambda rows, _: _log_taylor(rows, order),
+        logits,
+        target,
+        weight=weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
+    )
