@@ -26,8 +26,7 @@ from as_lightning.compare.plan import ComparisonPlan, Run, default_settings
 from as_lightning.compare.search import Choice, Range, Space, learning_rates
 from as_lightning.report.advice import advice
 from as_lightning.report.findings import findings
-from as_lightning.report.record import ComparisonRecord
-from as_lightning.statistics.verdicts import Arm
+from as_lightning.report.record import Arm, ComparisonRecord
 
 RATE = learning_rates(0.01, 4.0)
 SPACES: dict[str, Space] = {

@@ -8,9 +8,9 @@ import pytest
 
 from as_lightning.report.advice import advice, in_words, recommended
 from as_lightning.report.findings import Findings, Row, TimeRatio, findings, time_ratio
-from as_lightning.report.record import ComparisonRecord, Trial
+from as_lightning.report.record import Arm, ComparisonRecord, Trial
 from as_lightning.statistics.example_spread import ExampleSpread
-from as_lightning.statistics.verdicts import Arm, Design, Verdict
+from as_lightning.statistics.verdicts import Design, Verdict
 
 SOFTMAX = Arm("softmax")
 SAME_TIME, LESS, EVEN_LESS = (

@@ -22,9 +22,9 @@ from as_lightning.bench.run.result import read_runs
 from as_lightning.report.figures import report_figures
 from as_lightning.report.findings import findings
 from as_lightning.report.page import print_comparison, write_report
-from as_lightning.report.record import ComparisonRecord, Example, Trial, run_folder
+from as_lightning.report.record import Arm, ComparisonRecord, Example, Trial, run_folder
 from as_lightning.report.sweep_records import sweep_records
-from as_lightning.statistics.verdicts import Arm, Design
+from as_lightning.statistics.verdicts import Design
 
 HOSTILE = "<img src=x onerror=alert(1)>|[red]x[/red] $y_1$"
 

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 import as_lightning
-from as_lightning.report.record import ComparisonRecord
+from as_lightning.report.record import Arm, ComparisonRecord
 from as_lightning.report.table import (
     WRITTEN,
     checked_mode,
@@ -23,7 +23,6 @@ from as_lightning.report.table import (
 )
 from as_lightning.statistics.example_spread import ExampleSpread
 from as_lightning.statistics.pairing import paired_differences
-from as_lightning.statistics.verdicts import Arm
 
 SGD, ADAMW = (90.1, 90.4, 89.9, 90.2, 90.0), (93.2, 93.3, 93.1, 93.4, 93.0)
 LONG = pd.DataFrame(

@@ -81,7 +81,7 @@ def _claim_folder(directory: Path, subject: Subject) -> list[str]:
             saved = RunIdentity(content["settings"], {"data": content["data"]})
             changed, saved_design = (
                 saved.changed(subject.identity),
-                Design.read(content.get("design", asdict(design))),
+                Design.read(renamed(content.get("design", asdict(design)))),
             )
             first = replace(
                 saved_design,

@@ -17,8 +17,8 @@ from as_lightning.bench.run.result import Result
 from as_lightning.compare.plan import ComparisonPlan, Run
 from as_lightning.compare.search import RATE, as_neutral, best_of, finalists, next_trials
 from as_lightning.report.findings import findings
-from as_lightning.report.record import ComparisonRecord, Trial
-from as_lightning.statistics.verdicts import Arm, still_open
+from as_lightning.report.record import Arm, ComparisonRecord, Trial
+from as_lightning.statistics.verdicts import still_open
 
 UNTUNED = (
     "Each with its settings as they are, not tuned: no advice. For advice ask for several trials."

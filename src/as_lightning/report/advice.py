@@ -211,8 +211,7 @@ def in_words(verdict: Verdict, time: TimeRatio = UNKNOWN) -> str:
     """A verdict on one line: the interval of the difference, the time if it clearly differs, the
     word.
 
-    >>> from as_lightning.statistics.verdicts import Arm
-    >>> found = Verdict(Arm("a"), Arm("b"), 5, 1, 0.2, -2.2, 2.6, "undecided", 3.0, 0.5)
+    >>> found = Verdict("a", "b", 5, 1, 0.2, -2.2, 2.6, "undecided", 3.0, 0.5)
     >>> in_words(found, TimeRatio(1.16, 1.10, 1.22)), in_words(found, TimeRatio(0.86, 0.30, 2.47))
     ('-2.2 to +2.6 points, 16% slower: undecided', '-2.2 to +2.6 points: undecided')
     """

@@ -15,8 +15,8 @@ from scipy import stats
 
 from as_lightning.bench.run.result import Result
 from as_lightning.functional.counts import masking_ratio
-from as_lightning.report.record import ComparisonRecord, arm_of
-from as_lightning.statistics.verdicts import MIN_PAIRS, Arm, Verdict
+from as_lightning.report.record import Arm, ComparisonRecord, arm_of
+from as_lightning.statistics.verdicts import MIN_PAIRS, Verdict
 
 
 class TimeRatio(NamedTuple):

@@ -13,9 +13,13 @@ from typing import Any, Literal, NamedTuple
 
 from as_lightning.bench.run.predictions import Predictions
 from as_lightning.bench.run.result import Result, read_runs, renamed, whole_file
-from as_lightning.statistics.example_spread import ExampleSpread, example_spread
+from as_lightning.statistics.example_spread import (
+    ExampleSpread,
+    ScoredExamples,
+    example_spread,
+)
 from as_lightning.statistics.pairing import TEST_SHARE, paired_differences, unpaired
-from as_lightning.statistics.verdicts import Arm, Design, Verdict, verdicts
+from as_lightning.statistics.verdicts import Design, Verdict, verdicts
 
 COMPARISON_FILE = "comparison.json"
 FORMAT = 2
@@ -23,6 +27,13 @@ BASELINES = ("softmax", "multilabel_softmax")  # the default baselines
 FEW_PERCENT = 2.0  # scores above 1 and up to this are rather of another unit
 ROUNDING = 1e-5  # of a score that is computed in float32
 EXAMPLES, SHOWN = 20, 300  # how many examples a page lists, and how many characters of them
+
+
+class Arm(NamedTuple):
+    """A tuned candidate at a share of the full training."""
+
+    candidate: str
+    budget: float = 1.0
 
 
 class Trial(NamedTuple):
@@ -234,7 +245,24 @@ class ComparisonRecord:
             ratio = self.test_share / (1.0 - self.test_share) if repeated else 0.0
             scores = paired_differences(scores, self.reference, ratio)
             design = replace(design, looks=(len(scores[self.reference]),))
-        return verdicts(scores, reference=self.reference, design=design, spreads=self.spreads)
+        found: list[Verdict] = []
+        smaller = {arm: by for arm, by in scores.items() if arm.budget != self.full_budget}
+        full = {arm: by for arm, by in scores.items() if arm not in smaller}
+        families: list[tuple[Any, dict[Arm, dict[int, float]]]] = [(self.reference, full)]
+        if smaller and self.reference in scores:
+            families.append((self.reference, {self.reference: scores[self.reference], **smaller}))
+        for base in [arm for arm in smaller if arm.candidate == self.baseline]:
+            same = {arm: by for arm, by in smaller.items() if arm.budget == base.budget}
+            families.append((base, same))
+        # the arms are names in all but type until budgets are candidates
+        for reference, family in families:
+            if reference in family:
+                any_names: Any = family
+                any_spreads: Any = self.spreads
+                found += verdicts(
+                    any_names, reference=reference, design=design, spreads=any_spreads
+                )
+        return found
 
     def compare_predictions(
         self, predictions: Mapping[tuple[Arm, int], Predictions], names: Mapping[int, str]
@@ -274,7 +302,10 @@ class ComparisonRecord:
         complete = {
             arms: pairs for arms, pairs in scored.items() if len(pairs) == len(shares[arms])
         }
-        self.spreads = {arms: example_spread(pairs) for arms, pairs in complete.items()}
+        self.spreads = {
+            arms: example_spread([(_scored(own), _scored(other)) for own, other in pairs])
+            for arms, pairs in complete.items()
+        }
         most_often = sorted(differing, key=lambda example: (-differing[example].total(), example))[
             :EXAMPLES
         ]
@@ -323,7 +354,7 @@ class ComparisonRecord:
                     f"expected format {FORMAT}: make the comparison again with this version"
                 )
             runs = content.pop("runs")
-            content["design"] = Design.read(content["design"])
+            content["design"] = Design.read(renamed(content["design"]))
             content["tuning"] = {
                 candidate: [
                     Trial(**trial | {"by_seed": tuple(trial.get("by_seed", ()))}) for trial in tried
@@ -364,6 +395,11 @@ class ComparisonRecord:
                 )
             record.add(result, candidate, score)
         return record
+
+
+def _scored(predictions: Predictions) -> ScoredExamples:
+    right = predictions.predicted == predictions.target if predictions.predicted.ndim == 1 else None
+    return ScoredExamples(predictions.ids, predictions.score_parts, right)
 
 
 def arm_of(result: Result) -> Arm:

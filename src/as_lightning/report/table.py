@@ -20,10 +20,9 @@ from as_lightning.bench.run.result import Result, whole_file
 from as_lightning.bench.run.settings import nearest
 from as_lightning.functional.argument_checks import check_choice, check_number
 from as_lightning.report.findings import findings
-from as_lightning.report.record import BASELINES, ComparisonRecord, arm_of
+from as_lightning.report.record import BASELINES, Arm, ComparisonRecord, arm_of
 from as_lightning.statistics.example_spread import ExampleSpread
 from as_lightning.statistics.pairing import TEST_SHARE
-from as_lightning.statistics.verdicts import Arm
 
 RUNS_TABLE = "runs.csv"
 JSON = (".jsonl", ".ndjson", ".json")
