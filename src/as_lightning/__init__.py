@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from as_lightning.masking_counter import MaskingCounter
     from as_lightning.metrics import MaskingRate
     from as_lightning.mixin import ASSoftmaxMixin
-    from as_lightning.report.table import verdicts as verdicts
     from as_lightning.schedules import DeltaWarmup
+    from as_lightning.statistics.judge import verdicts as verdicts
 
 __version__ = "0.4.0"
 
@@ -53,9 +53,9 @@ _NAMES_BY_MODULE = {
     "metrics": ("MaskingRate",),
     "mixin": ("ASSoftmaxMixin",),
     "schedules": ("DeltaWarmup",),
-    # these need as-lightning[benchmark], so `import *` leaves them out
+    # these need as-lightning[benchmark], or [report], so `import *` leaves them out
     "compare.api": ("compare",),
-    "report.table": ("verdicts",),
+    "statistics.judge": ("verdicts",),
 }
 _MODULE_BY_NAME = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 _SUBMODULES = ("callbacks", "compat", "functional")

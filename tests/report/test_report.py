@@ -7,7 +7,6 @@ import re
 import shutil
 from dataclasses import asdict, replace
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -311,7 +310,7 @@ def refused(capsys):
     def refusal(*arguments: object) -> str:
         with pytest.raises(SystemExit) as end:
             main([str(argument) for argument in arguments])
-        assert end.value.code == 1
+        assert end.value.code == 3
         said = capsys.readouterr().err
         assert said.startswith("as-lightning-report: ")
         assert "Traceback" not in said
@@ -463,60 +462,6 @@ def test_a_comparison_is_reported_whole_and_alone(comparison, refused):
         assert "these are runs of comparisons: give the folder of one that has ended" in refused(
             path
         )
-    assert f"{comparison} is no table of runs, for which alone --mode" in refused(
-        comparison, "--mode", "min"
+    assert f"{comparison} is no table, for which alone --lower-is-better" in refused(
+        comparison, "--lower-is-better"
     )
-
-
-@pytest.fixture
-def scores(tmp_path):
-    """The path of a table of two models."""
-    lines = [
-        f"{model},{run},{of * (1 + run / 1000)}"
-        for model, of in (("small", 0.8), ("wide", 0.7))
-        for run in range(4)
-    ]
-    (tmp_path / "scores.csv").write_text("\n".join(["model,run,test_acc", *lines]))
-    return str(tmp_path / "scores.csv")
-
-
-def test_a_table_is_judged_without_writing_a_file_unless_a_folder_is_given(
-    scores, tmp_path, capsys
-):
-    asked = [scores, "--baseline", "wide", "--columns", "method=model", "seed=run"]
-    main(asked)
-    printed = capsys.readouterr().out
-    assert "which does not say whether the candidates were tuned alike: no advice." in printed
-    assert "8 runs were read: method from model, seed from run, score from test_acc." in printed
-    assert "More of test_acc is better, read as shares (0 to 1)." in printed
-    assert [path.name for path in tmp_path.iterdir()] == ["scores.csv"]
-    main([*asked, "--output", str(tmp_path / "page")])
-    written = sorted(path.name for path in (tmp_path / "page").glob("*.*"))
-    assert written == ["report.csv", "report.html", "report.md", "runs.csv"]
-    capsys.readouterr()
-    main([str(tmp_path / "page" / "runs.csv"), "--baseline", "wide", "--format", "json"])
-    (found,) = json.loads(capsys.readouterr().out)
-    assert (found["candidate"], found["word"], found["pairs"]) == ("small", "better", 4)
-
-
-@pytest.mark.parametrize(
-    ("form", "first"),
-    [("json", "["), ("md", "# scores"), ("html", "<!doctype html>"), ("latex", r"\begin{tabular}")],
-)
-def test_a_format_prints_that_alone(scores, capsys, form, first):
-    main([scores, "--baseline", "wide", "--format", form])
-    printed = capsys.readouterr().out
-    assert printed.startswith(first)
-    assert "better" in printed
-
-
-def test_a_word_or_a_table_that_cannot_be_judged_fails_the_command(scores, refused):
-    main([scores, "--baseline", "wide", "--fail-if", "worse"])
-    with pytest.raises(SystemExit, match="1"):
-        main([scores, "--baseline", "small", "--fail-if", "worse"])
-    Path(scores).write_text(Path(scores).read_text().replace("0.8008", "n/a"))
-    assert f"score.csv: did you mean {scores}?" in refused(
-        scores.replace("scores", "score"), "--baseline", "wide"
-    )
-    said = f"{scores}: row 3: expected a number in the column test_acc, got 'n/a'"
-    assert said in refused(scores, "--baseline", "wide")

@@ -62,7 +62,7 @@ from as_lightning.compare.plan import (
 )
 from as_lightning.compare.search import RATE, Range, Space, learning_rates
 from as_lightning.functional.variants.class_counts import class_counts_of
-from as_lightning.report.table import checked_mode
+from as_lightning.statistics.score_names import checked_mode
 
 RATES = ("lr", "learning_rate")
 SHARED = (

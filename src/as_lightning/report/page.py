@@ -23,9 +23,11 @@ from as_lightning.bench.run.result import whole_file
 from as_lightning.report.advice import advice, in_words, recommended, settings
 from as_lightning.report.figures import PageFigure, report_figures, score_name
 from as_lightning.report.findings import Findings, Row, findings
-from as_lightning.report.record import ComparisonRecord
-from as_lightning.report.table import RUNS_TABLE, numbers, verdict_table, write_runs
+from as_lightning.report.record import ComparisonRecord, runs_table
+from as_lightning.statistics.printable import printable
 
+RUNS_TABLE = "runs.csv"
+OF_VERDICT = ("difference", "low", "high", "new_low", "new_high", "detectable", "look", "reason")
 POINTS = {"share": "a point is 0.01", "percent": "in percent", "raw": "a point is 1"}
 LEGEND = (
     "{} in points ({}; {} is better): mean ± standard deviation of each candidate's own runs. "
@@ -154,7 +156,15 @@ def write_report(
     for path, text in texts.items():
         with whole_file(path) as partial:
             partial.write_text(text, encoding="utf-8")
-    write_runs(records, directory / RUNS_TABLE)
+    runs = []
+    for record in records:
+        runs.append(runs_table(record.results).assign(dataset=record.name))
+    if runs:
+        table = pd.concat(runs)
+        for name in ("candidate", "dataset"):
+            table[name] = [printable(cell, "csv") for cell in table[name]]
+        with whole_file(directory / RUNS_TABLE) as partial:
+            table.to_csv(partial, index=False)
     return paths
 
 
@@ -162,14 +172,44 @@ def rendered(records: Sequence[ComparisonRecord], form: str, notes: Sequence[str
     """The verdicts as ``json`` or ``latex``, or the page as ``md`` (without pictures)
     or ``html``.
     """
-    verdicts = verdict_table(records)
-    if form == "json":
-        return json.dumps(json.loads(verdicts.to_json(orient="records")), indent=1)
-    if form == "latex":
-        return verdicts.to_latex(index=False, escape=True, float_format="%.2f", na_rep="--")
+    if form in ("json", "latex"):
+        table = numbers(records)
+        shown = ["name", "candidate", "verdict", *OF_VERDICT]
+        table = table.loc[table["verdict"].notna(), shown].rename(columns={"verdict": "word"})
+        if form == "json":
+            return json.dumps(json.loads(table.to_json(orient="records")), indent=1)
+        return str(table.to_latex(index=False, escape=True, float_format="%.2f", na_rep="--"))
     return TEMPLATES.get_template(f"report.{form}.jinja").render(
         _page(records, (), notes), alone=True
     )
+
+
+def numbers(records: Sequence[ComparisonRecord]) -> pd.DataFrame:
+    """Return all numbers of comparisons, a row for each candidate."""
+    rows: list[dict[str, Any]] = []
+    for record in records:
+        for row in findings(record).rows:
+            entry: dict[str, Any] = {
+                "name": printable(record.name, "csv"),
+                "candidate": printable(row.arm.candidate, "csv"),
+                "budget": row.arm.budget,
+                "epochs": row.epochs,
+                "seeds": row.seeds,
+                "mean": row.mean,
+                "std": row.std,
+                "seconds": row.seconds,
+                "verdict": getattr(row.verdict, "word", None),
+            }
+            for name in OF_VERDICT:
+                entry[name] = getattr(row.verdict, name, None)
+            for name, value in row.time._asdict().items():
+                entry[f"time_{name}"] = value
+            for name, value in row.settings.items():
+                entry[f"setting_{name}"] = value
+            for name, value in row.metrics.items():
+                entry.setdefault(name, value)
+            rows.append(entry)
+    return pd.DataFrame(rows)
 
 
 def cells(found: Findings, row: Row) -> dict[str, Cell]:

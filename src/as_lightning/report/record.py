@@ -11,6 +11,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
+import pandas as pd
+
 from as_lightning.bench.run.predictions import Predictions
 from as_lightning.bench.run.result import Result, read_runs, renamed, whole_file
 from as_lightning.statistics.example_spread import (
@@ -405,6 +407,21 @@ def _scored(predictions: Predictions) -> ScoredExamples:
 def arm_of(result: Result) -> Arm:
     """The candidate and the budget of a final run."""
     return Arm(result.candidate, result.budget)
+
+
+def runs_table(results: Sequence[Result]) -> pd.DataFrame:
+    """Return a table with a row for each run, as reports of scores read it."""
+    rows = []
+    for run in results:
+        row: dict[str, Any] = {"candidate": run.candidate, "seed": run.seed}
+        if run.budget != 1.0:
+            row["candidate"] = f"{run.candidate}, budget {run.budget:g}"
+        row |= {"phase": run.phase or "final", "trial": None, "score": run.metrics.get(run.score)}
+        row |= {name: value for name, value in run.metrics.items() if name not in row}
+        row |= {"train_seconds": run.train_seconds, "epochs": run.epochs}
+        row |= {f"setting.{name}": value for name, value in run.settings.items()}
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def run_folder(candidate: str, budget: float, seed: int) -> str:
