@@ -172,7 +172,7 @@ class Bar(Progress):
         )
         least, self._most = plan.runs()
         runs = f"{least} runs" if least == self._most else f"{least} to {self._most} runs"
-        header = f"{', '.join(plan.candidates)}: {runs}. Equal means within {plan.design.equal_within:g} points."
+        header = f"{', '.join(plan.family)}: {runs}. Equal means within {plan.design.equal_within:g} points."
         console.print(header, markup=False, highlight=False)
         self._comparison = self.add_task("comparison", total=self._most, left="")
         self._made, self._seconds = 0, 0.0

@@ -45,6 +45,10 @@ class Trial(NamedTuple):
         """How many tuning seeds it has."""
         return max(len(self.by_seed), 1)
 
+    def mean_of(self, seeds: int) -> float:
+        """Return the mean score of the first tuning seeds."""
+        return fmean(self.by_seed[:seeds] or [self.score])
+
 
 class Example(NamedTuple):
     """A test example: its text or file, and for each candidate how many runs predict it unlike the
@@ -64,7 +68,7 @@ class ComparisonRecord:
     baseline: str
     candidates: list[str]  # the baseline first
     design: Design
-    full_budget: float = 1.0  # at which candidates are tuned, and compared first
+    half: str = ""  # the candidate that is the baseline trained for half the epochs
     trials: int = 1  # of each candidate
     mode: Literal["max", "min"] = "max"  # whether more or less of the score is better
     split: str = "test"  # that the score is of
@@ -86,9 +90,7 @@ class ComparisonRecord:
     # candidate's
     changes: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)  # runs that have ended in an error, in words
-    missing: list[tuple[str, float, int]] = field(
-        default_factory=list
-    )  # final runs: candidate, budget, seed
+    missing: list[tuple[str, int]] = field(default_factory=list)  # final runs: candidate, seed
     notes: list[str] = field(default_factory=list)  # sentences for the page
     stopped: str = ""  # why the comparison ended before all was decided
     commands: list[str] = field(default_factory=list)
@@ -110,14 +112,14 @@ class ComparisonRecord:
         looks: Sequence[int] = (),
         **facts: Any,
     ) -> ComparisonRecord:
-        """The record of runs that differ in candidate, budget and seed alone; without ``looks`` its
-        design is fixed.
+        """The record of runs that differ in candidate and seed alone; without ``looks`` its design
+        is fixed.
         """
-        run_counts = Counter((arm_of(run), run.seed) for run in runs)
+        run_counts = Counter((run.candidate, run.seed) for run in runs)
         (arm, seed), most = run_counts.most_common(1)[0]
         if most > 1:
             raise ValueError(
-                f"two results are of {runs[0].name}, {arm.candidate}, seed {seed}, with the same "
+                f"two results are of {runs[0].name}, {arm}, seed {seed}, with the same "
                 "settings: a report "
                 "compares one run of each; leave one of their folders out"
             )
@@ -126,18 +128,15 @@ class ComparisonRecord:
             key=lambda candidate: candidate != baseline,
         )
         seeds = sorted({run.seed for run in runs})
-        full = max(arm.budget for arm, _ in run_counts if arm.candidate == baseline)
         design = Design(equal_within=equal_within, looks=tuple(looks) or (len(seeds),))
-        record = cls(
-            runs[0].name, runs[0].score, baseline, candidates, design, full_budget=full, **facts
-        )
+        record = cls(runs[0].name, runs[0].score, baseline, candidates, design, **facts)
         record.results = list(runs)
         last = dict(sorted(run_counts))  # the last seed of each arm
         ends = (
             last if looks else dict.fromkeys(last, seeds[-1])
         )  # with looks an arm may stop before others
         record.missing = [
-            (*a, seed)
+            (a, seed)
             for a in last
             for seed in seeds
             if (a, seed) not in run_counts and seed <= ends[a]
@@ -145,7 +144,7 @@ class ComparisonRecord:
         record.commands = list(
             dict.fromkeys(" ".join(run.command.split()) for run in runs if run.command)
         )
-        if independent := ", ".join(sorted({arm.candidate for arm in record.unpaired})):
+        if independent := ", ".join(sorted(record.unpaired)):
             reason = f"Without a seed in common with {baseline}, and compared as independent samples (Welch's t-test)"
             record.notes.append(f"{reason}: {independent}.")
         return record
@@ -199,23 +198,17 @@ class ComparisonRecord:
     @property
     def unpaired(self) -> set[Arm]:
         """The arms of a fixed design that have runs, but no seed in common with the baseline."""
-        return unpaired(self.scores(), self.reference) if len(self.design.looks) == 1 else set()
-
-    @property
-    def reference(self) -> Arm:
-        """The baseline at its full budget."""
-        return Arm(self.baseline, self.full_budget)
+        return unpaired(self.scores(), self.baseline) if len(self.design.looks) == 1 else set()
 
     def scores(self) -> dict[Arm, dict[int, float]]:
         """The score of each seed of each arm, in points; NaN where a run ended in an error."""
         scores: dict[Arm, dict[int, float]] = {}
         points = self.points
         for result in self.results:
-            scores.setdefault(arm_of(result), {})[result.seed] = (
-                points * result.metrics[result.score]
-            )
-        for candidate, budget, seed in self.missing:
-            scores.setdefault(Arm(candidate, budget), {})[seed] = math.nan
+            score = points * result.metrics[result.score]
+            scores.setdefault(result.candidate, {})[result.seed] = score
+        for candidate, seed in self.missing:
+            scores.setdefault(candidate, {})[seed] = math.nan
         return scores
 
     def verdicts(self) -> list[Verdict]:
@@ -232,9 +225,9 @@ class ComparisonRecord:
         design, repeated = self.design, self.splits == "repeated"
         if repeated or self.unpaired:
             ratio = self.test_share / (1.0 - self.test_share) if repeated else 0.0
-            scores = paired_differences(scores, self.reference, ratio)
-            design = replace(design, looks=(len(scores[self.reference]),))
-        return verdicts(scores, reference=self.reference, design=design, spreads=self.spreads)
+            scores = paired_differences(scores, self.baseline, ratio)
+            design = replace(design, looks=(len(scores[self.baseline]),))
+        return verdicts(scores, reference=self.baseline, design=design, spreads=self.spreads)
 
     def compare_predictions(
         self, predictions: Mapping[tuple[Arm, int], Predictions], names: Mapping[int, str]
@@ -246,7 +239,7 @@ class ComparisonRecord:
         accuracy or the micro F1 of the predictions, the spread of the differences is recorded too.
         """
         scores = {
-            (arm_of(run), run.seed): self.points / 100 * run.metrics[self.score]
+            (run.candidate, run.seed): self.points / 100 * run.metrics[self.score]
             for run in self.results
         }
         shares: dict[tuple[Arm, Arm], list[float]] = {}
@@ -255,22 +248,21 @@ class ComparisonRecord:
         ] = {}  # that give the runs' scores
         differing: dict[int, Counter[str]] = {}
         for (arm, seed), own in predictions.items():
-            for against in dict.fromkeys([self.reference, Arm(self.baseline, arm.budget)]):
-                other = predictions.get((against, seed))
-                differs = None if other is None or against == arm else own.differing(other)
-                if other is None or differs is None:
-                    continue
-                shares.setdefault((arm, against), []).append(float(differs.mean()))
-                if arm.budget == self.full_budget:
-                    for example in set(own.ids[differs].tolist()):  # equal texts have one id
-                        differing.setdefault(example, Counter())[arm.candidate] += 1
-                self.disagreed[arm, against] = fmean(shares[arm, against]), len(differs)
-                pair = ((arm, own), (against, other))
-                if all(
-                    abs(part.score - scores.get((of, seed), math.nan)) < ROUNDING
-                    for of, part in pair
-                ):
-                    scored.setdefault((arm, against), []).append((own, other))
+            against = self.baseline
+            other = predictions.get((against, seed))
+            differs = None if other is None or against == arm else own.differing(other)
+            if other is None or differs is None:
+                continue
+            shares.setdefault((arm, against), []).append(float(differs.mean()))
+            if arm != self.half:
+                for example in set(own.ids[differs].tolist()):  # equal texts have one id
+                    differing.setdefault(example, Counter())[arm] += 1
+            self.disagreed[arm, against] = fmean(shares[arm, against]), len(differs)
+            pair = ((arm, own), (against, other))
+            if all(
+                abs(part.score - scores.get((of, seed), math.nan)) < ROUNDING for of, part in pair
+            ):
+                scored.setdefault((arm, against), []).append((own, other))
         complete = {
             arms: pairs for arms, pairs in scored.items() if len(pairs) == len(shares[arms])
         }
@@ -303,7 +295,7 @@ class ComparisonRecord:
         for name in ("disagreed", "spreads"):
             content[name] = [[*pair, *numbers] for pair, numbers in content[name].items()]
         content["runs"] = [
-            [*arm_of(run), run.seed, run.metrics[run.score], run.session] for run in self.results
+            [run.candidate, run.seed, run.metrics[run.score], run.session] for run in self.results
         ]
         with whole_file(Path(directory) / COMPARISON_FILE) as partial:
             partial.write_text(
@@ -331,20 +323,16 @@ class ComparisonRecord:
                 for candidate, tried in content["tuning"].items()
             }
             content["missing"] = list(map(tuple, content["missing"]))
-            content["disagreed"] = {
-                (Arm(*a), Arm(*b)): (share, n) for a, b, share, n in content["disagreed"]
-            }
+            content["disagreed"] = {(a, b): (share, n) for a, b, share, n in content["disagreed"]}
             spreads = content.get("spreads", [])
-            content["spreads"] = {
-                (Arm(*a), Arm(*b)): ExampleSpread(*numbers) for a, b, *numbers in spreads
-            }
+            content["spreads"] = {(a, b): ExampleSpread(*numbers) for a, b, *numbers in spreads}
             content["examples"] = [Example(*row) for row in content["examples"]]
             record = cls(**content)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"{path} is not a comparison of as-lightning: {error}") from error
         results = read_runs(directory)
-        for candidate, budget, seed, score, *session in runs:
-            folder = run_folder(record.same_as.get(candidate, candidate), budget, seed)
+        for candidate, seed, score, *session in runs:
+            folder = f"{record.same_as.get(candidate, candidate)}/seed={seed}"
             if folder not in results:
                 raise FileNotFoundError(
                     f"{path} lists the run {folder}, which is not below {directory}"
@@ -364,13 +352,3 @@ class ComparisonRecord:
                 )
             record.add(result, candidate, score)
         return record
-
-
-def arm_of(result: Result) -> Arm:
-    """The candidate and the budget of a final run."""
-    return Arm(result.candidate, result.budget)
-
-
-def run_folder(candidate: str, budget: float, seed: int) -> str:
-    """The folder of a final run, relative to the comparison's."""
-    return f"runs/{candidate}/budget={budget:g},seed={seed}"

@@ -30,13 +30,7 @@ POWER = 0.80
 IDENTICAL = 1e-7  # the share of a score that float32 rounds away, which is no difference
 
 
-class Arm(NamedTuple):
-    """A tuned candidate at a share of the full training."""
-
-    candidate: str
-    budget: float = 1.0
-
-
+Arm = str  # the name of a candidate
 Scores = Mapping[Arm, Mapping[int, float]]
 Spreads = Mapping[
     tuple[Arm, Arm], ExampleSpread
@@ -115,7 +109,7 @@ class Verdict:
     """
 
     arm: Arm
-    against: Arm  # the baseline at the full or at the same budget
+    against: Arm  # the baseline
     seeds: int  # that both have at the last look
     look: int  # the last one at which the arm was present; 0 for none, 1 for the first
     difference: float  # the mean over the seeds; NaN without seeds
@@ -153,7 +147,7 @@ class Verdict:
 def verdicts(
     scores: Scores, *, reference: Arm, design: Design, spreads: Spreads | None = None
 ) -> list[Verdict]:
-    r"""The verdict on every arm, from all scores; those at the full budget come first.
+    r"""The verdict on every arm, from all scores.
 
     Differences are paired by seed; each has its own spread over the n seeds, with n - 1 degrees of
     freedom, and a floor. At each look an arm has a repeated confidence interval: those of all arms
@@ -163,16 +157,14 @@ def verdicts(
     ``equal_within`` no gain.
 
     The error is divided over the arms of a family by Bonferroni's method, over both ends of an
-    interval by `LOW` and `HIGH`, over the looks by `nominal_levels`. The arms at the full budget
-    are one family; those at smaller budgets, each against the baseline at the full and at the same
-    budget, another. Arms whose scores are the same in every seed count once; one that is the same
-    as the baseline is equal.
+    interval by `LOW` and `HIGH`, over the looks by `nominal_levels`. Arms whose scores are the same
+    in every seed count once; one that is the same as the baseline is equal.
 
     Each look uses its own seeds alone, the first ones in ascending order.
 
     Args:
         scores: per arm and seed, in points, higher is better; NaN for a run that has failed.
-        reference: the baseline at its full budget.
+        reference: the baseline.
         design: the design of the comparison.
         spreads: for an arm and a baseline's arm, the smallest standard deviation of their
             differences, and the standard error of the mean that the choice of the test examples
@@ -180,60 +172,44 @@ def verdicts(
 
     Source: Jennison and Turnbull 1989 (repeated confidence intervals).
 
-    >>> better = {Arm("softmax"): {0: 90.1, 1: 90.4, 2: 89.9}, Arm("as_softmax"): {0: 93.2, 1: 93.3, 2: 93.1}}
-    >>> [verdict.word for verdict in verdicts(better, reference=Arm("softmax"), design=Design(looks=(3,)))]
+    >>> better = {"softmax": {0: 90.1, 1: 90.4, 2: 89.9}, "as_softmax": {0: 93.2, 1: 93.3, 2: 93.1}}
+    >>> [verdict.word for verdict in verdicts(better, reference="softmax", design=Design(looks=(3,)))]
     ['better']
     """
-    full_budget = {
-        reference: [arm for arm in scores if arm.budget == reference.budget and arm != reference]
-    }
-    smaller = [arm for arm in scores if arm.budget != reference.budget]
-    bases = [arm for arm in smaller if arm.candidate == reference.candidate]
-    at_same_budget = {
-        base: [arm for arm in smaller if arm.budget == base.budget and arm != base]
-        for base in bases
-    }
     judged: list[Verdict] = []
     spreads = defaultdict(ExampleSpread, spreads or {})
-    for family in (full_budget, {reference: smaller} | at_same_budget):
-        twins = {
-            against: _twins(scores, against, arms, spreads) for against, arms in family.items()
-        }
-        members = sum(arm == twin for twin_of in twins.values() for arm, twin in twin_of.items())
-        for against, twin_of in twins.items():
-            by_arm: dict[Arm, Verdict] = {}
-            for arm, twin in twin_of.items():
-                if twin in by_arm:
-                    by_arm[arm] = replace(by_arm[twin], arm=arm)
-                elif twin == against:
-                    same = Verdict(
-                        arm, against, len(scores[arm]), 1, 0.0, 0.0, 0.0, "equal", sure=True
-                    )
-                    same = replace(same, equal_within=design.equal_within)
-                    by_arm[arm] = replace(same, reason="the scores of every seed are the same")
-                else:
-                    by_arm[arm] = _verdict(
-                        scores, (arm, against), design, members, spreads[arm, against]
-                    )
-            judged += by_arm.values()
+    twin_of = _twins(scores, reference, [arm for arm in scores if arm != reference], spreads)
+    members = sum(arm == twin for arm, twin in twin_of.items())
+    by_arm: dict[Arm, Verdict] = {}
+    for arm, twin in twin_of.items():
+        if twin in by_arm:
+            by_arm[arm] = replace(by_arm[twin], arm=arm)
+        elif twin == reference:
+            same = Verdict(arm, reference, len(scores[arm]), 1, 0.0, 0.0, 0.0, "equal", sure=True)
+            same = replace(same, equal_within=design.equal_within)
+            by_arm[arm] = replace(same, reason="the scores of every seed are the same")
+        else:
+            pair = (arm, reference)
+            by_arm[arm] = _verdict(scores, pair, design, members, spreads[pair])
+    judged += by_arm.values()
     return judged
 
 
 def still_open(found: Sequence[Verdict], *, cheaper: Collection[Arm] = ()) -> list[Arm]:
-    """The arms that need the seeds of the next look by `goes_on`; an arm that cannot be tested
+    """The arms that need the seeds of the next look by `needs_more_seeds`; an arm that cannot be tested
     needs none.
     """
 
     def going(found: Verdict) -> bool:
         reach = found.in_reach, found.sure_in_reach
-        return not found.reason and goes_on(
+        return not found.reason and needs_more_seeds(
             WORDS.index(found.word), found.sure, *reach, found.arm in cheaper
         )
 
     return list(dict.fromkeys(verdict.arm for verdict in found if going(verdict)))
 
 
-def goes_on(word: Any, sure: Any, in_reach: Any, sure_in_reach: Any, cheaper: Any) -> Any:
+def needs_more_seeds(word: Any, sure: Any, in_reach: Any, sure_in_reach: Any, cheaper: Any) -> Any:
     """Whether an arm needs more seeds, as booleans of the arguments' shape; it stops where they
     change no action.
 
