@@ -175,8 +175,8 @@ def test_where_validation_chose_the_baseline_it_is_said_by_how_much_the_best_oth
     mode, lost
 ):
     tuning = [
-        Trial({"lr": 0.1, "delta": 1.0}, 0.805, shared=True, by_seed=(0.80, 0.81)),
-        Trial({"lr": 0.1, "delta": 0.3}, 0.795, by_seed=(0.795,)),
+        Trial({"lr": 0.1, "delta": 1.0}, 0.805, shared=True, by_seed={1000: 0.80, 1001: 0.81}),
+        Trial({"lr": 0.1, "delta": 0.3}, 0.795, by_seed={1000: 0.795}),
     ]
     facts = {
         "mode": mode,
@@ -253,7 +253,7 @@ def test_of_a_loss_lower_is_better_and_test_examples_set_the_smallest_spread_and
     assert record.verdicts()[0].word == "better"
     lower = replace(record, mode="min").verdicts()[0]
     assert (lower.word, lower.difference) == ("worse", pytest.approx(-10.02))
-    record.spreads = {("other", "softmax"): ExampleSpread(20.0, 5.0)}
+    record.spreads = {"other": ExampleSpread(20.0, 5.0)}
     wide = record.verdicts()[0]
     assert wide.word == "undecided"
     assert wide.new_low < wide.low

@@ -222,10 +222,10 @@ def test_a_written_table_gives_the_verdicts_of_its_runs_without_those_of_tuning(
         for method, budget, scores in arms
         for seed, score in enumerate(scores)
     ]
-    record = ComparisonRecord.of_runs(
+    record = ComparisonRecord.from_runs(
         runs, "sgd", looks=range(5, 21)
     )  # each stops where it is decided
-    record.spreads = {("None", "sgd"): ExampleSpread(floor=1.5)}
+    record.spreads = {"None": ExampleSpread(floor=1.5)}
     record.missing.append(("None", 8))  # its last run has failed
     runs.append(result("sgd", 1000, 0.1, metrics={}, phase="tuning", settings={"lr": 0.1}))
     record.results = runs

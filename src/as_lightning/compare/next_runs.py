@@ -12,7 +12,14 @@ from statistics import fmean
 from as_lightning.bench.run.predictions import Predictions
 from as_lightning.bench.run.result import Result
 from as_lightning.compare.plan import ComparisonPlan, Run, neutral_values
-from as_lightning.compare.search import RATE, as_neutral, best_of, finalists, next_trials
+from as_lightning.compare.search import (
+    RATE,
+    as_neutral,
+    best_of,
+    finalists,
+    neutral_settings,
+    next_trials,
+)
 from as_lightning.report.findings import findings
 from as_lightning.report.record import ComparisonRecord, Trial
 from as_lightning.statistics.verdicts import still_open
@@ -67,6 +74,11 @@ class Replay:
         self._diverged: set[Run] = set()
         self._left_out: set[Run] = set()
         self._tune()
+        for name in plan.candidates:
+            of_search = [run for run in self.results if run.phase == "tuning"]
+            for run in sorted(of_search, key=lambda run: (run.trial, run.seed)):
+                if run.candidate == name:
+                    self.record.tuned.append(self.results[run])
         if not self.runs and plan.baseline in self.record.settings:
             if plan.half is not None:
                 self.record.half = plan.half
@@ -112,6 +124,8 @@ class Replay:
                     base = own[plan.baseline] if containing else ()
                     shared = [as_neutral(space, trial) for trial in base]
                     own[name] = self._searched(name, shared)
+                    if containing:
+                        self.record.neutral[name] = neutral_settings(space)
                     tried[name] = [*shared, *own[name]]  # ties go to the first
             if self.runs:
                 return
@@ -188,12 +202,13 @@ class Replay:
 
     def _trial(self, runs: Sequence[Run]) -> Trial:
         """Return the trial of runs that differ in the tuning seed alone."""
-        scores, losses = [], []
+        scores: dict[int, float] = {}
+        losses = []
         for run in runs:
-            score, loss = best_validation(self.finished[run], self._sign)
-            scores.append(score)
+            scores[run.seed], loss = best_validation(self.finished[run], self._sign)
             losses.append(loss)
-        return Trial(runs[0].settings, _mean(scores), _mean(losses), by_seed=tuple(scores))
+        score = _mean([*scores.values()])
+        return Trial(runs[0].settings, score, _mean(losses), by_seed=scores)
 
     # --- final runs
 

@@ -293,7 +293,7 @@ def _section(found: Findings, number: int) -> dict[str, Any]:
     new_data = NEW_DATA if any(math.isfinite(verdict.new_low) for verdict in found.verdicts) else ""
     shares = {
         arm: DIFFER.format(arm, record.baseline, 100 * share, examples)
-        for (arm, _), (share, examples) in record.disagreed.items()
+        for arm, (share, examples) in record.disagreed.items()
         if arm != record.half
     }
     examples = [

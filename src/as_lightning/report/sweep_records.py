@@ -82,7 +82,7 @@ def sweep_records(
             command = _tuned(runs[title_rows.index[0]], folder, methods[title_rows.index].unique())
             untuned = f"{UNTUNED} For advice: {command}" if command else UNTUNED
             records.append(
-                ComparisonRecord.of_runs(candidate_runs, base, untuned=untuned, **design)
+                ComparisonRecord.from_runs(candidate_runs, base, untuned=untuned, **design)
             )
     present = {name for record in records for name in record.candidates}
     if baseline is not None and present and baseline not in present:

@@ -119,7 +119,7 @@ def write_runs(records: Sequence[ComparisonRecord], path: str | Path) -> Path:
     for record, run in (
         (of, run) for of in paired_by_seed for run in [*of.results, *_failed_runs(of)]
     ):
-        looks, spread = record.design.looks, record.spreads.get((run.candidate, record.baseline))
+        looks, spread = record.design.looks, record.spreads.get(run.candidate)
         row = {
             "group": record.name,
             "candidate": run.candidate,
@@ -364,14 +364,14 @@ def table_records(
         if not in_order or (looks and not 1 <= looks[0] <= group_runs["seed"].nunique()):
             wanted = "ascending numbers of seeds, the first at most those of the table, as 5 6 7"
             raise ValueError(f"looks are {wanted}, got {designs[0]!r}")
-        record = ComparisonRecord.of_runs(
+        record = ComparisonRecord.from_runs(
             _results(group_runs, str(group) or name, score), base, looks=looks, **facts
         )
         floors = group_runs.dropna(subset="floor").groupby("method")["floor"].first()
         floors = (
             floors[:0] if base in floors.index else floors
         )  # of differences to another baseline
-        record.spreads = {(arm, base): ExampleSpread(floor, 0.0) for arm, floor in floors.items()}
+        record.spreads = {arm: ExampleSpread(floor, 0.0) for arm, floor in floors.items()}
         if facts["splits"] == "repeated" and record.unpaired:
             raise ValueError(
                 "repeated splits are compared in pairs, and not all candidates have a seed of "
@@ -383,7 +383,7 @@ def table_records(
         means = [
             mean for number, record in enumerate(records) for mean in _means(record, name, number)
         ]
-        records.append(ComparisonRecord.of_runs(means, base, **facts))
+        records.append(ComparisonRecord.from_runs(means, base, **facts))
     return records, notes
 
 

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special
 
-from as_lightning.bench.run.result import renamed
-from as_lightning.functional.argument_checks import check_number
 from as_lightning.statistics.boundaries import nominal_levels
 from as_lightning.statistics.example_spread import ExampleSpread
 
@@ -30,11 +28,9 @@ POWER = 0.80
 IDENTICAL = 1e-7  # the share of a score that float32 rounds away, which is no difference
 
 
-Arm = str  # the name of a candidate
+Arm = str  # a candidate's name
 Scores = Mapping[Arm, Mapping[int, float]]
-Spreads = Mapping[
-    tuple[Arm, Arm], ExampleSpread
-]  # of an arm and the baseline's arm that it is compared with
+Spreads = Mapping[tuple[Arm, Arm], ExampleSpread]  # of a candidate and the baseline
 
 
 @dataclass(frozen=True)
@@ -51,18 +47,16 @@ class Design:
     candidates: tuple[str, ...] = ()  # the baseline, and the family that is compared with it
 
     def __post_init__(self) -> None:
-        check_number(
-            "equal_within",
-            self.equal_within,
-            lambda points: points > 0,
-            "a positive number of points",
-        )
+        if not 0 < self.equal_within < math.inf:
+            raise ValueError(
+                f"equal_within must be a positive number of points, got {self.equal_within!r}"
+            )
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Design:
         """The design that JSON has stored."""
         values: dict[str, Any] = {
-            n: tuple(v) if isinstance(v, list) else v for n, v in renamed(stored).items()
+            n: tuple(v) if isinstance(v, list) else v for n, v in stored.items()
         }
         return cls(**values)
 
@@ -73,33 +67,28 @@ class Design:
         >>> Design(equal_within=1.0, candidates=("softmax", "b")).changed(Design(candidates=("softmax", "a")))
         ['equal_within 0.5 (now 1.0)', 'candidates softmax, a (now without a)']
         """
-
-        def shown(value: Any) -> str:
-            if not isinstance(value, tuple):
-                return str(value)
-            numbers = len(value) > 2 and isinstance(value[0], int)
-            consecutive = numbers and value == tuple(range(value[0], value[-1] + 1))
-            return f"{value[0]} to {value[-1]}" if consecutive else ", ".join(map(str, value))
-
-        names = [
-            name
-            for name in vars(self)
-            if name != "candidates" and vars(self)[name] != vars(before)[name]
-        ]
-        changes = [
-            f"{name} {shown(vars(before)[name])} (now {shown(vars(self)[name])})" for name in names
-        ]
+        names = [name for name in vars(self) if name != "candidates"]
+        changes = []
+        for name in names:
+            old, new = getattr(before, name), getattr(self, name)
+            if old != new:
+                changes.append(f"{name} {_shown(old)} (now {_shown(new)})")
+        lost = [name for name in before.candidates if name not in self.candidates]
         if self.candidates[:1] != before.candidates[:1]:
-            return [
-                *changes,
-                f"baseline {shown(before.candidates[:1])} (now {shown(self.candidates[:1])})",
-            ]
-        lost = [candidate for candidate in before.candidates if candidate not in self.candidates]
-        return (
-            [*changes, f"candidates {shown(before.candidates)} (now without {', '.join(lost)})"]
-            if lost
-            else changes
-        )
+            now = _shown(self.candidates[:1])
+            changes.append(f"baseline {_shown(before.candidates[:1])} (now {now})")
+        elif lost:
+            changes.append(f"candidates {_shown(before.candidates)} (now without {_shown(lost)})")
+        return changes
+
+
+def _shown(value: Any) -> str:
+    if not isinstance(value, (tuple, list)):
+        return str(value)
+    numbers = len(value) > 2 and isinstance(value[0], int)
+    if numbers and value == tuple(range(value[0], value[0] + len(value))):
+        return f"{value[0]} to {value[-1]}"
+    return ", ".join(map(str, value))
 
 
 @dataclass(frozen=True)
@@ -145,9 +134,14 @@ class Verdict:
 
 
 def verdicts(
-    scores: Scores, *, reference: Arm, design: Design, spreads: Spreads | None = None
+    scores: Scores,
+    *,
+    reference: Arm,
+    design: Design,
+    spreads: Spreads | None = None,
+    tried: int = 0,
 ) -> list[Verdict]:
-    r"""The verdict on every arm, from all scores.
+    r"""Return the verdict on every arm but the reference, from all scores.
 
     Differences are paired by seed; each has its own spread over the n seeds, with n - 1 degrees of
     freedom, and a floor. At each look an arm has a repeated confidence interval: those of all arms
@@ -156,9 +150,9 @@ def verdicts(
     both sides equal, above 0 better, below 0 worse, above ``-equal_within`` not worse, below
     ``equal_within`` no gain.
 
-    The error is divided over the arms of a family by Bonferroni's method, over both ends of an
-    interval by `LOW` and `HIGH`, over the looks by `nominal_levels`. Arms whose scores are the same
-    in every seed count once; one that is the same as the baseline is equal.
+    The error is divided over the arms by Bonferroni's method, over both ends of an interval by
+    `LOW` and `HIGH`, over the looks by `nominal_levels`. Arms whose scores are the same in every
+    seed count once; one that is the same as the baseline is equal.
 
     Each look uses its own seeds alone, the first ones in ascending order.
 
@@ -166,9 +160,10 @@ def verdicts(
         scores: per arm and seed, in points, higher is better; NaN for a run that has failed.
         reference: the baseline.
         design: the design of the comparison.
-        spreads: for an arm and a baseline's arm, the smallest standard deviation of their
+        spreads: for an arm and the baseline, the smallest standard deviation of their
             differences, and the standard error of the mean that the choice of the test examples
             makes, for `Verdict.new_low`.
+        tried: candidates that were tried before and are not in ``scores``; they share the error.
 
     Source: Jennison and Turnbull 1989 (repeated confidence intervals).
 
@@ -176,23 +171,33 @@ def verdicts(
     >>> [verdict.word for verdict in verdicts(better, reference="softmax", design=Design(looks=(3,)))]
     ['better']
     """
-    judged: list[Verdict] = []
     spreads = defaultdict(ExampleSpread, spreads or {})
-    twin_of = _twins(scores, reference, [arm for arm in scores if arm != reference], spreads)
-    members = sum(arm == twin for arm, twin in twin_of.items())
-    by_arm: dict[Arm, Verdict] = {}
+    arms = [arm for arm in scores if arm != reference]
+    twin_of = _twins(scores, reference, arms, spreads)
+    family = tried + sum(arm == twin for arm, twin in twin_of.items())
+    judged: dict[Arm, Verdict] = {}
     for arm, twin in twin_of.items():
-        if twin in by_arm:
-            by_arm[arm] = replace(by_arm[twin], arm=arm)
+        if twin in judged:
+            judged[arm] = replace(judged[twin], arm=arm)
         elif twin == reference:
-            same = Verdict(arm, reference, len(scores[arm]), 1, 0.0, 0.0, 0.0, "equal", sure=True)
-            same = replace(same, equal_within=design.equal_within)
-            by_arm[arm] = replace(same, reason="the scores of every seed are the same")
+            judged[arm] = Verdict(
+                arm,
+                reference,
+                seeds=len(scores[arm]),
+                look=1,
+                difference=0.0,
+                low=0.0,
+                high=0.0,
+                word="equal",
+                equal_within=design.equal_within,
+                sure=True,
+                reason="the scores of every seed are the same",
+            )
         else:
-            pair = (arm, reference)
-            by_arm[arm] = _verdict(scores, pair, design, members, spreads[pair])
-    judged += by_arm.values()
-    return judged
+            judged[arm] = _verdict(
+                scores, (arm, reference), design, family, spreads[arm, reference]
+            )
+    return list(judged.values())
 
 
 def still_open(found: Sequence[Verdict], *, cheaper: Collection[Arm] = ()) -> list[Arm]:
