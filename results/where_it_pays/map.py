@@ -32,8 +32,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from as_lightning.report.figures import INK, STYLE
-from as_lightning.report.record import COMPARISON_FILE, Arm
 from as_lightning.report.page import RUNS_TABLE
+from as_lightning.report.record import COMPARISON_FILE, Arm
 from as_lightning.statistics.example_spread import ExampleSpread
 from as_lightning.statistics.verdicts import Design, Verdict, verdicts
 

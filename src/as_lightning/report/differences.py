@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from as_lightning.statistics.answer import number
+from as_lightning.statistics.answer import decimals, number
 from as_lightning.statistics.printable import printable
 from as_lightning.statistics.verdicts import Verdict
 
@@ -29,11 +29,23 @@ class Difference(NamedTuple):
         return cls(name or verdict.arm, verdict.word, verdict.difference, verdict.low, verdict.high)
 
 
-def differences_svg(rows: Sequence[Difference], within: float, digits: int) -> str:
+def in_words(rows: Sequence[Difference]) -> str:
+    """Return the figure in words, for those who do not see it."""
+    known = [row for row in rows if math.isfinite(row.low)]
+    digits = decimals(row.high - row.low for row in known)
+    parts = []
+    for row in known:
+        ends = f"{number(row.low, digits, '+')} to {number(row.high, digits, '+')}"
+        parts.append(f"{row.name} {number(row.difference, digits, '+')} ({ends}), {row.word}")
+    return f"Differences with 95% intervals: {'; '.join(parts)}."
+
+
+def differences_svg(rows: Sequence[Difference], within: float) -> str:
     """Return the picture as SVG, in the colours of the page; empty without an interval."""
     known = [row for row in rows if math.isfinite(row.low)]
     if not known:
         return ""
+    digits = decimals(row.high - row.low for row in known)
     low = min(-within, 0.0, *(row.low for row in known))
     high = max(within, 0.0, *(row.high for row in known))
     high = max(high, low + 1e-12)
@@ -43,16 +55,11 @@ def differences_svg(rows: Sequence[Difference], within: float, digits: int) -> s
 
     height = ROW * (len(known) + 1)
     base = height - ROW + 4
-    title = "; ".join(
-        f"{row.name} {row.word}, {number(row.difference, digits, '+')}, "
-        f"{number(row.low, digits, '+')} to {number(row.high, digits, '+')}"
-        for row in known
-    )
     zone = f'x="{place(-within)}" width="{float(place(within)) - float(place(-within)):.1f}"'
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
         f'font-family="sans-serif" font-size="13" fill="currentColor" stroke="none">',
-        f"<title>Differences with 95% intervals: {printable(title, 'html')}</title>",
+        f"<title>{printable(in_words(rows), 'html')}</title>",
         f'<rect {zone} y="0" height="{base}" fill="#0a7ec2" fill-opacity="0.15"/>',
         f'<path d="M{place(0)} 0V{base}" stroke="currentColor" stroke-dasharray="3 3"/>',
     ]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from as_lightning.report.differences import Difference, differences_svg
 from as_lightning.statistics.answer import (
-    decimals,
+    digits_of,
     head,
     interval,
     number,
@@ -47,7 +47,7 @@ def score_page(answers: Sequence[Answer], form: str) -> str:
 
 def _cells(answer: Answer, form: Form) -> list[list[str]]:
     """The table of an answer, its heading first."""
-    digits, base = decimals(answer), answer.baseline
+    digits, base = digits_of(answer), answer.baseline
     rows = [["candidate", answer.reading.score, "difference", "95% interval", "verdict"]]
     rows.append([base.name, scored(base, digits), "–", "–", "baseline"])
     for row in answer.candidates:
@@ -63,7 +63,7 @@ def _html(answer: Answer) -> str:
     within = answer.reading.equal_within or 0.0
     lines = [f"<h1>{printable(head(answer), 'html')}</h1>"]
     found = [Difference.of(row.verdict) for row in answer.candidates]
-    lines.append(differences_svg(found, within, decimals(answer)))
+    lines.append(differences_svg(found, within))
     lines.append(f"<table><tr><th>{'</th><th>'.join(heading)}</th></tr>")
     for row in rows:
         lines.append(f"<tr><td>{'</td><td>'.join(row)}</td></tr>")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from as_lightning.statistics.judge import ACTIONS, Answer, Judged, verdict_table
@@ -15,15 +15,24 @@ NAME, WORD, LEAST_WHISKERS = 20, 9, 11  # characters of a line
 POWER = "with 80% probability"
 
 
-def decimals(answer: Answer) -> int:
-    """Return the decimals that fit the smallest spread of an answer: two of its digits."""
+def decimals(spreads: Iterable[float]) -> int:
+    """Return the decimals that fit the smallest of some spreads: two of its digits.
+
+    >>> decimals([0.31, 4.0]), decimals([0.00012]), decimals([250.0]), decimals([])
+    (2, 5, 0, 2)
+    """
+    known = [spread for spread in spreads if 0 < spread < math.inf]
+    if not known:
+        return 2
+    return min(max(1 - math.floor(math.log10(min(known))), 0), 9)
+
+
+def digits_of(answer: Answer) -> int:
+    """Return the decimals that fit the spreads of an answer."""
     spreads = [answer.baseline.std]
     for row in answer.candidates:
         spreads += [row.std, row.verdict.high - row.verdict.low]
-    spreads = [spread for spread in spreads if 0 < spread < math.inf]
-    if not spreads:
-        return 2
-    return min(max(1 - math.floor(math.log10(min(spreads))), 0), 9)
+    return decimals(spreads)
 
 
 def number(value: float, digits: int, sign: str = "") -> str:
@@ -71,7 +80,7 @@ def head(answer: Answer) -> str:
 
 def sentences(answer: Answer) -> list[str]:
     """Return what to do next, the noise floor, and what weakens each verdict."""
-    digits, base = decimals(answer), answer.baseline.name
+    digits, base = digits_of(answer), answer.baseline.name
     found = []
     for row in answer.candidates:
         more = f"{row.next_seeds} more seed{'' if row.next_seeds == 1 else 's'} of {row.name}"
@@ -166,7 +175,7 @@ def screen(answers: Sequence[Answer], width: int = 80) -> str:
 
 
 def _table(answer: Answer, width: int) -> list[str]:
-    digits = decimals(answer)
+    digits = digits_of(answer)
     rows = [answer.baseline, *answer.candidates]
     names = [printable(row.name) for row in rows]
     name_width = min(max(map(len, names)), NAME)

@@ -201,20 +201,20 @@ def verdicts(
 
 
 def still_open(found: Sequence[Verdict], *, cheaper: Collection[Arm] = ()) -> list[Arm]:
-    """The arms that need the seeds of the next look by `goes_on`; an arm that cannot be tested
+    """The arms that need the seeds of the next look by `needs_more_seeds`; an arm that cannot be tested
     needs none.
     """
 
     def going(found: Verdict) -> bool:
         reach = found.in_reach, found.sure_in_reach
-        return not found.reason and goes_on(
+        return not found.reason and needs_more_seeds(
             WORDS.index(found.word), found.sure, *reach, found.arm in cheaper
         )
 
     return list(dict.fromkeys(verdict.arm for verdict in found if going(verdict)))
 
 
-def goes_on(word: Any, sure: Any, in_reach: Any, sure_in_reach: Any, cheaper: Any) -> Any:
+def needs_more_seeds(word: Any, sure: Any, in_reach: Any, sure_in_reach: Any, cheaper: Any) -> Any:
     """Whether an arm needs more seeds, as booleans of the arguments' shape; it stops where they
     change no action.
 

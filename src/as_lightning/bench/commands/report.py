@@ -192,7 +192,7 @@ def _report_folders(options: argparse.Namespace) -> int:
     require_core()
     from as_lightning.bench.run.result import find_results
     from as_lightning.report.page import publish, rendered, write_report
-    from as_lightning.report.record import COMPARISON_FILE, ComparisonRecord
+    from as_lightning.report.record import DESIGN_FILE, ComparisonRecord
     from as_lightning.report.sweep_records import sweep_records
 
     for name in OF_TABLES:
@@ -206,7 +206,7 @@ def _report_folders(options: argparse.Namespace) -> int:
     if options.equal_within is not None:
         design["equal_within"] = options.equal_within
     first, notes = options.paths[0], []
-    comparisons = [path for path in options.paths if (path / COMPARISON_FILE).is_file()]
+    comparisons = [path for path in options.paths if (path / DESIGN_FILE).is_file()]
     if comparisons:
         if len(options.paths) > 1 or options.baseline or design:
             raise ValueError(
@@ -219,7 +219,7 @@ def _report_folders(options: argparse.Namespace) -> int:
         if any(result.phase for result in results):
             raise ValueError(
                 f"these are runs of comparisons: give the folder of one that has ended, which "
-                f"holds {COMPARISON_FILE}"
+                f"holds {DESIGN_FILE}"
             )
         records, notes = sweep_records(results, options.baseline, **design)
     if not records:
