@@ -12,7 +12,7 @@ from as_lightning.statistics.judge import ACTIONS, Answer, Judged, verdict_table
 from as_lightning.statistics.printable import printable
 
 NAME, WORD, LEAST_WHISKERS = 20, 9, 11  # characters of a line
-POWER = "with 80% probability"
+POWER = "8 times in 10"
 
 
 def decimals(spreads: Iterable[float]) -> int:
@@ -97,9 +97,7 @@ def sentences(answer: Answer) -> list[str]:
     seen = [size for size in seen if math.isfinite(size)]
     if seen:
         size = number(max(seen), digits)
-        found.append(
-            f"Noise floor: a difference of {size} is found {POWER}, a smaller one less often."
-        )
+        found.append(f"Noise floor: a true difference of {size} is found {POWER}.")
         found.append("Intervals: 95% for all candidates together, wider towards worse.")
     for row in answer.candidates:
         found += _weaknesses(row, answer, digits)
@@ -117,12 +115,12 @@ def _weaknesses(row: Judged, answer: Answer, digits: int) -> list[str]:
             f"{row.missing} of {planned} runs of {row.name} are missing: if they diverged, it is "
             "worse than this."
         )
-    if not row.paired:
+    if not row.paired and answer.pairs:
         found.append(
             f"{row.name} and {base.name} have {row.runs} and {base.runs} runs, few of the same "
             "seeds: compared as independent samples (Welch)."
         )
-    elif number(row.baseline_mean, digits) != number(base.mean, digits):
+    if row.paired and number(row.baseline_mean, digits) != number(base.mean, digits):
         mean = number(row.baseline_mean, digits)
         found.append(
             f"{row.name}: in the {row.verdict.seeds} seeds of both, {base.name} has a mean of {mean}."

@@ -98,7 +98,7 @@ class Answer:
     baseline: Judged
     candidates: list[Judged]
     title: str = ""  # the data set
-    pairs: str = "seed"
+    pairs: str = "seed"  # what runs are paired by, empty for nothing
     notes: list[str] = field(default_factory=list)  # on what was read
 
 
@@ -142,6 +142,9 @@ def answers_of(runs: Runs, question: Question, splits: str = "") -> list[Answer]
     if not found:
         raise ValueError(f"no data set has a run of {question.baseline}")
     found[0].notes = [*runs.notes]
+    if not runs.paired:
+        for answer in found:
+            answer.pairs = answer.pairs.replace("seed", "")
     return found
 
 
@@ -272,7 +275,7 @@ def _asked(table: pd.DataFrame, question: Question) -> tuple[pd.DataFrame, Quest
     there = f"the candidates are: {', '.join(names)}"
     for name in filter(None, [question.baseline, *question.only]):
         if name not in names:
-            raise Unnamed(f"no run is of the candidate {name!r}; {there}", table)
+            raise Unnamed(f"no run is of the candidate {name!r}; {there}")
     if question.target is not None:
         if question.baseline:
             raise ValueError("target is in place of a baseline: give one of them")
@@ -284,7 +287,7 @@ def _asked(table: pd.DataFrame, question: Question) -> tuple[pd.DataFrame, Quest
     elif len(names) == 1:
         raise ValueError(f"nothing is compared: all runs are of {names[0]}; see --target")
     elif not question.baseline:
-        raise Unnamed(f"name the baseline; {there}", table, baseline=names[0])
+        raise Unnamed(f"name the baseline; {there}", baseline=names[0])
     if question.only:
         table = table[table["candidate"].isin([question.baseline, *question.only])]
         others = set(names) - {question.baseline, *question.only}
@@ -300,7 +303,6 @@ def _direction(runs: Runs, question: Question) -> bool:
         raise Unnamed(
             f"say whether more or less of {runs.score} is better, --higher-is-better or "
             "--lower-is-better",
-            runs.table,
             higher_is_better="",
         )
     return known == "max"

@@ -27,9 +27,10 @@ RUN_NAMES = ("name", "run", "run_name")
 class Unnamed(ValueError):
     """What a user must name; ``options`` are those that are missing, as far as they can be told."""
 
-    def __init__(self, sentence: str, frame: pd.DataFrame, **options: str) -> None:
-        columns = f"the columns are: {', '.join(map(str, frame.columns))}"
-        super().__init__(f"{sentence}; {columns}")
+    def __init__(self, sentence: str, columns: Sequence[str] = (), **options: str) -> None:
+        if len(columns):
+            sentence = f"{sentence}; the columns are: {', '.join(map(str, columns))}"
+        super().__init__(sentence)
         self.options = options
 
 
@@ -83,7 +84,7 @@ def runs_of(frame: pd.DataFrame, columns: Columns) -> Runs:
     if known:
         notes.append(f"Left aside: {', '.join(known)}.")
     if not seeds:
-        notes.append("No column is the seed: the runs are not paired.")
+        notes.append("No column is the seed: runs are not paired (Welch's t-test).")
         runs["seed"] = range(len(runs))
         return Runs(runs, score, False, notes)
     runs["seed"] = _joined(frame, seeds, "seed")
@@ -105,7 +106,7 @@ def _plain(frame: pd.DataFrame, columns: Columns) -> pd.DataFrame:
     asked = [*columns.candidate, *columns.seed, columns.score, columns.dataset, *columns.aside]
     for name in filter(None, [*asked, source]):
         if name not in frame and not (columns.wide and name == columns.score):
-            raise Unnamed(f"there is no column {name!r}", frame)
+            raise Unnamed(f"there is no column {name!r}", list(frame))
     if frame.empty:
         raise ValueError("the table has no row")
     return frame
@@ -154,8 +155,11 @@ def _melted(frame: pd.DataFrame, kept: Sequence[str], score: str, notes: list[st
     if named:
         notes.append(f"Left aside, without a number: {', '.join(named)}.")
     if not candidates:
-        raise Unnamed("no column has the scores of a candidate", frame)
+        raise Unnamed("no column has the scores of a candidate", list(frame))
     values = {name: numbers(frame[name]) for name in candidates}
+    for name, (value, _) in values.items():
+        if len(value) > 1 and set(value) in (set(range(len(value))), set(range(1, len(value) + 1))):
+            raise Unnamed(f"{name} counts the rows: is it the seed?", list(frame), seed=name)
     for _, said in values.values():
         notes += said
     read = frame.assign(**{name: value for name, (value, _) in values.items()})
@@ -171,25 +175,25 @@ def _candidate_columns(frame: pd.DataFrame, columns: Columns) -> list[str]:
     named = [name for name in CANDIDATE if name in frame][:1]
     if named:
         return named
+    numeric, words = [], []
+    for name in frame:
+        read = pd.to_numeric(texts(frame[name]), "coerce").notna().any()
+        (numeric if read else words).append(name)
+    numeric = [name for name in numeric if name.lower() not in (*ASIDE, "seed")]
+    words = [name for name in words if name.lower() not in (*ASIDE, *STATUS)]
+    repeated = [name for name in words if 1 < frame[name].nunique() < len(frame)]
+    named = [name for name in words if name.lower() in RUN_NAMES]
     options = {"candidate": "COLUMN"}
-    repeated = [name for name in frame if 1 < frame[name].nunique() < len(frame)]
-    for name in repeated:
-        if pd.to_numeric(texts(frame[name]), "coerce").isna().all():
-            options = {"candidate": name}
-            break
-    else:
-        run_names = [name for name in frame if name.lower() in RUN_NAMES]
-        if run_names:
-            options = {"candidate_from": f"{run_names[0]}=(.+)-seed"}
-    others = [name for name in frame if name not in (*options.values(), "seed")]
-    numeric = [name for name in others if pd.to_numeric(texts(frame[name]), "coerce").notna().any()]
-    if options == {"candidate": "COLUMN"} and len(numeric) > 1:
+    if repeated:
+        options = {"candidate": repeated[0]}
+    elif named:
+        options = {"candidate_from": f"{named[0]}=(.+)-seed"}
+    elif not words:
         options = {"wide": ""}
-    elif not columns.score and not any(map(known_direction, frame)):
+    if words and not columns.score and not any(map(known_direction, frame)):
         options["score"] = numeric[0] if len(numeric) == 1 else "COLUMN"
-    raise Unnamed(
-        "name the column of the candidates, or --wide if each has a column", frame, **options
-    )
+    question = "name the column of the candidates, or --wide if each has a column"
+    raise Unnamed(question, list(frame), **options)
 
 
 def _score_column(frame: pd.DataFrame, columns: Columns, candidates: Sequence[str]) -> str:
@@ -203,7 +207,7 @@ def _score_column(frame: pd.DataFrame, columns: Columns, candidates: Sequence[st
     options = {"score": known[0] if known else "COLUMN"}
     if not columns.candidate and not columns.candidate_from:
         options["candidate"] = ",".join(candidates)
-    raise Unnamed("name the column of the score", frame, **options)
+    raise Unnamed("name the column of the score", list(frame), **options)
 
 
 def _candidates(frame: pd.DataFrame, names: Sequence[str], columns: Columns) -> pd.Series:
@@ -295,16 +299,19 @@ def _refuse_settings(
         return
     name, candidate = next(iter(varying.items()))
     count = (runs["candidate"] == candidate).sum()
-    named = [*(columns.candidate or CANDIDATE[:1]), name]
-    error = Unnamed(
+    named = ",".join([*(columns.candidate or CANDIDATE[:1]), name])
+    options = {"candidate": named}
+    again = runs.assign(value=texts(frame[name])).duplicated(["dataset", "candidate", "value"])
+    whole = texts(frame[name]).str.isdecimal().all()
+    if whole and not again.any() and not any(column.lower() == "seed" for column in used):
+        options = {"seed": name}
+    raise Unnamed(
         f"{count} runs of {candidate} differ in {', '.join(varying)}: name what makes a candidate, "
-        f"as in --candidate {','.join(named)}, or a seed, as in --seed {name}; what changes "
-        "nothing, --aside COLUMN,COLUMN",
-        frame,
+        f"as in --candidate {named}, or a seed, as in --seed {name}; of what makes neither, say "
+        f"--aside {','.join(varying)}",
+        list(frame),
+        **options,
     )
-    if columns.candidate:
-        error.options = {"candidate": ",".join(named)}
-    raise error
 
 
 def _averaged(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from as_lightning.statistics.printable import printable
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         missing = getattr(error, "options", {})
         lines = [printable(line) for line in str(error).split("\n")]
         if missing:
-            command = shlex.join(["as-lightning-report", *given, *_flags(missing)])
+            command = shlex.join(["as-lightning-report", *_completed(given, missing)])
             lines.append(f"As in: {printable(command)}")
         parser.exit(INPUT_ERROR, "as-lightning-report: {}\n".format("\n".join(lines)))
     if status:
@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     # argparse's own status of errors is 2, which here says that nothing was judged
-    parser.error = lambda message: parser.exit(INPUT_ERROR, f"as-lightning-report: {message}\n")  # type: ignore[method-assign,assignment,return-value]
+    parser.error = lambda message: parser.exit(INPUT_ERROR, f"as-lightning-report: {message}\n")  # type: ignore[method-assign]
     option = parser.add_argument
     option("paths", nargs="+", metavar="PATH", type=Path, help="a table, or folders of runs")
     option("--baseline", metavar="NAME", help="the candidate that the others are compared with")
@@ -108,12 +108,16 @@ def _is_result(path: Path) -> bool:
         return path.name == "result.json" or '"epoch_seconds"' in file.readline()
 
 
-def _flags(options: dict[str, str]) -> list[str]:
-    """The options of a command line for what a user must still name."""
-    flags = []
+def _completed(given: Sequence[str], options: Mapping[str, str]) -> list[str]:
+    """The arguments with what a user must still name, as far as it is known."""
+    words = list(given)
     for name, value in options.items():
-        flags += [f"--{name.replace('_', '-')}", value]
-    return [flag for flag in flags if flag]
+        flag = f"--{name.replace('_', '-')}"
+        if flag in words and value:
+            words[words.index(flag) + 1] = value
+        else:
+            words += [flag, value]
+    return [word for word in words if word]
 
 
 def _judge_table(options: argparse.Namespace, given: Sequence[str]) -> int:
