@@ -12,7 +12,7 @@ import pandas as pd
 from scipy import special
 
 from as_lightning.statistics.pairing import paired_differences, unpaired
-from as_lightning.statistics.runs import Columns, Runs, Unnamed, candidates_of, runs_of
+from as_lightning.statistics.runs import Columns, Runs, Unnamed, runs_of
 from as_lightning.statistics.score_names import SHARES, known_direction, plain_name
 from as_lightning.statistics.verdicts import (
     MIN_PAIRS,
@@ -271,7 +271,7 @@ def verdict_table(answers: Sequence[Answer]) -> pd.DataFrame:
 
 def _asked(table: pd.DataFrame, question: Question) -> tuple[pd.DataFrame, Question]:
     """The runs of the candidates that are asked about, and the question with its baseline."""
-    names = list(candidates_of(table))
+    names = list(table["candidate"].unique())
     there = f"the candidates are: {', '.join(names)}"
     for name in filter(None, [question.baseline, *question.only]):
         if name not in names:
@@ -347,7 +347,7 @@ def _judged(reading: Reading, table: pd.DataFrame, question: Question, ratio: fl
     """The answer with the verdicts on the candidates of one data set."""
     reference = question.baseline
     by_candidate = {reference: pd.Series(dtype=float)}
-    for name in candidates_of(table):
+    for name in table["candidate"].unique():
         by_candidate[name] = table[table["candidate"] == name].set_index("seed")["score"]
     sign = 1.0 if reading.higher_is_better else -1.0
     scores = {name: (sign * by_seed).to_dict() for name, by_seed in by_candidate.items()}

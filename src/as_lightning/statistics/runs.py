@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,7 +64,8 @@ def runs_of(frame: pd.DataFrame, columns: Columns) -> Runs:
     Rows of one candidate and seed are averaged. A ValueError refuses rows that are no replicates;
     `Unnamed` asks for columns.
     """
-    frame, notes = _plain(frame, columns), []
+    frame = _plain(frame, columns)
+    notes: list[str] = []
     frame = _final(frame, notes)
     seeds = _seed_columns(frame, columns)
     dataset = _dataset_column(frame, columns)
@@ -146,7 +147,8 @@ def _dataset_column(frame: pd.DataFrame, columns: Columns) -> list[str]:
 
 def _melted(frame: pd.DataFrame, kept: Sequence[str], score: str, notes: list[str]) -> pd.DataFrame:
     """A table with a row for each run, of one with a column for each candidate."""
-    candidates, aside = [], []
+    candidates: list[str] = []
+    aside: list[str] = []
     for name in frame:
         if name not in kept:
             read = pd.to_numeric(texts(frame[name]).str.strip("%").str.replace(",", "."), "coerce")
@@ -229,7 +231,7 @@ def _candidates(frame: pd.DataFrame, names: Sequence[str], columns: Columns) -> 
 
 def _joined(frame: pd.DataFrame, names: Sequence[str], role: str) -> pd.Series:
     """The text of a role's columns, as in ``adamw, lr=0.1``; seeds 1 and 1.0 are one."""
-    parts = []
+    joined: pd.Series | None = None
     for name in names:
         text = texts(frame[name])
         empty = text.index[text.eq("").to_numpy()]
@@ -244,10 +246,7 @@ def _joined(frame: pd.DataFrame, names: Sequence[str], role: str) -> pd.Series:
                     "leave the row out"
                 )
             text = values.map("{:.17g}".format)
-        parts.append(text if not parts else f", {name}=" + text)
-    joined = parts[0]
-    for part in parts[1:]:
-        joined = joined + part
+        joined = text if joined is None else joined + f", {name}=" + text
     return joined
 
 
@@ -333,8 +332,3 @@ def _averaged(
         f"{len(runs)} rows to {len(averaged)} runs."
     )
     return averaged
-
-
-def candidates_of(table: pd.DataFrame) -> Mapping[str, int]:
-    """Return the candidates in their order, with the number of their runs."""
-    return table.groupby("candidate", sort=False).size().to_dict()

@@ -38,11 +38,9 @@ class Design:
     """How a comparison decides; fixed before its runs."""
 
     equal_within: float = 0.5  # the difference, in points, that counts as none
-    # the probability that any interval of a family of comparisons misses the true difference
-    alpha: float = 0.05
-    looks: tuple[int, ...] = tuple(
-        range(5, 21)
-    )  # numbers of seeds, ascending; a fixed design has one look
+    alpha: float = 0.05  # the probability that any interval misses the true difference
+    # numbers of seeds, ascending; a fixed design has one look
+    looks: tuple[int, ...] = tuple(range(5, 21))
     seeds: tuple[int, ...] = ()  # in their order; empty where any are taken
     candidates: tuple[str, ...] = ()  # the baseline, and the family that is compared with it
 
@@ -55,9 +53,9 @@ class Design:
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Design:
         """The design that JSON has stored."""
-        values: dict[str, Any] = {
-            n: tuple(v) if isinstance(v, list) else v for n, v in stored.items()
-        }
+        values = dict(stored)
+        for name in ("looks", "seeds", "candidates"):
+            values[name] = tuple(values.get(name, getattr(cls, name)))
         return cls(**values)
 
     def changed(self, before: Design) -> list[str]:
@@ -102,23 +100,18 @@ class Verdict:
     seeds: int  # that both have at the last look
     look: int  # the last one at which the arm was present; 0 for none, 1 for the first
     difference: float  # the mean over the seeds; NaN without seeds
-    low: float = (
-        math.nan
-    )  # of the interval that the word is read off; NaN where nothing can be tested
+    # of the interval that the word is read off; NaN where nothing can be tested
+    low: float = math.nan
     high: float = math.nan
     word: str = "undecided"  # one of `WORDS`
-    detectable: float = (
-        math.nan
-    )  # the true difference that would be found better or worse with 80% probability
+    # the true difference that would be found better or worse with 80% probability
+    detectable: float = math.nan
     equal_within: float = Design.equal_within
     sure: bool = False  # whether "not worse" also holds at the stricter error that advice asks for
     reason: str = ""  # why nothing can be tested
     in_reach: bool = True  # whether more seeds may still show a gain, or that there is none
-    sure_in_reach: bool = (
-        True  # whether they may still show that the arm is worse, or surely not worse
-    )
-    # whether the differences are so skewed that the interval may miss more often than stated
-    skewed: bool = False
+    sure_in_reach: bool = True  # or that the arm is worse, or surely not worse
+    skewed: bool = False  # whether the interval may miss more often than stated
     new_low: float = math.nan  # of the interval for new examples like those of the test split
     new_high: float = math.nan
 
@@ -282,17 +275,12 @@ def estimate(
 
 
 def limit_levels(design: Design, family: int) -> np.ndarray:
-    """The nominal levels of the lower end, the upper end and "surely not worse", of shape ``(looks,
-    3)``.
-    """
+    """The nominal levels of the lower end, the upper end and "surely not worse", ``(looks, 3)``."""
     strict = min(ADVICE_ALPHA / design.alpha, LOW[0]), LOW[1]
-    columns = (LOW, HIGH, strict)
-    return np.array(
-        [
-            nominal_levels(design.looks, share * design.alpha / family, power)
-            for share, power in columns
-        ]
-    ).T
+    levels = []
+    for share, power in (LOW, HIGH, strict):
+        levels.append(nominal_levels(design.looks, share * design.alpha / family, power))
+    return np.array(levels).T
 
 
 def detectable_difference(error: float, degrees: float, level: float) -> float:
@@ -329,18 +317,14 @@ def _twins(scores: Scores, against: Arm, arms: Sequence[Arm], spreads: Spreads) 
     """
 
     def same(arm: Arm, other: Arm) -> bool:
-        own, others = table = _table(
-            scores, [arm, other], sorted(scores[arm].keys() & scores[other].keys())
-        )
-        same_floor = (
-            spreads[arm, against].floor == spreads[other, against].floor
-        )  # right on as many other examples
-        enough_pairs = np.isfinite(table).all(0).sum() >= MIN_PAIRS
-        return (
-            same_floor
-            and enough_pairs
-            and np.allclose(own, others, rtol=IDENTICAL, atol=0, equal_nan=True)
-        )
+        # as often right on other examples is no copy
+        if spreads[arm, against].floor != spreads[other, against].floor:
+            return False
+        common = sorted(scores[arm].keys() & scores[other].keys())
+        own, others = table = _table(scores, [arm, other], common)
+        if np.isfinite(table).all(0).sum() < MIN_PAIRS:
+            return False
+        return bool(np.allclose(own, others, rtol=IDENTICAL, atol=0, equal_nan=True))
 
     twins: dict[Arm, Arm] = {}
     for arm in arms:
@@ -354,11 +338,8 @@ def _verdict(
     """The verdict on an arm against a baseline's; ``family`` arms share the error."""
     arm, against = pair
     seeds = sorted(scores[against])
-    looks = [
-        count
-        for count in design.looks
-        if len(seeds) >= count and scores[arm].keys() >= set(seeds[:count])
-    ]
+    own = scores[arm].keys()
+    looks = [n for n in design.looks if len(seeds) >= n and own >= set(seeds[:n])]
     table = _table(scores, [against, arm], seeds[: looks[-1]] if looks else seeds)
     differences = np.diff(table, axis=0)[0]
     differences = differences[np.isfinite(differences)]
@@ -377,19 +358,17 @@ def _verdict(
     if error <= IDENTICAL * np.abs(table[np.isfinite(table)]).max():
         return replace(verdict, reason="the difference is the same for every seed")
     low, high = float(at_look.low), float(at_look.high)
+    level = float(limit_levels(design, family)[len(looks) - 1, 0])
     if spread.error:
         factor = math.hypot(1.0, spread.error / error)
-        verdict = replace(
-            verdict, new_low=mean - factor * (mean - low), new_high=mean + factor * (high - mean)
-        )
+        new_low, new_high = mean - factor * (mean - low), mean + factor * (high - mean)
+        verdict = replace(verdict, new_low=new_low, new_high=new_high)
     return replace(
         verdict,
         low=low,
         high=high,
         word=WORDS[int(at_look.word)],
-        detectable=detectable_difference(
-            error, pairs - 1, float(limit_levels(design, family)[len(looks) - 1, 0])
-        ),
+        detectable=detectable_difference(error, pairs - 1, level),
         sure=bool(at_look.sure),
         in_reach=bool(at_look.in_reach),
         sure_in_reach=bool(at_look.sure_in_reach),

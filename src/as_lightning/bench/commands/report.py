@@ -6,7 +6,9 @@ import argparse
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 from as_lightning.statistics.printable import printable
 
@@ -29,7 +31,7 @@ NOTHING_JUDGED, INPUT_ERROR = 2, 3
 INSTALL = 'pip install ".[report]", or ".[benchmark]" for folders of runs'
 # what is said of a table alone
 OF_TABLES = (
-    *("candidate", "candidate_from", "seed", "score", "dataset", "aside", "wide", "only", "tried"),
+    *("candidate", "candidate_from", "seed", "scores", "dataset", "aside", "wide", "only", "tried"),
     *("higher_is_better", "lower_is_better", "unit", "splits", "test_share", "target"),
 )
 
@@ -71,7 +73,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.error = lambda message: parser.exit(INPUT_ERROR, f"as-lightning-report: {message}\n")  # type: ignore[method-assign]
     option = parser.add_argument
     option("paths", nargs="+", metavar="PATH", type=Path, help="a table, or folders of runs")
-    option("--baseline", metavar="NAME", help="the candidate that the others are compared with")
+    option(
+        "--baseline",
+        metavar="NAME",
+        default="",
+        help="the candidate that the others are compared with",
+    )
     option(
         "--equal-within",
         metavar="SIZE",
@@ -82,12 +89,27 @@ def _parser() -> argparse.ArgumentParser:
     option("--output", metavar="FOLDER", type=Path, help="of run folders: where the page goes")
     table = parser.add_argument_group("tables (CSV, TSV, JSON, JSON lines, Parquet)")
     option = table.add_argument
-    option("--candidate", metavar="COLUMN,...", default="", help="what names a candidate")
+    option(
+        "--candidate", metavar="COLUMN,...", default=[], type=_listed, help="what names a candidate"
+    )
     option("--candidate-from", metavar="COLUMN=PATTERN", default="", help="as in Name=(.+)-seed")
-    option("--seed", metavar="COLUMN,...", default="", help="what runs are paired by")
-    option("--score", metavar="COLUMN,...", default="", help="each gets an answer")
+    option("--seed", metavar="COLUMN,...", default=[], type=_listed, help="what runs are paired by")
+    option(
+        "--score",
+        dest="scores",
+        metavar="COLUMN,...",
+        default=[],
+        type=_listed,
+        help="each gets an answer",
+    )
     option("--dataset", metavar="COLUMN", default="", help="each data set gets an answer")
-    option("--aside", metavar="COLUMN,...", default="", help="columns that name no candidate")
+    option(
+        "--aside",
+        metavar="COLUMN,...",
+        default=[],
+        type=_listed,
+        help="columns that name no candidate",
+    )
     option("--wide", action="store_true", help="each candidate has a column")
     direction = table.add_mutually_exclusive_group()
     direction.add_argument("--higher-is-better", action="store_true", default=None)
@@ -96,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
     option("--splits", choices=("repeated",), default="", help="each run has a random split")
     option("--test-share", metavar="SHARE", type=float, help="of the examples, in such a split")
     option("--target", metavar="SCORE", type=float, help="a constant in place of the baseline")
-    option("--only", metavar="NAME,...", default="", help="the candidates to judge")
+    option("--only", metavar="NAME,...", default=[], type=_listed, help="the candidates to judge")
     option("--tried", metavar="N", type=int, default=0, help="candidates tried before, elsewhere")
     option("--fail-if", choices=("worse", "not-better"), help="end with 1 if a candidate is this")
     return parser
@@ -133,30 +155,13 @@ def _judge_table(options: argparse.Namespace, given: Sequence[str]) -> int:
             "give one table at a time: tables of several data sets are joined by a column dataset"
         )
     frame, notes = read_table(options.paths[0])
-    higher = False if options.lower_is_better else options.higher_is_better
-    question = Question(
-        options.baseline or "",
-        higher,
-        options.unit,
-        options.equal_within,
-        options.test_share,
-        options.target,
-        options.tried,
-        _listed(options.only),
-    )
+    if options.lower_is_better:
+        options.higher_is_better = False
+    question = Question(**_fields(Question, options))
+    columns = Columns(**_fields(Columns, options))
     answers: list[Answer] = []
-    for score in _listed(options.score) or [""]:
-        columns = Columns(
-            _listed(options.candidate),
-            _listed(options.seed),
-            score,
-            options.dataset,
-            _listed(options.aside),
-            options.wide,
-            options.candidate_from,
-            options.splits,
-        )
-        runs = runs_of(frame, columns)
+    for score in options.scores or [""]:
+        runs = runs_of(frame, replace(columns, score=score))
         runs.notes[:0] = notes
         answers += answers_of(runs, question, options.splits)
     if options.format == "json":
@@ -169,6 +174,13 @@ def _judge_table(options: argparse.Namespace, given: Sequence[str]) -> int:
         print(screen(answers))
     rows = [row for answer in answers for row in answer.candidates]
     return _status([(row.verdict.word, row.judged) for row in rows], options.fail_if)
+
+
+def _fields(kind: type, options: argparse.Namespace) -> dict[str, Any]:
+    """The options that are fields of a class."""
+    return {
+        field.name: getattr(options, field.name) for field in fields(kind) if field.name in options
+    }
 
 
 def _listed(names: str) -> list[str]:
@@ -209,7 +221,8 @@ def _report_folders(options: argparse.Namespace) -> int:
     design = {}
     if options.equal_within is not None:
         design["equal_within"] = options.equal_within
-    first, notes = options.paths[0], []
+    first = options.paths[0]
+    notes: list[str] = []
     comparisons = [path for path in options.paths if (path / DESIGN_FILE).is_file()]
     if comparisons:
         if len(options.paths) > 1 or options.baseline or design:
@@ -225,7 +238,7 @@ def _report_folders(options: argparse.Namespace) -> int:
                 f"these are runs of comparisons: give the folder of one that has ended, which "
                 f"holds {DESIGN_FILE}"
             )
-        records, notes = sweep_records(results, options.baseline, **design)
+        records, notes = sweep_records(results, options.baseline or None, **design)
     if not records:
         raise ValueError("no run has test metrics: make the runs with test=true")
     if output is None and not options.format:
