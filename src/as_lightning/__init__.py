@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from as_lightning.masking_counter import MaskingCounter
     from as_lightning.metrics import MaskingRate
     from as_lightning.mixin import ASSoftmaxMixin
-    from as_lightning.report.table import verdicts as verdicts
+    from as_lightning.statistics.judge import verdicts as verdicts
 
 __version__ = "0.4.0"
 
@@ -73,9 +73,9 @@ _MODULES = {
     "GeneralisedCrossEntropyLoss": "losses_for_conditions",
     "LogitAdjustedLoss": "losses_for_conditions",
     "class_weights": "losses_for_conditions",
-    # these need as-lightning[benchmark], so `import *` leaves them out
+    # these need as-lightning[benchmark] or [report], so `import *` leaves them out
     "compare": "compare.api",
-    "verdicts": "report.table",
+    "verdicts": "statistics.judge",
 }
 _SUBMODULES = ("callbacks", "compat", "functional")
 

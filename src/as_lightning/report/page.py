@@ -1,13 +1,11 @@
-"""The report of comparisons, sweeps and tables: a page in Markdown and in HTML, all numbers as CSV,
-a printed table.
+"""The report of comparisons and sweeps: a page in Markdown and in HTML, all numbers as CSV, a
+printed table.
 """
 
 from __future__ import annotations
 
-import html
 import json
 import math
-import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,41 +18,30 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from as_lightning.bench.run.result import whole_file
-from as_lightning.report.advice import advice, in_words, recommended, settings
+from as_lightning.report.advice import advice, recommended, settings
 from as_lightning.report.figures import PageFigure, report_figures, score_name
 from as_lightning.report.findings import Findings, Row, findings
-from as_lightning.report.record import ComparisonRecord
-from as_lightning.report.table import RUNS_TABLE, numbers, verdict_table, write_runs
+from as_lightning.report.record import ComparisonRecord, runs_table
+from as_lightning.statistics.answer import decimals, number
+from as_lightning.statistics.printable import printable
 
+RUNS_TABLE = "runs.csv"
+OF_VERDICT = ("difference", "low", "high", "new_low", "new_high", "detectable", "look", "reason")
+LEFT = ("verdict", "settings")  # columns of text, beside the first
 POINTS = {"share": "a point is 0.01", "percent": "in percent", "raw": "a point is 1"}
-LEGEND = (
-    "{} in points ({}; {} is better): mean ± standard deviation of each candidate's own runs. "
-    "Differences are to {}, "
-    "paired by {}, positive where the candidate is better. Of 100 comparisons like this one about "
-    "95 have no interval "
-    "that misses the true difference, wherever a candidate stopped; smaller budgets are counted "
-    "apart. The verdicts "
-    "are read off the intervals. An interval within ±{:g} points is equal.{}"
-)
-NEW_DATA = " The verdicts are about these test examples; the interval for new data is about others like them, one at a time."
-SHARED = "the baseline's"
-VALIDATED = "mean of the best validation scores"
+LEGEND = """\
+{} in points ({}; {} is better): mean ± standard deviation of each candidate's own runs.
+Differences are to {}, paired by {}, positive where the candidate is better. Of 100 comparisons like
+this one about 95 have no interval that misses the true difference, wherever a candidate stopped. The
+verdicts are read off the intervals. An interval within ±{:g} points is equal."""
+NEW_DATA = " The verdicts are about these test examples; the interval for new data is about others."
 DIFFER = "{} and {} differ on {:.1f}% of {} test examples, mean over the seeds."
-CORRELATION = (
-    "The correlation of loss and score is Pearson's, over the evaluations of a run: -1 where the "
-    "score rises as the "
-    "validation loss falls, 0 where they have nothing to do with one another."
-)
-MEANS = (
-    "Means of each candidate's own runs. The figure of times places a candidate by its difference "
-    "and its ratio to the "
-    "baseline, in the seeds that both have."
-)
-HOW = (
-    "Scores are at the weights of the best validation score. Training time leaves out validation; "
-    "a ratio is the "
-    "geometric mean over the seeds, of runs that the same command has made."
-)
+METRICS = """\
+Means of each candidate's own runs. The correlation of loss and score is Pearson's, over the
+evaluations of a run: -1 where the score rises as the validation loss falls."""
+HOW = """\
+Scores are at the weights of the best validation score. Training time leaves out validation; a ratio
+is the geometric mean over the seeds, of runs that the same command has made."""
 
 
 class ReportPaths(NamedTuple):
@@ -80,7 +67,6 @@ class Fold(NamedTuple):
 
     title: str
     texts: Sequence[str] = ()
-    bullets: Sequence[str] = ()
     figures: Sequence[PageFigure] = ()
     rows: Sequence[Mapping[str, object]] = ()
     code: str = ""
@@ -88,18 +74,16 @@ class Fold(NamedTuple):
 
 def print_comparison(record: ComparisonRecord, console: Console | None = None) -> None:
     """Print the table and the advice of a comparison."""
-    found, console = (
-        findings(record),
-        console or Console(width=None if sys.stdout.isatty() else 120),
-    )
+    found = findings(record)
+    console = console or Console(width=None if sys.stdout.isatty() else 120)
     title = f"{record.name}: {record.split} {score_name(record.score)}, differences to {found.reference.name}"
-    short = ("verdict", "time ratio")  # without their notes
-    rows = [
-        {name: cell.text if name in short else cell for name, cell in row.items()}
-        for row in deciding(found)
-    ]
-    console.print(Markdown(f"{md(title)}\n\n{table(rows)}"))
-    console.print("\n".join(advice(found)), markup=False, highlight=False)
+    rows: list[dict[str, object]] = []
+    for row in deciding(found):
+        short = {name: row[name].text for name in ("verdict", "time ratio") if name in row}
+        rows.append({**row, **short})
+    console.print(Markdown(f"{printable(title, 'markdown')}\n\n{table(rows)}"))
+    text = "\n".join(printable(sentence) for sentence in advice(found))
+    console.print(text, markup=False, highlight=False)
 
 
 def publish(
@@ -112,14 +96,15 @@ def publish(
     """Print the tables and the advice of several experiments; with a directory, write their report
     and print where.
     """
-    paths = (
-        None if directory is None else write_report(records, directory, failed=failed, notes=notes)
-    )
+    paths = None
+    if directory is not None:
+        paths = write_report(records, directory, failed=failed, notes=notes)
     for record in records:
         print_comparison(record)
-    failures = [*failed, *(failure for record in records for failure in record.failures)]
-    for line in [*notes, *(f"failed:      {run}" for run in failures)]:
-        print(line)
+    for note in notes:
+        print(printable(note))
+    for run in _failures(records, failed):
+        print(f"failed:      {printable(run)}")
     if paths is not None:
         print(f"report:      {paths.html}\n             {paths.markdown}\n             {paths.csv}")
         url = shlex.quote(paths.html.resolve().as_uri())
@@ -141,106 +126,133 @@ def write_report(
     directory = Path(directory)
     (directory / "figures").mkdir(parents=True, exist_ok=True)
     page = _page(records, failed, notes)
-    paths = ReportPaths(
-        directory / "report.html", directory / "report.md", directory / "report.csv"
-    )
-    texts = {
-        directory / figure.file: figure.svg
-        for part in page["sections"]
-        for figure in part["figures"]
-    }
-    texts |= {path: TEMPLATES.get_template(f"{path.name}.jinja").render(page) for path in paths[:2]}
-    texts[paths.csv] = numbers(records).to_csv(index=False, float_format="%.6g")
+    names = ("report.html", "report.md", "report.csv")
+    paths = ReportPaths(*(directory / name for name in names))
+    texts = {}
+    for section in page["sections"]:
+        for figure in section["figures"]:
+            texts[directory / figure.file] = figure.svg
+    for path in paths[:2]:
+        texts[path] = TEMPLATES.get_template(f"{path.name}.jinja").render(page)
+    texts[paths.csv] = _csv(numbers(records))
+    runs = [runs_table(of.results, of.mode)[0].assign(dataset=of.name) for of in records]
+    if runs:
+        texts[directory / RUNS_TABLE] = _csv(pd.concat(runs))
     for path, text in texts.items():
         with whole_file(path) as partial:
             partial.write_text(text, encoding="utf-8")
-    write_runs(records, directory / RUNS_TABLE)
     return paths
 
 
 def rendered(records: Sequence[ComparisonRecord], form: str, notes: Sequence[str] = ()) -> str:
-    """The verdicts as ``json`` or ``latex``, or the page as ``md`` (without pictures)
-    or ``html``.
+    """Return the verdicts as ``json`` or ``latex``, or the page as ``md`` (without pictures) or
+    ``html``.
     """
-    verdicts = verdict_table(records)
+    if form in ("md", "html"):
+        page = _page(records, (), notes)
+        return TEMPLATES.get_template(f"report.{form}.jinja").render(page, alone=True)
+    found = numbers(records)
+    found = found.loc[found["verdict"].notna(), ["name", "candidate", "verdict", *OF_VERDICT]]
+    found = found.rename(columns={"verdict": "word"})
     if form == "json":
-        return json.dumps(json.loads(verdicts.to_json(orient="records")), indent=1)
-    if form == "latex":
-        return verdicts.to_latex(index=False, escape=True, float_format="%.2f", na_rep="--")
-    return TEMPLATES.get_template(f"report.{form}.jinja").render(
-        _page(records, (), notes), alone=True
-    )
+        return json.dumps(json.loads(found.to_json(orient="records")), indent=1)
+    shown = found.map(lambda cell: printable(cell, "latex") if isinstance(cell, str) else cell)
+    return str(shown.to_latex(index=False, float_format="%.2f", na_rep="--"))
 
 
-def cells(found: Findings, row: Row) -> dict[str, Cell]:
-    """The row of an arm in the deciding table: its cells by their headings."""
-    chosen = found.record.same_as.get(row.arm.candidate)  # the candidate whose runs these are
-    verdict, time, at_same_budget = None if chosen else row.verdict, row.time, row.same_budget
-    notes = [] if verdict is None else [verdict.reason]
-    word = (
-        "–" if verdict and verdict.reason and not verdict.decided else getattr(verdict, "word", "")
-    )
-    notes += [] if at_same_budget is None else [f"at this budget: {in_words(at_same_budget)}"]
-    advised = row is recommended(found) and verdict is not None and not found.record.untuned
-    difference = (
-        "–" if verdict is None or math.isnan(verdict.difference) else f"{verdict.difference:+.2f}"
-    )
-    interval = _interval(verdict.low, verdict.high) if verdict else ""
-    new_interval = _interval(verdict.new_low, verdict.new_high) if verdict else ""
-    ratio = "–" if math.isnan(time.low) else f"{time.ratio:.2f}"  # one or two seeds say nothing
-    independent = row.arm in found.record.unpaired
-    sizes = {arm_row.parameters for arm_row in found.rows}
-    pairs = (
-        "not paired"
-        if independent
-        else f"{verdict.seeds} paired"
-        if verdict and verdict.seeds < row.seeds
-        else ""
-    )
-    return {
-        "candidate": Cell(row.arm.candidate, "advised" if advised else ""),
-        "epochs": Cell("–" if math.isnan(row.epochs) else f"{row.epochs:g}"),
-        score_name(found.record.score): Cell(
-            f"{row.mean:.2f}{'' if math.isnan(row.std) else f' ± {row.std:.2f}'}"
-        ),
-        "difference, points (95%)": Cell(difference, interval),
-        "for new data (95%)": Cell(new_interval or "–"),
-        "verdict": Cell(
-            word or (f"tuning chose {chosen}" if chosen else "baseline"),
-            "; ".join(filter(None, notes)),
-        ),
-        "parameters": Cell(
-            "–" if len(sizes) == 1 or row.parameters is None else f"{row.parameters:,}"
-        ),
-        "time ratio": Cell(
-            ratio, f"{time.low:.2f} to {time.high:.2f}" if time.low < time.high else ""
-        ),
-        f"{found.record.pairs}s": Cell(str(row.seeds), pairs),
-    }
+def numbers(records: Sequence[ComparisonRecord]) -> pd.DataFrame:
+    """Return all numbers of comparisons, a row for each candidate."""
+    rows: list[dict[str, Any]] = []
+    for record in records:
+        for row in findings(record).rows:
+            entry: dict[str, Any] = {"name": record.name, "candidate": row.arm}
+            for name in ("epochs", "seeds", "mean", "std", "seconds"):
+                entry[name] = getattr(row, name)
+            entry["verdict"] = getattr(row.verdict, "word", None)
+            for name in OF_VERDICT:
+                entry[name] = getattr(row.verdict, name, None)
+            for name, value in row.time._asdict().items():
+                entry[f"time_{name}"] = value
+            for name, value in row.settings.items():
+                entry[f"setting_{name}"] = value
+            for name, value in row.metrics.items():
+                entry.setdefault(name, value)
+            rows.append(entry)
+    return pd.DataFrame(rows)
+
+
+def _csv(frame: pd.DataFrame) -> str:
+    safe = frame.map(lambda cell: printable(cell, "csv") if isinstance(cell, str) else cell)
+    return str(safe.to_csv(index=False, float_format="%.6g"))
 
 
 def deciding(found: Findings) -> list[dict[str, Cell]]:
-    """The deciding table, without columns that say nothing."""
-    rows = [cells(found, row) for row in found.rows]
-    return [
-        {name: row[name] for name in row if any(other[name].text != "–" for other in rows)}
-        for row in rows
-    ]
+    """Return the deciding table, without columns that say nothing."""
+    rows = [_cells(found, row) for row in found.rows]
+    kept = [name for name in rows[0] if any(row[name].text != "–" for row in rows)]
+    return [{name: row[name] for name in kept} for row in rows]
 
 
-def _interval(low: float, high: float) -> str:
-    return f"{low:+.2f} to {high:+.2f}" if math.isfinite(low) else ""
+def _cells(found: Findings, row: Row) -> dict[str, Cell]:
+    """The row of a candidate in the deciding table: its cells by their headings."""
+    record, time, verdict = found.record, row.time, row.verdict
+    spreads = [other.std for other in found.rows]
+    digits = decimals([*spreads, *(of.high - of.low for of in found.verdicts)])
+    mean = Cell(number(row.mean, digits))
+    if not math.isnan(row.std):
+        mean = Cell(f"{mean.text} ± {number(row.std, digits)}")
+    chosen = record.same_as.get(row.arm)  # the candidate whose runs these are
+    difference = new = ratio = size = Cell("–")
+    word, seeds, name = Cell("baseline"), Cell(str(row.seeds)), Cell(row.arm)
+    if chosen:
+        word = Cell(f"tuning chose {chosen}")
+    elif verdict is not None:
+        ends = _interval(verdict.low, verdict.high, digits)
+        difference = Cell(number(verdict.difference, digits, "+"), ends)
+        new = Cell(_interval(verdict.new_low, verdict.new_high, digits) or "–")
+        judged = verdict.decided or not verdict.reason
+        word = Cell(verdict.word if judged else "–", verdict.reason)
+        if row.arm in record.unpaired:
+            seeds = Cell(seeds.text, "not paired")
+        elif verdict.seeds < row.seeds:
+            seeds = Cell(seeds.text, f"{verdict.seeds} paired")
+        if row is recommended(found) and not record.untuned:
+            name = Cell(row.arm, "advised")
+    if not math.isnan(time.low):  # one or two seeds say nothing
+        ends = f"{time.low:.2f} to {time.high:.2f}" if time.low < time.high else ""
+        ratio = Cell(f"{time.ratio:.2f}", ends)
+    if row.parameters and len({other.parameters for other in found.rows}) > 1:
+        size = Cell(f"{row.parameters:,}")
+    return {
+        "candidate": name,
+        "epochs": Cell("–" if math.isnan(row.epochs) else f"{row.epochs:g}"),
+        score_name(record.score): mean,
+        "difference, points (95%)": difference,
+        "for new data (95%)": new,
+        "verdict": word,
+        "parameters": size,
+        "time ratio": ratio,
+        f"{record.pairs}s": seeds,
+    }
 
 
-def md(text: object) -> str:
-    r"""Text that a Markdown page shows as it is, in a table too: no HTML, no links, no cell or line
-    ends.
+def _interval(low: float, high: float, digits: int) -> str:
+    if not math.isfinite(low):
+        return ""
+    return f"{number(low, digits, '+')} to {number(high, digits, '+')}"
 
-    >>> print(md("a\\|b <img> *c* _d_ as_softmax"))
-    a\\\|b &lt;img&gt; \*c\* \_d\_ as_softmax
+
+def table(rows: Sequence[Mapping[str, object]]) -> str:
+    """Return a table in Markdown: the keys of the rows are the headings, and columns of numbers are
+    aligned right.
     """
-    escaped = html.escape(" ".join(str(text).split()), quote=False)
-    return re.sub(r"([\\`*~|\[\]]|(?<!\w)_|_(?!\w))", r"\\\1", escaped)
+    if not rows:
+        return ""
+    names = list(rows[0])
+    sides = ["---" if name in (names[0], *LEFT) else "---:" for name in names]
+    lines = [[printable(name, "markdown") for name in names], sides]
+    lines += [[printable(cell, "markdown") for cell in row.values()] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 TEMPLATES = Environment(
@@ -249,125 +261,118 @@ TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
     keep_trailing_newline=True,
+    finalize=lambda value: printable(value) if type(value) is str and "\n" not in value else value,
 )
-TEMPLATES.filters["md"] = md
+TEMPLATES.filters.update(md=lambda text: printable(text, "markdown"), table=table)
+TEMPLATES.globals["LEFT"] = LEFT
 
 
-def table(rows: Sequence[Mapping[str, object]]) -> str:
-    """A table in Markdown: the keys of the rows are the headings, and columns of numbers are
-    aligned right.
-    """
-    macros: Any = TEMPLATES.get_template("table.md.jinja").module
-    return str(macros.table(rows)).strip() if rows else ""
+def _failures(records: Sequence[ComparisonRecord], failed: Sequence[str]) -> list[str]:
+    return [*failed, *(failure for record in records for failure in record.failures)]
 
 
 def _page(
     records: Sequence[ComparisonRecord], failed: Sequence[str], notes: Sequence[str]
 ) -> dict[str, Any]:
     """The variables of the templates."""
-    failures = [*failed, *(failure for record in records for failure in record.failures)]
-    sections = [
-        _section(findings(record), number) for number, record in enumerate(records, start=1)
-    ]
-    title = ", ".join(record.name for record in records)
+    sections = [_section(findings(record), place) for place, record in enumerate(records, 1)]
     return {
-        "title": title,
+        "title": ", ".join(record.name for record in records),
         "sections": sections,
         "notes": notes,
-        "failures": failures,
+        "failures": _failures(records, failed),
         "made": _how_made(records),
     }
 
 
-def _section(found: Findings, number: int) -> dict[str, Any]:
+def _section(found: Findings, place: int) -> dict[str, Any]:
     """The part of the page on one comparison: variables of the templates."""
-    record, (first, *statements), figures = (
-        found.record,
-        advice(found),
-        report_figures(found, number),
-    )
+    record, figures = found.record, report_figures(found, place)
+    first, *statements = advice(found)
     score = f"{record.split} {score_name(record.score)}".strip()
-    facts = (
+    legend = LEGEND.format(
         score[:1].upper() + score[1:],
         POINTS[record.known_unit],
         "more" if record.mode == "max" else "less",
+        found.reference.name,
+        record.pairs,
+        record.design.equal_within,
     )
-    new_data = NEW_DATA if any(math.isfinite(verdict.new_low) for verdict in found.verdicts) else ""
-    shares = {
-        arm.candidate: DIFFER.format(arm.candidate, record.baseline, 100 * share, examples)
-        for (arm, against), (share, examples) in record.disagreed.items()
-        if against == record.reference and arm.budget == against.budget
-    }
-    examples = [
-        {"most often on these": example.name}
-        | {
-            f"runs of {candidate} that differ": example.differing.get(candidate, 0)
-            for candidate in shares
-        }
-        for example in record.examples
-    ]
-    trials = [
-        {"trials of": candidate}
-        | {
-            "settings": Cell(settings(trial.settings), SHARED * trial.shared),
-            VALIDATED: f"{trial.score:.4f}",
-        }
-        for candidate, tried in record.tuning.items()
-        for trial in tried
-    ]
-    arms = {
-        row.name: {"settings": settings(row.settings), "seconds": row.seconds, **row.metrics}
-        for row in found.rows
-    }
-    arms = arms if any(len(row.metrics) > 1 for row in found.rows) else {}  # more than the score
-    texts = (
-        pd.DataFrame(arms)
-        .fillna("–")
-        .map(lambda value: value if isinstance(value, str) else f"{value:.4g}")
-    )
-    metric_rows = [{"": str(name).replace("_", " ")} | dict(row) for name, row in texts.iterrows()]
-    changes = {
-        name: [
-            f"{key} {value} in place of {base}"
-            for key, (base, value) in changed.items()
-            if key != "method.name"
-        ]
-        for name, changed in record.changes.items()
-    }
+    if any(math.isfinite(verdict.new_low) for verdict in found.verdicts):
+        legend += NEW_DATA
+    changes = []
+    for name, changed in record.changes.items():
+        keys = [key for key in changed if key != "method.name"]
+        texts = [f"{key} {changed[key][1]} in place of {changed[key][0]}" for key in keys]
+        if texts:
+            changes.append(f"{name}: {', '.join(texts)}")
     return {
         "title": record.name,
-        "changes": [f"{name}: {', '.join(texts)}" for name, texts in changes.items() if texts],
+        "changes": changes,
         "untuned": bool(record.untuned),
         "first": first,
         "rows": deciding(found),
-        "legend": LEGEND.format(
-            *facts, found.reference.name, record.pairs, record.design.equal_within, new_data
-        ),
+        "legend": legend.replace("\n", " "),
         "figures": figures,
         "folds": [
-            Fold("What it shows, candidate by candidate", bullets=statements),
+            Fold("What it shows, candidate by candidate", statements),
             Fold("More figures", figures=figures[1:]),
-            Fold("Where predictions differ", texts=list(shares.values()), rows=examples),
-            Fold("Trials", rows=trials),
-            Fold(
-                "Settings and metrics",
-                [MEANS] * bool(arms)
-                + [CORRELATION] * ("correlation of loss and score" in texts.index),
-                rows=metric_rows,
-            ),
+            _differing(record),
+            _trials(record),
+            _metrics(found),
         ],
     }
 
 
+def _differing(record: ComparisonRecord) -> Fold:
+    texts, names = [], []
+    for name, (share, examples) in record.disagreed.items():
+        if name != record.half:
+            names.append(name)
+            texts.append(DIFFER.format(name, record.baseline, 100 * share, examples))
+    rows = []
+    for example in record.examples:
+        row: dict[str, object] = {"most often on these": example.name}
+        for name in names:
+            row[f"runs of {name} that differ"] = example.differing.get(name, 0)
+        rows.append(row)
+    return Fold("Where predictions differ", texts, rows=rows)
+
+
+def _trials(record: ComparisonRecord) -> Fold:
+    rows = []
+    for candidate, tried in record.tuning.items():
+        for trial in tried:
+            chosen = Cell(settings(trial.settings), "the baseline's" if trial.shared else "")
+            score = f"{trial.score:.4f}"
+            row = {"trials of": candidate, "settings": chosen}
+            rows.append(row | {"mean of the best validation scores": score})
+    return Fold("Trials", rows=rows)
+
+
+def _metrics(found: Findings) -> Fold:
+    columns: dict[str, dict[str, object]] = {}
+    for row in found.rows:
+        numbers_of = {"seconds": row.seconds, **row.metrics}
+        shown = {name: f"{value:.4g}" for name, value in numbers_of.items()}
+        columns[row.name] = {"settings": settings(row.settings), **shown}
+    if not any(len(row.metrics) > 1 for row in found.rows):  # no more than the score
+        return Fold("Settings and metrics")
+    rows = []
+    for name, values in pd.DataFrame(columns).fillna("–").iterrows():
+        rows.append({"": str(name).replace("_", " "), **values})
+    return Fold("Settings and metrics", [METRICS.replace("\n", " ")], rows=rows)
+
+
 def _how_made(records: Sequence[ComparisonRecord]) -> Fold:
     """The machines, the packages and the commands."""
-    runs = [run for record in records for run in record.results]
-    descriptions = [
-        ", ".join(f"{key} {value}" for key, value in content.items() if value)
-        for content in [*(run.machine for run in runs), *(run.versions for run in runs)]
-    ]
-    commands = "\n".join(
-        dict.fromkeys(command for record in records for command in record.commands)
-    )
-    texts = [HOW, *filter(None, dict.fromkeys(descriptions))] if any(descriptions) else []
-    return Fold("How it was made", texts, code=commands.replace("```", ""))
+    texts: dict[str, None] = {}
+    for record in records:
+        for run in record.results:
+            for content in (run.machine, run.versions):
+                known = [f"{key} {value}" for key, value in content.items() if value]
+                texts[", ".join(known)] = None
+    texts.pop("", None)
+    commands = dict.fromkeys(command for record in records for command in record.commands)
+    said = [HOW.replace("\n", " "), *texts] if texts else []
+    return Fold("How it was made", said, code="\n".join(commands).replace("```", ""))

@@ -5,10 +5,10 @@ the error.
 from __future__ import annotations
 
 import functools
+import math
 
 import numpy as np
-from scipy import integrate, optimize, special
-from scipy.stats import norm
+from scipy import special
 
 GRID = 401  # odd, for Simpson's rule
 
@@ -29,12 +29,17 @@ def nominal_levels(looks: tuple[int, ...], alpha: float, power: float = 1.0) -> 
     >>> [round(level, 4) for level in nominal_levels((5, 10), 0.05)]
     [0.025, 0.0354]
     """
+    if len(looks) == 1:
+        return (alpha,)
+    # here, since a fixed design, as of a table of scores, needs not wait for them
+    from scipy import integrate, optimize
+
     times = np.array(looks, dtype=np.float64) / looks[-1]
     spent = np.diff(alpha * times**power, prepend=0.0)
     levels = [float(spent[0])]
     root = np.sqrt(times[0])
     grid = np.linspace(-8.0 * root, -special.ndtri(levels[0]) * root, GRID)
-    density = norm.pdf(grid / root) / root
+    density = _normal(grid / root) / root
     for look in range(1, len(looks)):
         step, root = np.sqrt(times[look] - times[look - 1]), np.sqrt(times[look])
         bound = optimize.brentq(
@@ -42,13 +47,19 @@ def nominal_levels(looks: tuple[int, ...], alpha: float, power: float = 1.0) -> 
         )
         levels.append(float(special.ndtr(-bound / root)))
         next_grid = np.linspace(-8.0 * root, bound, GRID)
-        transition = norm.pdf((next_grid[:, None] - grid) / step) / step
+        transition = _normal((next_grid[:, None] - grid) / step) / step
         density = integrate.simpson(transition * density, x=grid)
         grid = next_grid
     return tuple(levels)
 
 
+def _normal(x: np.ndarray) -> np.ndarray:
+    return np.asarray(np.exp(-(x**2) / 2.0) / math.sqrt(2.0 * math.pi))
+
+
 def _excess(
     bound: float, density: np.ndarray, grid: np.ndarray, step: float, spent: float
 ) -> float:
+    from scipy import integrate
+
     return float(integrate.simpson(density * special.ndtr((grid - bound) / step), x=grid)) - spent

@@ -37,11 +37,10 @@ def test_importing_the_benchmark_without_its_packages_names_all_that_are_missing
     [
         ("train", "as-lightning"),
         ("compare", "as-lightning-compare"),
-        ("report", "as-lightning-report"),
     ],
 )
 def test_a_command_without_its_packages_names_the_extra(function, command):
-    module, package = ("pandas", "pandas") if function == "report" else ("hydra", "hydra-core")
+    module, package = ("hydra", "hydra-core")
     finished = python(
         f"import sys; sys.argv = ['{command}', 'x']; sys.modules['{module}'] = None\n"
         f"from as_lightning.bench.commands.console import {function}; {function}()"

@@ -69,11 +69,11 @@ def test_the_help_of_each_command_names_what_can_be_chosen_and_set():
         assert set(names(group)) <= set(line.split(", "))
     settings = list(yaml.safe_load((config_dir() / "compare.yaml").read_text(encoding="utf-8")))
     plan = settings[settings.index("methods") : settings.index("search")]
-    assert {"methods", "budgets", "trials", "seeds", "equal_within"} <= set(plan)
+    assert {"methods", "half_epochs", "trials", "seeds", "equal_within"} <= set(plan)
     assert all(f"\n  {setting}: " in compare for setting in plan)
     assert printed("as-lightning-compare") == compare  # a comparison of nothing
     assert all(
-        f"\n  {argument}" in report for argument in ("PATH", "--output FOLDER", "--baseline METHOD")
+        f"\n  {argument}" in report for argument in ("PATH", "--output FOLDER", "--baseline NAME")
     )
     assert printed("as-lightning", "--version") == f"as-lightning {as_lightning.__version__}\n"
 

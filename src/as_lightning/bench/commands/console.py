@@ -30,7 +30,8 @@ def _run(command: str, module: str) -> None:
     if "--version" in sys.argv[1:]:
         print(f"as-lightning {__version__}")
         sys.exit()
-    if missing := missing_packages():
+    # a report of a table needs less than the app, and says itself what
+    if module != "report" and (missing := missing_packages()):
         sys.exit(f"{command} {how_to_install(missing)}")
     try:
         try:

@@ -1,183 +1,255 @@
-"""The command `as-lightning-report`: the report of a sweep, of several, of a comparison, or of a
-table of runs.
-"""
+"""The command `as-lightning-report`: verdicts on a table of scores, or the report of run folders."""
 
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
-from collections.abc import Sequence
-from difflib import get_close_matches
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from as_lightning.bench.run.result import RESULT_FILE, find_results
-from as_lightning.bench.run.settings import SettingError
+from as_lightning.statistics.printable import printable
 
-if TYPE_CHECKING:
-    from as_lightning.report.record import ComparisonRecord
+DESCRIPTION = """\
+Say what a table of scores shows, or write the report of a sweep or of a comparison anew.
 
-EXAMPLES = """\
 examples:
-  as-lightning-report comparisons/digits
+  as-lightning-report scores.csv --baseline adamw
+  as-lightning-report scores.csv --candidate model --seed run --score wer --baseline small
+  as-lightning-report results.tsv --candidate commit --baseline a1b2c3d --only d4e5f6a \\
+      --fail-if not-better --tried 12 --format json
   as-lightning-report multirun/digits multirun/chords --output both
-  as-lightning-report multirun/digits --baseline label_smoothing
-  as-lightning-report scores.csv --baseline adamw --equal-within 0.5
-  as-lightning-report scores.csv --columns method=model seed=run score=test_acc group=dataset --baseline resnet
 """
-OF_TABLES = ("columns", "mode", "unit", "splits", "test_share")
+STATUS = """\
+exit status: 0 the gate of --fail-if passes; 1 it fails; 2 a candidate could not be judged; 3 the
+input is no table that can be judged, and a sentence says what is missing
+"""
+FORMS = ("json", "md", "latex", "html")
+NOTHING_JUDGED, INPUT_ERROR = 2, 3
+INSTALL = 'pip install ".[report]", or ".[benchmark]" for folders of runs'
+# what is said of a table alone
+OF_TABLES = (
+    *("candidate", "candidate_from", "seed", "scores", "dataset", "aside", "wide", "only", "tried"),
+    *("higher_is_better", "lower_is_better", "unit", "splits", "test_share", "target"),
+)
 
 
-def _is_table(path: Path) -> bool:
-    """Whether a path is a table of runs: a file that holds no results of the app."""
-    if path.is_dir() or path.name == RESULT_FILE:
-        return False
-    with path.open(encoding="utf-8", errors="replace") as file:
-        return '"epoch_seconds"' not in file.readline()
-
-
-def _records(options: argparse.Namespace) -> tuple[list[ComparisonRecord], list[str]]:
-    """The records of the paths, and notes on them; a `SettingError` where they make no report."""
-    # here, so that --help need not wait for pandas
-    from as_lightning.report.record import COMPARISON_FILE, ComparisonRecord
-    from as_lightning.report.sweep_records import sweep_records
-    from as_lightning.report.table import read_table, table_records
-
-    paths: list[Path] = options.paths
-    arguments = {name: value for name in OF_TABLES if (value := getattr(options, name)) is not None}
-    for path in paths:
-        if not path.exists():
-            siblings = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
-            similar = get_close_matches(path.name, siblings, n=1)
-            suggestion = f": did you mean {path.with_name(similar[0])}?" if similar else ""
-            raise SettingError(f"there is no file and no folder {path}{suggestion}")
-    if options.output and options.output.exists() and not options.output.is_dir():
-        raise SettingError(
-            f"--output {options.output} is a file: name a folder, in which the page is written"
-        )
-    design = {} if options.equal_within is None else {"equal_within": options.equal_within}
-    comparisons = [path for path in paths if (path / COMPARISON_FILE).is_file()]
-    if comparisons and (len(paths) > 1 or options.baseline or design):
-        raise SettingError(
-            f"{comparisons[0]} is a comparison, which is reported whole and alone, by its own "
-            "design: give no other "
-            "path, no --baseline and no --equal-within"
-        )
-    tables = [path for path in paths if not comparisons and _is_table(path)]
-    folders = [path for path in paths if path not in tables]
-    if arguments and folders:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in arguments)
-        raise SettingError(
-            f"{folders[0]} is no table of runs, for which alone {names} can be given"
-        )
-    if comparisons:
-        return [ComparisonRecord.read(comparisons[0])], []
-    records: list[ComparisonRecord] = []
-    notes: list[str] = []
-    for path in tables:
-        try:
-            new_records, new_notes = table_records(
-                read_table(path), path.stem, options.baseline, **arguments, **design
-            )
-        except ValueError as error:
-            raise SettingError(
-                str(error) if str(path) in str(error) else f"{path}: {error}"
-            ) from error
-        for record in (
-            new for new in new_records if new.name in {earlier.name for earlier in records}
-        ):
-            record.name = f"{record.name} of {path}"  # else two records would share a name
-        records, notes = [*records, *new_records], [*notes, *new_notes]
-    if folders:
-        results = find_results(folders)
-        if any(result.phase for result in results):
-            expected = f"the folder of one that has ended, which holds {COMPARISON_FILE}"
-            raise SettingError(f"these are runs of comparisons: give {expected}")
-        new_records, new_notes = sweep_records(results, options.baseline, **design)
-        records, notes = [*records, *new_records], [*notes, *new_notes]
-    if not records:
-        raise SettingError("no run has test metrics: make the runs with test=true")
-    return records, notes
-
-
-def _roles(text: str) -> tuple[str, str]:
-    role, equals, name = text.partition("=")
-    if not equals or not name:
-        raise argparse.ArgumentTypeError(f"expected ROLE=COLUMN, as in method=model, got {text!r}")
-    return role, name
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The console script `as-lightning-report`."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    parser = _parser()
+    options = parser.parse_args(given)
+    try:
+        for path in options.paths:
+            if not path.exists():
+                raise ValueError(f"there is no file and no folder {path}")
+        if any(path.is_dir() or _is_result(path) for path in options.paths):
+            status = _report_folders(options)
+        else:
+            status = _judge_table(options, given)
+    except ModuleNotFoundError as error:
+        parser.exit(INPUT_ERROR, f"as-lightning-report needs the package {error.name}: {INSTALL}\n")
+    except (ValueError, OSError) as error:
+        missing = getattr(error, "options", {})
+        lines = [printable(line) for line in str(error).split("\n")]
+        if missing:
+            command = shlex.join(["as-lightning-report", *_completed(given, missing)])
+            lines.append(f"As in: {printable(command)}")
+        parser.exit(INPUT_ERROR, "as-lightning-report: {}\n".format("\n".join(lines)))
+    if status:
+        sys.exit(status)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="as-lightning-report",
-        description="Write the report of a sweep or of a comparison anew, or say what a table of "
-        "your own runs shows.",
-        epilog=EXAMPLES,
+        description=DESCRIPTION,
+        epilog=STATUS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    option: Any = parser.add_argument
-    paths = "folders with result.json or runs.jsonl files below them, the folder of one comparison, or tables of runs"
+    # argparse's own status of errors is 2, which here says that nothing was judged
+    parser.error = lambda message: parser.exit(INPUT_ERROR, f"as-lightning-report: {message}\n")  # type: ignore[method-assign]
+    option = parser.add_argument
+    option("paths", nargs="+", metavar="PATH", type=Path, help="a table, or folders of runs")
     option(
-        "paths", nargs="+", metavar="PATH", type=Path, help=f"{paths} (CSV, TSV, JSON, JSON lines)"
+        "--baseline",
+        metavar="NAME",
+        default="",
+        help="the candidate that the others are compared with",
     )
-    output = "where the page is written; by default 'report' in the first path, for a table nowhere"
-    option("--output", metavar="FOLDER", type=Path, help=output)
-    baseline = (
-        "what is compared with; by default softmax, or multilabel_softmax with several labels"
-    )
-    option("--baseline", metavar="METHOD", help=baseline)
     option(
         "--equal-within",
-        metavar="POINTS",
+        metavar="SIZE",
         type=float,
-        help="the difference that counts as equal; by default 0.5",
+        help="the difference that counts as none; 0.5 points, or none for other scores",
     )
-    form = "print the verdicts or the page in this form alone"
-    option("--format", choices=("json", "md", "html", "latex"), help=form)
-    words = ("worse", "undecided", "not worse", "no gain", "equal", "better")
-    fail_if = f"exit with 1 if a verdict is this word: {', '.join(words)}"
-    option("--fail-if", choices=words, metavar="WORD", help=fail_if)
-    table = parser.add_argument_group("tables of runs")
+    option("--format", choices=FORMS, help="print the answer, or the page, in this form")
+    option("--output", metavar="FOLDER", type=Path, help="of run folders: where the page goes")
+    table = parser.add_argument_group("tables (CSV, TSV, JSON, JSON lines, Parquet)")
     option = table.add_argument
-    columns = "the columns of method, seed, score, group (data set) or seconds, where their names do not say it"
-    option("--columns", nargs="+", metavar="ROLE=COLUMN", type=_roles, help=columns)
-    direction = "whether more or less of the score is better, unless its name says it"
-    option("--mode", choices=("max", "min"), help=direction)
-    unit = "share: 0 to 1, a point is 0.01; percent: 0 to 100; raw: any; by default auto, share or percent"
-    option("--unit", choices=("auto", "share", "percent", "raw"), help=unit)
-    splits = "repeated: each seed is another random split of the same examples"
-    option("--splits", choices=("fixed", "repeated"), help=splits)
     option(
-        "--test-share",
-        metavar="SHARE",
-        type=float,
-        help="of the examples in such a test split; by default 0.2",
+        "--candidate", metavar="COLUMN,...", default=[], type=_listed, help="what names a candidate"
     )
+    option("--candidate-from", metavar="COLUMN=PATTERN", default="", help="as in Name=(.+)-seed")
+    option("--seed", metavar="COLUMN,...", default=[], type=_listed, help="what runs are paired by")
+    option(
+        "--score",
+        dest="scores",
+        metavar="COLUMN,...",
+        default=[],
+        type=_listed,
+        help="each gets an answer",
+    )
+    option("--dataset", metavar="COLUMN", default="", help="each data set gets an answer")
+    option(
+        "--aside",
+        metavar="COLUMN,...",
+        default=[],
+        type=_listed,
+        help="columns that name no candidate",
+    )
+    option("--wide", action="store_true", help="each candidate has a column")
+    direction = table.add_mutually_exclusive_group()
+    direction.add_argument("--higher-is-better", action="store_true", default=None)
+    direction.add_argument("--lower-is-better", action="store_true")
+    option("--unit", choices=("points", "raw"), default="", help="points: shares times 100")
+    option("--splits", choices=("repeated",), default="", help="each run has a random split")
+    option("--test-share", metavar="SHARE", type=float, help="of the examples, in such a split")
+    option("--target", metavar="SCORE", type=float, help="a constant in place of the baseline")
+    option("--only", metavar="NAME,...", default=[], type=_listed, help="the candidates to judge")
+    option("--tried", metavar="N", type=int, default=0, help="candidates tried before, elsewhere")
+    option("--fail-if", choices=("worse", "not-better"), help="end with 1 if a candidate is this")
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The console script `as-lightning-report`."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    options.columns = options.columns and dict(options.columns)
-    try:
-        records, notes = _records(options)
-        from as_lightning.report.page import publish, rendered, write_report
-        from as_lightning.report.table import verdict_table
+def _is_result(path: Path) -> bool:
+    """Whether a file holds results of the app: ``result.json``, or a ``runs.jsonl`` of them."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return path.name == "result.json" or '"epoch_seconds"' in file.readline()
 
-        first = options.paths[0]
-        output = options.output
-        if output is None and not options.format and not _is_table(first):
-            output = (first if first.is_dir() else first.parent) / "report"
-        if not options.format:
-            publish(records, output, notes=notes)
+
+def _completed(given: Sequence[str], options: Mapping[str, str]) -> list[str]:
+    """The arguments with what a user must still name, as far as it is known."""
+    words = list(given)
+    for name, value in options.items():
+        flag = f"--{name.replace('_', '-')}"
+        if flag in words and value:
+            words[words.index(flag) + 1] = value
         else:
-            print(rendered(records, options.format, notes))
-            if output is not None:
-                write_report(records, output, notes=notes)
-        words = set(verdict_table(records)["word"])
-    except (ValueError, OSError) as error:
-        parser.exit(1, f"as-lightning-report: {error}\n")
-    if options.fail_if in words:
-        sys.exit(1)
+            words += [flag, value]
+    return [word for word in words if word]
+
+
+def _judge_table(options: argparse.Namespace, given: Sequence[str]) -> int:
+    """Print the verdicts on a table, and return the exit status."""
+    # here, so that --help need not wait for pandas
+    from as_lightning.statistics.answer import as_json, screen
+    from as_lightning.statistics.judge import Answer, Question, answers_of
+    from as_lightning.statistics.runs import Columns, runs_of
+    from as_lightning.statistics.score_table import read_table
+
+    if len(options.paths) > 1:
+        raise ValueError(
+            "give one table at a time: tables of several data sets are joined by a column dataset"
+        )
+    frame, notes = read_table(options.paths[0])
+    if options.lower_is_better:
+        options.higher_is_better = False
+    question = Question(**_fields(Question, options))
+    columns = Columns(**_fields(Columns, options))
+    answers: list[Answer] = []
+    for score in options.scores or [""]:
+        runs = runs_of(frame, replace(columns, score=score))
+        runs.notes[:0] = notes
+        answers += answers_of(runs, question, options.splits)
+    if options.format == "json":
+        print(as_json(answers))
+    elif options.format:
+        from as_lightning.report.score_page import score_page
+
+        print(score_page(answers, options.format))
+    else:
+        print(screen(answers))
+    rows = [row for answer in answers for row in answer.candidates]
+    return _status([(row.verdict.word, row.judged) for row in rows], options.fail_if)
+
+
+def _fields(kind: type, options: argparse.Namespace) -> dict[str, Any]:
+    """The options that are fields of a class."""
+    return {
+        field.name: getattr(options, field.name) for field in fields(kind) if field.name in options
+    }
+
+
+def _listed(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",") if name.strip()]
+
+
+def _status(words: Sequence[tuple[str, bool]], fail_if: str | None) -> int:
+    """The exit status of verdicts, each a word and whether it could be judged."""
+    for word, judged in words:
+        if judged and fail_if == "worse" and word == "worse":
+            return 1
+        if judged and fail_if == "not-better" and word != "better":
+            return 1
+    unjudged = [word for word, judged in words if not judged]
+    if unjudged and (fail_if or len(unjudged) == len(words)):
+        return NOTHING_JUDGED
+    return 0
+
+
+def _report_folders(options: argparse.Namespace) -> int:
+    """Write the report of a sweep, of several, or of a comparison, and return the exit status."""
+    # a table needs none of these
+    from as_lightning.bench.packages import require_core
+
+    require_core()
+    from as_lightning.bench.run.result import find_results
+    from as_lightning.report.page import publish, rendered, write_report
+    from as_lightning.report.record import DESIGN_FILE, ComparisonRecord
+    from as_lightning.report.sweep_records import sweep_records
+
+    for name in OF_TABLES:
+        if getattr(options, name):
+            flag = name.replace("_", "-")
+            raise ValueError(f"{options.paths[0]} is no table, for which alone --{flag} is")
+    output = options.output
+    if output and output.exists() and not output.is_dir():
+        raise ValueError(f"--output {output} is a file: name a folder, for the page")
+    design = {}
+    if options.equal_within is not None:
+        design["equal_within"] = options.equal_within
+    first = options.paths[0]
+    notes: list[str] = []
+    comparisons = [path for path in options.paths if (path / DESIGN_FILE).is_file()]
+    if comparisons:
+        if len(options.paths) > 1 or options.baseline or design:
+            raise ValueError(
+                f"{comparisons[0]} is a comparison, which is reported whole and alone, by its own "
+                "design: give no other path, no --baseline and no --equal-within"
+            )
+        records = [ComparisonRecord.read(first)]
+    else:
+        results = find_results(options.paths)
+        if any(result.phase for result in results):
+            raise ValueError(
+                f"these are runs of comparisons: give the folder of one that has ended, which "
+                f"holds {DESIGN_FILE}"
+            )
+        records, notes = sweep_records(results, options.baseline or None, **design)
+    if not records:
+        raise ValueError("no run has test metrics: make the runs with test=true")
+    if output is None and not options.format:
+        output = (first if first.is_dir() else first.parent) / "report"
+    if options.format:
+        print(rendered(records, options.format, notes))
+        if output is not None:
+            write_report(records, output, notes=notes)
+    else:
+        publish(records, output, notes=notes)
+    if not options.fail_if:
+        return 0
+    found = [verdict for record in records for verdict in record.verdicts()]
+    return _status([(of.word, of.decided or not of.reason) for of in found], options.fail_if)

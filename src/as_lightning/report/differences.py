@@ -1,0 +1,81 @@
+"""The first figure of a page: each candidate's difference with its interval, and what is equal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from as_lightning.statistics.answer import decimals, number
+from as_lightning.statistics.printable import printable
+from as_lightning.statistics.verdicts import Verdict
+
+WIDTH, NAMES, ROW = 720, 210, 30  # of the picture, of its names, and the height of a candidate
+MARGIN = 60
+
+
+class Difference(NamedTuple):
+    """A row of the figure."""
+
+    name: str
+    word: str
+    difference: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, verdict: Verdict, name: str = "") -> Difference:
+        """The row of a verdict, by default with its candidate's name."""
+        return cls(name or verdict.arm, verdict.word, verdict.difference, verdict.low, verdict.high)
+
+
+def in_words(rows: Sequence[Difference]) -> str:
+    """Return the figure in words, for those who do not see it."""
+    known = [row for row in rows if math.isfinite(row.low)]
+    digits = decimals(row.high - row.low for row in known)
+    parts = []
+    for row in known:
+        ends = f"{number(row.low, digits, '+')} to {number(row.high, digits, '+')}"
+        parts.append(f"{row.name} {number(row.difference, digits, '+')} ({ends}), {row.word}")
+    return f"Differences with 95% intervals: {'; '.join(parts)}."
+
+
+def differences_svg(rows: Sequence[Difference], within: float) -> str:
+    """Return the picture as SVG, in the colours of the page; empty without an interval."""
+    known = [row for row in rows if math.isfinite(row.low)]
+    if not known:
+        return ""
+    digits = decimals(row.high - row.low for row in known)
+    low = min(-within, 0.0, *(row.low for row in known))
+    high = max(within, 0.0, *(row.high for row in known))
+    high = max(high, low + 1e-12)
+
+    def place(value: float) -> str:
+        return f"{NAMES + (value - low) / (high - low) * (WIDTH - NAMES - MARGIN):.1f}"
+
+    height = ROW * (len(known) + 1)
+    base = height - ROW + 4
+    zone = f'x="{place(-within)}" width="{float(place(within)) - float(place(-within)):.1f}"'
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
+        f'font-family="sans-serif" font-size="13" fill="currentColor" stroke="none">',
+        f"<title>{printable(in_words(rows), 'html')}</title>",
+        f'<rect {zone} y="0" height="{base}" fill="#0a7ec2" fill-opacity="0.15"/>',
+        f'<path d="M{place(0)} 0V{base}" stroke="currentColor" stroke-dasharray="3 3"/>',
+    ]
+    for position, row in enumerate(known):
+        y = ROW * position + ROW // 2
+        name = printable(row.name if len(row.name) <= 26 else f"{row.name[:25]}…", "html")
+        ends = f"M{place(row.low)} {y}H{place(row.high)}"
+        caps = f"M{place(row.low)} {y - 5}v10M{place(row.high)} {y - 5}v10"
+        lines += [
+            f'<text x="0" y="{y + 4}">{name}</text>',
+            f'<path d="{ends}{caps}" stroke="currentColor" stroke-width="1.5"/>',
+            f'<circle cx="{place(row.difference)}" cy="{y}" r="4.5"/>',
+        ]
+    for value in {low, 0.0, high}:
+        text = number(value, digits, "+") if value else "0"
+        lines.append(
+            f'<text x="{place(value)}" y="{height - 8}" text-anchor="middle">{text}</text>'
+        )
+    return "\n".join([*lines, "</svg>"])

@@ -1,0 +1,90 @@
+"""Answers on tables of scores as a page: HTML with a figure, Markdown, LaTeX to paste."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from as_lightning.report.differences import Difference, differences_svg
+from as_lightning.statistics.answer import (
+    digits_of,
+    head,
+    interval,
+    number,
+    scored,
+    sentences,
+)
+from as_lightning.statistics.judge import Answer
+from as_lightning.statistics.printable import Form, printable
+
+PAGE = """\
+<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark"><title>Verdicts</title>
+<style>
+:root {{ --ink: #1d2430; --soft: #5b6675; --line: #d9dee6; --page: #fff; --zone: #0a7ec233; }}
+@media (prefers-color-scheme: dark) {{
+  :root {{ --ink: #e7eaf0; --soft: #a3adbb; --line: #343c48; --page: #14181f; --zone: #6cb8ea33; }}
+}}
+body {{ margin: 0 auto; padding: 1.5rem 1rem; max-width: 52rem; background: var(--page);
+  color: var(--ink); font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }}
+h1 {{ font-size: 1.2rem; }} svg {{ width: 100%; height: auto; }} ul {{ color: var(--soft); }}
+table {{ border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }}
+th, td {{ padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: left; }}
+</style></head><body>
+{body}
+</body></html>"""
+
+
+def score_page(answers: Sequence[Answer], form: str) -> str:
+    """Return answers as ``html``, ``md`` or ``latex``."""
+    makers = {"html": _html, "md": _markdown, "latex": _latex}
+    parts = [makers[form](answer) for answer in answers]
+    if form == "html":
+        return PAGE.format(body="\n".join(parts))
+    return "\n\n".join(parts)
+
+
+def _cells(answer: Answer, form: Form) -> list[list[str]]:
+    """The table of an answer, its heading first."""
+    digits, base = digits_of(answer), answer.baseline
+    rows = [["candidate", answer.reading.score, "difference", "95% interval", "verdict"]]
+    rows.append([base.name, scored(base, digits), "–", "–", "baseline"])
+    for row in answer.candidates:
+        verdict = row.verdict.word if row.judged else f"– ({row.verdict.reason})"
+        difference = number(row.verdict.difference, digits, "+")
+        shown = interval(row, digits) or "–"
+        rows.append([row.name, scored(row, digits), difference, shown, verdict])
+    return [[printable(cell, form) for cell in row] for row in rows]
+
+
+def _html(answer: Answer) -> str:
+    heading, *rows = _cells(answer, "html")
+    within = answer.reading.equal_within or 0.0
+    lines = [f"<h1>{printable(head(answer), 'html')}</h1>"]
+    found = [Difference.of(row.verdict) for row in answer.candidates]
+    lines.append(differences_svg(found, within))
+    lines.append(f"<table><tr><th>{'</th><th>'.join(heading)}</th></tr>")
+    for row in rows:
+        lines.append(f"<tr><td>{'</td><td>'.join(row)}</td></tr>")
+    lines.append("</table><ul>")
+    for sentence in [*sentences(answer), *answer.notes]:
+        lines.append(f"<li>{printable(sentence, 'html')}</li>")
+    return "\n".join([*lines, "</ul>"])
+
+
+def _markdown(answer: Answer) -> str:
+    heading, *rows = [f"| {' | '.join(row)} |" for row in _cells(answer, "markdown")]
+    lines = [f"**{printable(head(answer), 'markdown')}**", "", heading]
+    lines += ["| --- | ---: | ---: | ---: | --- |", *rows, ""]
+    for sentence in [*sentences(answer), *answer.notes]:
+        lines.append(f"- {printable(sentence, 'markdown')}")
+    return "\n".join(lines)
+
+
+def _latex(answer: Answer) -> str:
+    heading, *rows = [" & ".join(row) + r" \\" for row in _cells(answer, "latex")]
+    note = f"{head(answer)}; mean ± standard deviation; 95% intervals for all together."
+    below = rf"\multicolumn{{5}}{{p{{0.9\linewidth}}}}{{\footnotesize {printable(note, 'latex')}}}"
+    lines = [r"\begin{tabular}{lrrrl}", r"\hline", heading, r"\hline", *rows, r"\hline", below]
+    return "\n".join([*lines, r"\end{tabular}"]).replace("–", "--")

@@ -1,0 +1,424 @@
+"""Verdicts on the scores of a table: each candidate against a baseline, or against a target."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import pandas as pd
+from scipy import special
+
+from as_lightning.statistics.pairing import paired_differences, unpaired
+from as_lightning.statistics.runs import Columns, Runs, Unnamed, runs_of
+from as_lightning.statistics.score_names import SHARES, known_direction, plain_name
+from as_lightning.statistics.verdicts import (
+    MIN_PAIRS,
+    Design,
+    Verdict,
+    detectable_difference,
+    limit_levels,
+)
+from as_lightning.statistics.verdicts import (
+    verdicts as verdicts_on,
+)
+
+MOST_SEEDS = 50  # more of them are not suggested
+ACTIONS = ("keep", "more_seeds", "rerun", "inspect", "discard")
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of a table's runs."""
+
+    baseline: str = ""
+    higher_is_better: bool | None = None  # None: as the score's name says
+    unit: str = ""  # "points" or "raw"; empty: points of a share, else raw
+    equal_within: float | None = None
+    test_share: float | None = None  # of the examples, in repeated random splits
+    target: float | None = None  # in place of a baseline
+    tried: int = 0  # candidates that were tried before and are not in the table
+    only: Sequence[str] = ()  # the candidates to judge; the others count as tried
+
+
+@dataclass
+class Judged:
+    """A candidate's scores and what they show, in the unit of the answer."""
+
+    verdict: Verdict
+    runs: int
+    mean: float
+    std: float
+    missing: int = 0  # of its runs
+    paired: bool = True
+    baseline_mean: float = math.nan  # of the runs that it is compared with
+    next_seeds: int = 0  # that would decide ``next_difference``
+    next_difference: float = math.nan
+
+    @property
+    def name(self) -> str:
+        """The candidate."""
+        return self.verdict.arm
+
+    @property
+    def judged(self) -> bool:
+        """Whether there is a verdict, if only that nothing is decided."""
+        return not self.verdict.reason or self.verdict.decided
+
+    @property
+    def action(self) -> str:
+        """What to do with the candidate, one of `ACTIONS`."""
+        if not self.judged and not self.next_seeds:
+            return "inspect"
+        if self.next_seeds:
+            return "more_seeds"
+        if self.verdict.word != "better":
+            return "discard"
+        return "rerun" if self.missing else "keep"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the scores of a table are read."""
+
+    score: str
+    higher_is_better: bool
+    unit: str
+    factor: float  # 100 for shares that are read as points
+    equal_within: float | None  # None: nothing is called equal
+
+
+@dataclass
+class Answer:
+    """The verdicts of one table, or of one of its data sets."""
+
+    reading: Reading
+    baseline: Judged
+    candidates: list[Judged]
+    title: str = ""  # the data set
+    pairs: str = "seed"  # what runs are paired by, empty for nothing
+    notes: list[str] = field(default_factory=list)  # on what was read
+
+
+def answers_of(runs: Runs, question: Question, splits: str = "") -> list[Answer]:
+    """Return the answer of a table, or that of the means over its data sets and one of each."""
+    table, question = _asked(runs.table, question)
+    higher = _direction(runs, question)
+    unit, factor = _unit(table, runs.score, question.unit)
+    table = table.assign(score=factor * table["score"])
+    within = question.equal_within
+    if within is not None and not 0 < within < math.inf:
+        raise ValueError(f"equal_within must be a positive number, got {within}")
+    if within is None and unit == "points":
+        within = 0.5
+    ratio = _ratio(splits, question.test_share)
+    reading = Reading(runs.score, higher, unit, factor, within)
+    single = _one_each(table)
+    data_sets = list(table.groupby("dataset", sort=False))
+    if len(data_sets) == 1:
+        if single:
+            raise ValueError(
+                "each candidate has one score, whose spread nobody knows: make at least "
+                f"{MIN_PAIRS} runs of each"
+            )
+        found = [_judged(reading, table, question, ratio)]
+    elif single:
+        found = [_judged(reading, table.assign(seed=table["dataset"]), question, ratio)]
+        found[0].pairs = "data set"
+    else:
+        found = []
+        for name, of_one in data_sets:
+            if question.baseline in set(of_one["candidate"]):
+                answer = _judged(reading, of_one, question, ratio)
+                found.append(replace(answer, title=str(name)))
+            else:
+                runs.notes.append(f"Left out: {name}, which has no run of {question.baseline}.")
+        if len(found) >= MIN_PAIRS:
+            mean = _judged(reading, _means(found), question, 0.0)
+            title = f"mean over {len(found)} data sets"
+            found.insert(0, replace(mean, title=title, pairs="data set"))
+    if not found:
+        raise ValueError(f"no data set has a run of {question.baseline}")
+    found[0].notes = [*runs.notes]
+    if not runs.paired:
+        for answer in found:
+            answer.pairs = answer.pairs.replace("seed", "")
+    return found
+
+
+def verdicts(
+    frame: pd.DataFrame,
+    *,
+    baseline: str | None = None,
+    candidate: str | Sequence[str] = (),
+    seed: str | Sequence[str] = (),
+    score: str = "",
+    dataset: str = "",
+    aside: str | Sequence[str] = (),
+    wide: bool = False,
+    higher_is_better: bool | None = None,
+    unit: Literal["points", "raw", ""] = "",
+    equal_within: float | None = None,
+    splits: Literal["repeated", ""] = "",
+    test_share: float | None = None,
+    target: float | None = None,
+    tried: int = 0,
+) -> pd.DataFrame:
+    r"""Judge results that you already have: each candidate against the baseline.
+
+    Runs that share a seed are paired, if the pairs are most of the runs; others are independent
+    samples (Welch's t-test, its degrees of freedom rounded down). Repeated random splits of the
+    same examples share most of what they train on: with ``splits="repeated"`` the mean of $n$
+    differences has the variance $(1/n + \rho) s^2$, with $\rho$ the ratio of test to training
+    examples.
+
+    Args:
+        frame: a row for each run; with ``wide`` a column for each candidate.
+        baseline: the candidate to compare with.
+        candidate: the column, or columns, that name a candidate; by default ``candidate``.
+        seed: the column, or columns, of the seed; by default ``seed``. Without one nothing is
+            paired.
+        score: the column of the score; by default ``score``, or the one whose name is known.
+        dataset: the column of the data set; by default ``dataset``.
+        aside: columns that may differ between the runs of one candidate.
+        wide: whether each candidate has a column of scores.
+        higher_is_better: needed unless the score's name is known, such as ``accuracy`` or ``loss``.
+        unit: ``"points"`` reads scores in [0, 1] as percents, ``"raw"`` all as they are; by default
+            points for an accuracy and the like, else raw.
+        equal_within: the difference that counts as none, in that unit; 0.5 points by default. Raw
+            scores have none by default, and nothing is then called equal.
+        splits: ``"repeated"`` if each run is on another random split of the same examples.
+        test_share: the share of the examples in such a test split.
+        target: a constant to compare with, in place of a baseline.
+        tried: how many candidates were tried before that are not in the table; they share the
+            error.
+
+    Returns:
+        A row for each candidate: ``candidate``, ``difference`` with ``low`` and ``high`` (positive
+        is better), ``word``, ``pairs`` (0: independent samples), ``reason`` (why there is no word),
+        ``missing`` runs, ``next_seeds`` and ``action``. Several data sets have a column
+        ``dataset``, and from three on the first rows are about the means over them.
+
+    Raises:
+        ValueError: for what cannot be read, or would mislead.
+
+    Source: Nadeau and Bengio, "Inference for the Generalization Error", Machine Learning 52, 2003.
+
+    Examples:
+        >>> scores = {"seed": [0, 1, 2], "sgd": [90.1, 90.4, 89.9], "adamw": [93.2, 93.3, 93.1]}
+        >>> found = verdicts(
+        ...     pd.DataFrame(scores), baseline="sgd", wide=True, score="accuracy"
+        ... )
+        >>> found[["candidate", "word", "pairs", "action"]].values.tolist()
+        [['adamw', 'better', 3, 'keep']]
+    """
+    columns = Columns(
+        names_of(candidate),
+        names_of(seed),
+        str(score),
+        str(dataset),
+        names_of(aside),
+        wide,
+        splits=splits,
+    )
+    question = Question(
+        "" if baseline is None else str(baseline),
+        higher_is_better,
+        unit,
+        equal_within,
+        test_share,
+        target,
+        tried,
+    )
+    return verdict_table(answers_of(runs_of(frame, columns), question, splits))
+
+
+def names_of(columns: str | Sequence[str]) -> list[str]:
+    """Return a list of columns, of which one may be given by its name alone."""
+    if isinstance(columns, str):
+        return [columns] if columns else []
+    return list(map(str, columns))
+
+
+def verdict_table(answers: Sequence[Answer]) -> pd.DataFrame:
+    """Return the verdicts of answers, a row for each."""
+    rows = []
+    for answer in answers:
+        for row in answer.candidates:
+            found = row.verdict
+            rows.append(
+                {
+                    "dataset": answer.title,
+                    "candidate": row.name,
+                    "difference": found.difference,
+                    "low": found.low,
+                    "high": found.high,
+                    "word": found.word,
+                    "pairs": found.seeds if row.paired else 0,
+                    "reason": found.reason,
+                    "missing": row.missing,
+                    "next_seeds": row.next_seeds,
+                    "action": row.action,
+                }
+            )
+    table = pd.DataFrame(rows)
+    if len(answers) == 1:
+        table = table.drop(columns="dataset")
+    return table
+
+
+def _asked(table: pd.DataFrame, question: Question) -> tuple[pd.DataFrame, Question]:
+    """The runs of the candidates that are asked about, and the question with its baseline."""
+    names = list(table["candidate"].unique())
+    there = f"the candidates are: {', '.join(names)}"
+    for name in filter(None, [question.baseline, *question.only]):
+        if name not in names:
+            raise Unnamed(f"no run is of the candidate {name!r}; {there}")
+    if question.target is not None:
+        if question.baseline:
+            raise ValueError("target is in place of a baseline: give one of them")
+        baseline = f"target {question.target:g}"
+        constant = table.drop_duplicates(["dataset", "seed"])
+        constant = constant.assign(candidate=baseline, score=question.target)
+        table = pd.concat([constant, table], ignore_index=True)
+        question = replace(question, baseline=baseline)
+    elif len(names) == 1:
+        raise ValueError(f"nothing is compared: all runs are of {names[0]}; see --target")
+    elif not question.baseline:
+        raise Unnamed(f"name the baseline; {there}", baseline=names[0])
+    if question.only:
+        table = table[table["candidate"].isin([question.baseline, *question.only])]
+        others = set(names) - {question.baseline, *question.only}
+        question = replace(question, tried=question.tried + len(others))
+    return table, question
+
+
+def _direction(runs: Runs, question: Question) -> bool:
+    known = known_direction(runs.score)
+    if question.higher_is_better is not None:
+        return question.higher_is_better
+    if known is None:
+        raise Unnamed(
+            f"say whether more or less of {runs.score} is better, --higher-is-better or "
+            "--lower-is-better",
+            higher_is_better="",
+        )
+    return known == "max"
+
+
+def _one_each(table: pd.DataFrame) -> bool:
+    return bool(table.groupby(["dataset", "candidate"]).size().max() == 1)
+
+
+def _unit(table: pd.DataFrame, score: str, unit: str) -> tuple[str, float]:
+    """The unit of scores, and what a score is multiplied by."""
+    if unit not in ("", "points", "raw"):
+        raise ValueError(f"unit must be points or raw, got {unit!r}")
+    if not unit:
+        unit = "points" if plain_name(score) in SHARES else "raw"
+        highest = table.groupby("candidate")["score"].max()
+        if unit == "points" and highest.min() <= 1 < highest.max():
+            raise ValueError(
+                f"the scores of {highest.idxmin()} are at most {highest.min():g}, those of "
+                f"{highest.idxmax()} up to {highest.max():g}: write all as shares or all as "
+                "percents, or say --unit points or --unit raw"
+            )
+    share = bool(table["score"].dropna().between(0, 1).all())
+    return unit, 100.0 if share and unit == "points" else 1.0
+
+
+def _ratio(splits: str, share: float | None) -> float:
+    """Test examples over training examples of repeated splits, 0 for independent runs."""
+    if not splits:
+        return 0.0
+    if splits != "repeated":
+        raise ValueError(f"splits must be repeated, or not be given, got {splits!r}")
+    if share is None or not 0 < share < 1:
+        raise ValueError(
+            f"splits repeated needs test_share, the share of the examples that is tested, as in "
+            f"--test-share 0.1, got {share}"
+        )
+    return share / (1.0 - share)
+
+
+def _judged(reading: Reading, table: pd.DataFrame, question: Question, ratio: float) -> Answer:
+    """The answer with the verdicts on the candidates of one data set."""
+    reference = question.baseline
+    by_candidate = {reference: pd.Series(dtype=float)}
+    for name in table["candidate"].unique():
+        by_candidate[name] = table[table["candidate"] == name].set_index("seed")["score"]
+    sign = 1.0 if reading.higher_is_better else -1.0
+    scores = {name: (sign * by_seed).to_dict() for name, by_seed in by_candidate.items()}
+    independent = unpaired(scores, reference)
+    if ratio and independent:
+        raise ValueError(
+            f"repeated splits are compared in pairs, and most of those of {independent.pop()} are "
+            f"none of {reference}"
+        )
+    differences = paired_differences(scores, reference, ratio)
+    # without a zone of equality no interval lies in it
+    within = reading.equal_within or sys.float_info.min
+    design = Design(equal_within=within, looks=(max(len(differences[reference]), 1),))
+    found = verdicts_on(differences, reference=reference, design=design, tried=question.tried)
+    level = float(limit_levels(design, max(len(found) + question.tried, 1))[0, 0])
+    base = by_candidate[reference]
+    rows = []
+    for verdict in found:
+        row = _row(verdict, by_candidate[verdict.arm], base, verdict.arm not in independent)
+        _suggest(row, level, reading.equal_within or 0.0)
+        rows.append(row)
+    itself = Verdict(reference, reference, int(base.count()), 1, 0.0)
+    first = Judged(itself, int(base.count()), float(base.mean()), float(base.std()))
+    first.missing = int(base.isna().sum())
+    return Answer(reading, first, rows)
+
+
+def _row(verdict: Verdict, own: pd.Series, base: pd.Series, paired: bool) -> Judged:
+    """A candidate with its numbers: means are of the runs that the difference is of."""
+    shared = base.dropna().index.intersection(own.dropna().index)
+    missing = own.isna().sum()
+    if len(shared):
+        missing = len(base.index.union(own.index)) - own.count()
+    runs, usable = int(own.count()), len(shared)
+    if paired:
+        own, base = own[shared], base[shared]
+    else:
+        usable = min(runs, int(base.count()))
+    if not paired and usable < MIN_PAIRS:
+        plural = "" if usable == 1 else "s"
+        reason = f"{usable} run{plural}, at least {MIN_PAIRS} are needed"
+        verdict = replace(verdict, reason=reason)
+    row = Judged(verdict, runs, float(own.mean()), float(own.std()))
+    row.missing, row.paired, row.baseline_mean = int(missing), paired, float(base.mean())
+    row.next_seeds = max(MIN_PAIRS - usable, 0)
+    return row
+
+
+def _suggest(row: Judged, level: float, within: float) -> None:
+    """Set how many more seeds would decide a difference as large as the one that was found."""
+    verdict, pairs = row.verdict, row.verdict.seeds
+    if verdict.reason or verdict.word not in ("undecided", "not worse"):
+        return
+    error = (verdict.difference - verdict.low) / float(special.stdtrit(pairs - 1, 1 - level))
+    row.next_difference = max(abs(verdict.difference), within)
+    for more in range(1, MOST_SEEDS + 1):
+        seeds = pairs + more
+        smaller = error * math.sqrt(pairs / seeds)
+        if detectable_difference(smaller, seeds - 1, level) <= row.next_difference:
+            row.next_seeds = more
+            return
+
+
+def _means(answers: Sequence[Answer]) -> pd.DataFrame:
+    """The runs of the means: a score of each candidate in each data set."""
+    rows = []
+    for answer in answers:
+        sign = 1.0 if answer.reading.higher_is_better else -1.0
+        for row in [answer.baseline, *answer.candidates]:
+            score = answer.baseline.mean + sign * row.verdict.difference
+            rows.append(
+                {"dataset": "", "candidate": row.name, "seed": answer.title, "score": score}
+            )
+    return pd.DataFrame(rows)

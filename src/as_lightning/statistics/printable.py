@@ -1,0 +1,48 @@
+"""Names of others as text: no terminal obeys them, no page, formula or sheet executes them."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Literal
+
+Form = Literal["text", "html", "latex", "markdown", "csv"]
+LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "±": r"$\pm$",
+        **{sign: rf"\{sign}" for sign in "&%$#_{}"},
+    }
+)
+MARKDOWN = re.compile(r"([\\`*~|\[\]]|(?<!\w)_|_(?!\w))")
+FORMULA = ("=", "+", "-", "@")  # the start of a formula in a sheet
+
+
+def printable(text: object, form: Form = "text") -> str:
+    r"""Return text that is shown as it is: control characters are written out.
+
+    >>> printable("a\x1b[2Jb"), printable("<b>", "html"), printable("a_1 & b", "latex")
+    ('a\\x1b[2Jb', '&lt;b&gt;', 'a\\_1 \\& b')
+    >>> print(printable("a|b *c* _d_ as_softmax", "markdown"), printable("=1+1", "csv"))
+    a\|b \*c\* \_d\_ as_softmax '=1+1
+    """
+    characters = []
+    for character in str(text):
+        if character.isspace():
+            characters.append(" ")
+        elif character.isprintable():
+            characters.append(character)
+        else:
+            characters.append(character.encode("unicode_escape").decode())
+    plain = "".join(characters)
+    if form == "html":
+        return html.escape(plain)
+    if form == "latex":
+        return plain.translate(LATEX)
+    if form == "markdown":
+        return MARKDOWN.sub(r"\\\1", html.escape(" ".join(plain.split()), quote=False))
+    if form == "csv" and plain.lstrip().startswith(FORMULA):
+        return f"'{plain}"
+    return plain

@@ -1,0 +1,58 @@
+"""What the name of a score says of its direction and unit, by short lists of exact names."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+# of these a score in [0, 1] is a share, whose points are percents
+OF_SHARES = """
+    accuracy acc top1 top5 top_1 top_5 balanced_accuracy f1 f1_score macro_f1 micro_f1 f1_macro
+    f1_micro span_f1 precision recall auc auroc average_precision map iou miou dice exact_match em
+    hit_rate win_rate success_rate
+"""
+OF_MORE = "r2 mcc kappa bleu rouge meteor psnr ssim reward return"
+OF_LESS = """
+    loss cross_entropy nll error error_rate perplexity ppl mse rmse mae wer cer bpb bits_per_byte
+    brier ece fid
+"""
+SHARES = frozenset(OF_SHARES.split())
+MORE = SHARES.union(OF_MORE.split())
+LESS = frozenset(OF_LESS.split())
+# what may stand before the name of a score
+BEFORE = ("summary", "metrics", "test", "val", "valid", "validation", "eval", "dev")
+
+
+def plain_name(score: str) -> str:
+    """Return a score's name in lower case, without the split or the tracker's prefix.
+
+    >>> plain_name("val/Macro F1"), plain_name("summary.test_acc"), plain_name("val_loss")
+    ('macro_f1', 'acc', 'loss')
+    """
+    name = str(score).strip().lower()
+    for sign in "/ -.":
+        name = name.replace(sign, "_")
+    for prefix in BEFORE:
+        name = name.removeprefix(f"{prefix}_")
+    return name
+
+
+def known_direction(score: str) -> Literal["max", "min"] | None:
+    """Return whether more or less of a score is better, None where its name is in no list.
+
+    >>> known_direction("test/accuracy"), known_direction("val_bpb"), known_direction("1-acc")
+    ('max', 'min', None)
+    """
+    name = plain_name(score)
+    if name in MORE:
+        return "max"
+    return "min" if name in LESS else None
+
+
+def checked_mode(mode: str | None, score: str) -> Literal["max", "min"]:
+    """Return the mode as given, or by the score's name; a ValueError asks where neither says it."""
+    if mode not in (None, "max", "min"):
+        raise ValueError(f"mode must be max or min, got {mode!r}")
+    known = known_direction(score)
+    if mode is None and known is None:
+        raise ValueError(f"say whether less of {score} is better, mode min, or more, mode max")
+    return "min" if (mode or known) == "min" else "max"
