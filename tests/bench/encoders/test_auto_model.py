@@ -199,8 +199,6 @@ def test_pickled_weights_are_refused_unless_asked_for(tmp_path):
     folder = save_encoder(tmp_path, TEXTS)
     (tmp_path / "model.safetensors").unlink()
     torch.save(model_of("bert").state_dict(), tmp_path / "pytorch_model.bin")
-    with pytest.raises(
-        ValueError, match=r"pickled weights \(pytorch_model.bin\).*model.allow_pickle=true"
-    ):
+    with pytest.raises(ValueError, match=r"pickled weights, .*model.allow_pickle=true"):
         text_encoder(folder, 1)
     assert text_encoder(folder, 1, allow_pickle=True)(token_ids()).shape == (4, 16)

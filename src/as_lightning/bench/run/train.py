@@ -20,7 +20,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch.optim.lr_scheduler import OneCycleLR
 
-from as_lightning.bench.data.base import BenchmarkDataModule
+from as_lightning.bench.data.base import BenchmarkDataModule, check_one_process
 from as_lightning.bench.data.files import checksum
 from as_lightning.bench.run.checkpoint_io import WholeFileCheckpointIO
 from as_lightning.bench.run.feature_cache import cache_features
@@ -255,6 +255,8 @@ def _run(
         plugins=plugins,
         default_root_dir=str(directory),
     )
+    if config.test:
+        check_one_process(trainer)
     checkpoint = checkpoint_to_resume(directory / "checkpoints", recorder.identity)
     if checkpoint is None and config.get("ckpt_path") is not None:
         checkpoint = checked_start(
@@ -279,6 +281,7 @@ def _run(
         config=settings,
         resumed=checkpoint is not None,
         inputs=inputs,
+        reading=[reading._asdict() for reading in getattr(datamodule, "readings", ())],
         **(
             {"candidate": config.method.name, "epochs": config.trainer.max_epochs}
             | (fields or _job_overrides())

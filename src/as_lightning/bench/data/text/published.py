@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor
-
 from as_lightning.bench.data.files import RemoteFile
-from as_lightning.bench.data.text.data_module import Sentence, TaggedSentence, TextDataModule
+from as_lightning.bench.data.tables import Sentence
+from as_lightning.bench.data.text.data_module import TaggedSentence, TextDataModule
 from as_lightning.bench.data.text.tagging import TaggingDataModule, read_conll
 
 
@@ -47,12 +44,12 @@ class SST5(TextDataModule):
     )
 
     def read_splits(self) -> dict[str, list[Sentence]]:
-        splits = {}
+        splits: dict[str, list[Sentence]] = {}
         for split, path in self.files().items():
-            rows = (line.partition("\t") for line in path.read_text(encoding="utf-8").splitlines())
-            splits[split] = [
-                Sentence(text.strip(), label.removeprefix("__label__")) for label, _, text in rows
-            ]
+            splits[split] = []
+            for line in path.read_text(encoding="utf-8").splitlines():
+                label, _, text = line.partition("\t")
+                splits[split].append(Sentence(text.strip(), label.removeprefix("__label__")))
         return splits
 
 
@@ -76,16 +73,14 @@ class Clinc150(TextDataModule):
         self.out_of_scope = out_of_scope
 
     def read_splits(self) -> dict[str, list[Sentence]]:
-        parts = json.loads(
-            self.files()["all"].read_text(encoding="utf-8")
-        )  # lists of [text, label]
-        return {
-            split: [
-                Sentence(*row)
-                for row in parts[part] + (parts[f"oos_{part}"] if self.out_of_scope else [])
-            ]
-            for split, part in (("train", "train"), ("validation", "val"), ("test", "test"))
-        }
+        content = json.loads(self.files()["all"].read_text(encoding="utf-8"))
+        splits = {}
+        for split, part in (("train", "train"), ("validation", "val"), ("test", "test")):
+            rows = content[part]  # lists of [text, label]
+            if self.out_of_scope:
+                rows = rows + content[f"oos_{part}"]
+            splits[split] = [Sentence(*row) for row in rows]
+        return splits
 
 
 class GoEmotions(TextDataModule):
@@ -125,25 +120,14 @@ class GoEmotions(TextDataModule):
     def read_splits(self) -> dict[str, list[Sentence]]:
         paths = self.files()
         self.class_names = paths.pop("labels").read_text(encoding="utf-8").split()
-        splits = {}
+        splits: dict[str, list[Sentence]] = {}
         for split, path in paths.items():
-            lines = path.read_text(encoding="utf-8").strip("\n").split("\n")
-            rows = (
-                line.split("\t") for line in lines
-            )  # text, the labels' indices with commas between, id
-            splits[split] = [
-                Sentence(text, [int(label) for label in labels.split(",")])
-                for text, labels, _ in rows
-            ]
+            splits[split] = []
+            for line in path.read_text(encoding="utf-8").strip("\n").split("\n"):
+                text, labels, _ = line.split("\t")  # labels: indices with commas between them
+                names = tuple(self.class_names[int(label)] for label in labels.split(","))
+                splits[split].append(Sentence(text, names))
         return splits
-
-    def encode_targets(self, splits: Mapping[str, Sequence[Sentence]]) -> dict[str, Tensor]:
-        targets = {}
-        for split, rows in splits.items():
-            ones = [(number, label) for number, row in enumerate(rows) for label in row.label]
-            targets[split] = torch.zeros(len(rows), len(self.class_names), dtype=torch.int64)
-            targets[split][tuple(torch.tensor(ones).T)] = 1
-        return targets
 
 
 class WNUT17(TaggingDataModule):
