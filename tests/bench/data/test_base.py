@@ -16,13 +16,13 @@ from as_lightning.bench.data.audio.chords import Chords
 from as_lightning.bench.data.base import BenchmarkDataModule, LabelledDataset, collected_messages
 from as_lightning.bench.data.digits import Digits
 from as_lightning.bench.data.image.image_folder import ImageFolder
-from as_lightning.bench.data.text.published import SST5, GoEmotions
+from as_lightning.bench.data.text.published import Clinc150, GoEmotions
 from as_lightning.bench.data.text.text_file import TextFile
 from as_lightning.bench.run.train import made_module, read_data
 from as_lightning.functional import logit_adjusted_loss
 
 SETTINGS: dict[type[BenchmarkDataModule], dict[str, Any]] = {
-    **dict.fromkeys([GoEmotions, SST5], TEXT),
+    **dict.fromkeys([GoEmotions, Clinc150], TEXT),
     Digits: {},
     Chords: AUDIO,
     ImageFolder: IMAGES | {"path": "set"},
@@ -80,16 +80,9 @@ SETTINGS: dict[type[BenchmarkDataModule], dict[str, Any]] = {
         (Chords, {"features": "mfcc"}, "features must be one of 'log_mel', 'waveform', got 'mfcc'"),
         (Chords, {"n_fft": 0}, "n_fft must be an integer of at least 1"),
         (Chords, {"freq_mask": -1}, "freq_mask must be an integer of at least 0"),
-        (
-            Chords,
-            {"freq_mask": 25},
-            "freq_mask=25 .* must be at most the clip's n_mels=24",
-        ),
-        (Chords, {"seconds": 0.1, "time_mask": 10}, "time_mask=10 must be at most .* 9 frames"),
         (Chords, {"split_seed": "abc"}, "split_seed must be an integer of at least 0, got 'abc'"),
         (Chords, {"seconds": "abc"}, "seconds must be a positive number, got 'abc'"),
-        (Chords, {"seconds": 0.016}, "are 128 samples: at least 129 are needed"),
-        (Chords, {"time_mask": 1, "features": "waveform"}, "are for features='log_mel'"),
+        (Chords, {"seconds": 0.016}, "are 128 samples: 129 are needed"),
         (ImageFolder, {"crop_padding": -1}, "crop_padding must be an integer of at least 0"),
         (ImageFolder, {"mean": [0.5] * 3}, "give mean and std, 3 numbers each, or neither"),
         (ImageFolder, {"image_size": 0}, "image_size must be an integer of at least 1"),
@@ -104,9 +97,9 @@ SETTINGS: dict[type[BenchmarkDataModule], dict[str, Any]] = {
             "max_per_class must be an integer of at least 1",
         ),
         (ImageFolder, {"max_per_class": {"val": 3}}, "max_per_class has the splits .* got 'val'"),
-        (SST5, {"max_length": "abc"}, "max_length must be an integer of at least 1, got 'abc'"),
-        (SST5, {"vocab_size": 2}, "vocab_size must be an integer of at least 3"),
-        (SST5, {"split_seed": 3}, "SST5 comes with its splits: leave data.split_seed out"),
+        (Clinc150, {"max_length": "abc"}, "max_length must be an integer of at least 1, got 'abc'"),
+        (Clinc150, {"vocab_size": 2}, "vocab_size must be an integer of at least 3"),
+        (Clinc150, {"split_seed": 3}, "Clinc150 comes with its splits: leave data.split_seed out"),
         (
             TextFile,
             {"validation_path": "b.csv", "test_path": "c.csv", "split_seed": 3},

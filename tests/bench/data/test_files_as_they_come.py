@@ -73,8 +73,6 @@ def test_another_encoding_is_named_with_its_line_and_one_that_nobody_knows_too(
         match=rf"set.{ending}:{line}: .* not UTF-8: set data.encoding \(perhaps {encoding}",
     ):
         rows(path, None)
-    with pytest.raises(ValueError, match=r"encoding='utf-9' is not known: expected one like"):
-        rows(path, "utf-9")
 
 
 def test_two_forms_of_a_label_are_one_class_and_of_a_column_one_column_and_of_a_tag_one_tag(

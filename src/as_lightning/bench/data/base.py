@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from torch.utils.data import (
 
 from as_lightning.bench.data.conditions import Conditions, NoiseKind, thirds_by_count
 from as_lightning.bench.data.files import Place, RemoteFile, fetch, find_file
+from as_lightning.bench.data.labels import names_in, note_alike, note_small, targets_of
 from as_lightning.bench.data.loaders import EpochOrder
 from as_lightning.bench.data.reading import Reading, collected_readings, note, said_of, shortened
 from as_lightning.bench.data.reading import collected_messages as collected_messages
@@ -78,8 +78,6 @@ def split_limits(name: str, limit: Limit) -> dict[str, int | None]:
 Task = Literal["multiclass", "multilabel", "token", "next_token"]
 
 SHOWN = 10  # classes that the summary names
-SMALL = 0.1  # of the largest class: a smaller one is noted
-INVISIBLE = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u00ad"))
 
 
 class BenchmarkDataModule(pl.LightningDataModule):
@@ -213,7 +211,10 @@ class BenchmarkDataModule(pl.LightningDataModule):
                 found = ", ".join(self.class_names)
                 raise ValueError(f"{name}: expected at least 2 classes, found {found or 'none'}")
             self.splits = splits
-            self._note_classes()
+            if self.task != "next_token":
+                note_alike(self.class_names)
+            if self.task == "multiclass":
+                note_small(self.class_counts, self.class_names)
             self._select_rows()
         say(self.summary)
         train = self.splits["train"]
@@ -227,22 +228,6 @@ class BenchmarkDataModule(pl.LightningDataModule):
             return list(self.texts[split])
         suffix = f" of split {self.split_seed}" if self.splits_by_seed else ""
         return [f"{split} example {number}{suffix}" for number in range(len(self.splits[split]))]
-
-    def _note_classes(self) -> None:
-        """Note classes that are small, and those whose names look alike."""
-        alike = defaultdict(list)
-        for name in self.class_names:
-            alike[" ".join(name.translate(INVISIBLE).split()).casefold()].append(name)
-        groups = [names for names in alike.values() if len(names) > 1 and self.task != "next_token"]
-        what = "class names differ in case, spaces or invisible characters alone"
-        example = ", ".join(map(ascii, groups[0])) if groups else ""
-        note(what, sum(map(len, groups)), self.num_classes, example)
-        if self.task == "multiclass":
-            counts = self.class_counts
-            small = (counts < SMALL * counts.max()).nonzero().flatten().tolist()
-            what = "classes have less than a tenth of the largest one's training samples"
-            hint = f"{what} (data.score=balanced_accuracy counts each class alike)"
-            note(hint, len(small), self.num_classes, self.class_names[small[0]] if small else "")
 
     def _select_rows(self) -> None:
         """Keep the first training samples, or those that the conditions draw."""
@@ -274,35 +259,12 @@ class BenchmarkDataModule(pl.LightningDataModule):
             self.texts["train"] = [self.texts["train"][row] for row in rows]
 
     def encode_labels(self, labels: Mapping[str, Sequence[Any]]) -> dict[str, Tensor]:
-        """The targets of each split, ``(N)`` indices, or ``(N, C)`` of 0 and 1 for several labels.
-
-        Sets `class_names` to the sorted training labels, unless they are set; a ValueError names
-        other labels.
+        """The targets of each split; sets `class_names` to the sorted training labels, unless they
+        are set.
         """
         several = self.task == "multilabel"
-        found = {
-            split: {name for row in rows for name in (row if several else [row])}
-            for split, rows in labels.items()
-        }
-        self.class_names = self.class_names or sorted(found["train"])
-        index = {name: number for number, name in enumerate(self.class_names)}
-        for split, names in found.items():
-            unknown = sorted(names - index.keys())
-            if unknown:
-                raise ValueError(
-                    f"the {split} split has classes that the train split lacks: {', '.join(unknown)}"
-                )
-        if not several:
-            return {
-                split: torch.tensor([index[name] for name in rows], dtype=torch.int64)
-                for split, rows in labels.items()
-            }
-        targets = {}
-        for split, rows in labels.items():
-            targets[split] = torch.zeros(len(rows), len(index), dtype=torch.int64)
-            for number, names in enumerate(rows):
-                targets[split][number, [index[name] for name in names]] = 1
-        return targets
+        self.class_names = self.class_names or sorted(names_in(labels["train"], several))
+        return targets_of(labels, self.class_names, several)
 
     def train_dataloader(self) -> DataLoader[Any]:
         return self.loader(self.splits["train"], shuffle=True)

@@ -105,8 +105,6 @@ class DecodedDataModule(BenchmarkDataModule):
 
     def __init__(self, *, cache: Cache = "auto", **loader: Any) -> None:
         super().__init__(**loader)
-        if cache not in (True, False, "auto"):
-            raise ValueError(f"cache must be True, False or 'auto', got {cache!r}")
         self.cache = cache
 
     @abstractmethod

@@ -107,9 +107,6 @@ def read_text(path: Path, encoding: str | None = None) -> str:
     content = path.read_bytes()
     try:
         text = content.decode(encoding or "utf-8")
-    except LookupError:
-        expected = "expected one like utf-8, cp1252 or utf-16"
-        raise ValueError(f"encoding={encoding!r} is not known: {expected}") from None
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ValueError(
@@ -145,8 +142,6 @@ def find_file(place: Place, data_dir: str | Path) -> Path:
     """A public file, downloaded if it is missing; or an absolute ``place``; or a relative one in
     the working directory, or else in ``data_dir``.
     """
-    if place is None:
-        raise ValueError("a file or folder of the data is null: set data.path")
     if isinstance(place, Mapping):
         return fetch(RemoteFile(**place), data_dir)
     path = Path(str(place)).expanduser()  # YAML reads a folder 2024 as a number

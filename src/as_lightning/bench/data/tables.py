@@ -117,7 +117,9 @@ def _columns(table: pd.DataFrame, names: list[str]) -> tuple[pd.Series, pd.Serie
     for text in texts:
         if not isinstance(text, str) and not pd.isna(text):
             raise ValueError(f"expected texts in column {names[0]!r}, got {text!r}")
-    return texts.map(_stripped).astype(object), labels.map(_stripped).astype(object)
+    return texts.map(_stripped).astype(object), labels.map(_stripped).map(_class_name).astype(
+        object
+    )
 
 
 def _separator(first_line: str, names: Sequence[str]) -> str:
@@ -149,6 +151,11 @@ def _stripped(cell: Any) -> str:
     if isinstance(cell, (list, dict)):
         raise ValueError(f"expected one value, got {cell!r}: data.label_separator parts several")
     return "" if pd.isna(cell) else normal_form(str(cell).strip())
+
+
+def _class_name(label: str) -> str:
+    """A label without the prefix that fastText gives it."""
+    return label.removeprefix("__label__")
 
 
 def _parts(label: str, separator: str) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ layers.
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -62,13 +61,9 @@ class AutoModelEncoder(FrozenEncoder):
         try:
             loaded = AutoModel.from_pretrained(name, use_safetensors=None if allow_pickle else True)
         except (OSError, ValueError) as error:
-            if not allow_pickle and any(Path(name).glob("*.bin")):
-                raise ValueError(
-                    f"{name} holds pickled weights, which can run any code: save them as "
-                    "model.safetensors, or set model.allow_pickle=true if you trust their source"
-                ) from None
+            hint = "" if allow_pickle else " (pickled weights need model.allow_pickle=true)"
             raise ValueError(
-                f"model.name={name!r} is no Hugging Face model or local checkpoint: {error}"
+                f"model.name={name!r} is no Hugging Face model or local checkpoint: {error}{hint}"
             ) from None
         self.network = loaded.float()  # transformers 5 keeps the 16 bits that weights are stored in
         config = self.network.config

@@ -2,13 +2,12 @@
 
 import pytest
 import torch
-from harness.data_settings import TEXT
+from harness.data_settings import TEXT, WNUT17
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import PreTrainedTokenizerFast
 
 from as_lightning.bench.data.text.data_module import IGNORED, TaggedSentence
-from as_lightning.bench.data.text.published import WNUT17
 from as_lightning.bench.data.text.tagging import Conll, TaggingDataModule
 
 SPLITS = ("train", "validation", "test")
@@ -27,8 +26,8 @@ def small(*sentences: TaggedSentence, **arguments) -> TaggingDataModule:
 
 
 @pytest.fixture(scope="module")
-def wnut(real_data) -> WNUT17:
-    data = WNUT17(data_dir=real_data, **(TEXT | {"max_length": 256, "lowercase": False}))
+def wnut(real_data) -> Conll:
+    data = Conll(*WNUT17, data_dir=real_data, **(TEXT | {"max_length": 256, "lowercase": False}))
     data.setup()
     return data
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from as_lightning.bench.data.base import LabelledDataset
-from as_lightning.bench.data.files import normal_form, read_text
+from as_lightning.bench.data.files import Place, normal_form, read_text
 from as_lightning.bench.data.reading import note, note_repeats
 from as_lightning.bench.data.text.data_module import TaggedSentence, TokenizedDataModule
 from as_lightning.functional.calling_convention import IGNORED
@@ -72,7 +72,7 @@ class TaggingDataModule(TokenizedDataModule):
 
 
 class Conll(TaggingDataModule):
-    """A user's own tagged sentences: three files in CoNLL's columns.
+    """Tagged sentences, a user's own or published: three files in CoNLL's columns.
 
     A relative path is looked for in the working directory, then in ``data_dir``. A negative column
     counts from the last; ``encoding=None`` is UTF-8. A ValueError names the file and the line that
@@ -81,9 +81,9 @@ class Conll(TaggingDataModule):
 
     def __init__(
         self,
-        path: str | Path,
-        validation_path: str | Path,
-        test_path: str | Path,
+        path: Place,
+        validation_path: Place,
+        test_path: Place,
         word_column: int = 0,
         tag_column: int = -1,
         encoding: str | None = None,
