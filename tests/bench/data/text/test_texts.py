@@ -52,13 +52,6 @@ def test_fitting_the_tokenizer_twice_gives_the_same_tokens(clinc):
     assert fit_tokenizer(texts, 4000).get_vocab() == clinc.tokenizer.get_vocab()
 
 
-@pytest.mark.parametrize("words", [False, True])
-def test_the_most_frequent_characters_are_kept_where_there_are_more_than_tokens(words):
-    texts = ["abc abd abe abf", "aé  xyz"]
-    kept = fit_tokenizer([text.split() for text in texts] if words else texts, 6).get_vocab()
-    assert kept == {"[PAD]": 0, "[UNK]": 1, "a": 2, "b": 3, "c": 4, "d": 5}
-
-
 def test_goemotions_has_its_labels_and_targets_are_ones_at_the_labels_of_the_file_alone(real_data):
     emotions = GoEmotions(data_dir=real_data, **TEXT)
     # The texts need not be tokenised for that.

@@ -6,7 +6,6 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,36 +67,23 @@ def split_in_three(sentences: Sequence[Sentence], split_seed: int) -> dict[str, 
     return {"train": train, "validation": validation, "test": test}
 
 
-def normaliser(lowercase: bool) -> normalizers.Normalizer:
-    """One form of each character, without control characters; accents stay."""
-    bert = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=False)
-    return normalizers.Sequence([normalizers.NFC(), bert])
-
-
 def fit_tokenizer(
     texts: Iterable[str] | Iterable[Sequence[str]], vocab_size: int, lowercase: bool = True
 ) -> Tokenizer:
-    """A byte-pair tokeniser of at most ``vocab_size`` tokens; padding is token 0."""
+    """A byte-pair tokeniser of ``vocab_size`` tokens, or of all characters where those are more;
+    padding is token 0.
+    """
     # Without a continuing-subword prefix: with one, as WordPiece has, the library breaks ties in
     # the order of a hash map, and two fits on the same texts differ.
     tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN))
-    tokenizer.normalizer = normaliser(lowercase)
+    # One form of each character, without control characters; accents stay.
+    bert = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=False)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), bert])
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    rows = list(texts)
-    settings: dict[str, Any] = {
-        "vocab_size": vocab_size,
-        "special_tokens": [PADDING, UNKNOWN],
-        "show_progress": False,
-    }
-    tokenizer.train_from_iterator(rows, trainers.BpeTrainer(**settings))
-    if tokenizer.get_vocab_size() > vocab_size:  # the library keeps every character
-        normalize = normaliser(lowercase).normalize_str
-        counts = Counter(chain.from_iterable(normalize("".join(row)) for row in rows))
-        characters = sorted(filter(str.strip, counts), key=lambda char: (-counts[char], char))
-        # Chosen here, as the library breaks ties in the order of a hash map.
-        settings["initial_alphabet"] = characters[: vocab_size - 2]
-        settings["limit_alphabet"] = vocab_size - 2
-        tokenizer.train_from_iterator(rows, trainers.BpeTrainer(**settings))
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size, special_tokens=[PADDING, UNKNOWN], show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
     tokenizer.encode_special_tokens = True  # a "[PAD]" of a text is text
     return tokenizer
 
