@@ -4,7 +4,7 @@
     python results/glyphs/glyphs.py --cost data    # measures a step of each head
     python results/glyphs/glyphs.py                # writes README.md from what is committed
 
-The data are those of `data=glyphs`. A small network, trained on 5,000 of the classes, stays as it is below the head of
+The data module is characters.py. A small network, trained on 5,000 of the classes, stays as it is below the head of
 all, which starts at the features of the plain pictures: a class's logit falls with the square of the distance to them.
 """
 
@@ -24,15 +24,16 @@ from lightning.pytorch import seed_everything
 from torch import Tensor, nn
 
 from as_lightning import ASSoftmaxMixin
-from as_lightning.bench.data.image.glyphs import Glyphs, distorted, pictures
 from as_lightning.functional import linear_cross_entropy
 
 FOLDER = Path(__file__).resolve().parent
 sys.path[:0] = [
+    str(FOLDER),
     str(FOLDER.parent),
     str(FOLDER.parent / "where_it_pays"),
     str(FOLDER.parents[1] / "speed"),
 ]
+from characters import Glyphs, distorted, pictures  # noqa: E402
 from map import Cell, table, take  # noqa: E402
 from prior import Scored  # noqa: E402
 from written import written  # noqa: E402

@@ -1,6 +1,7 @@
 """A head with very many classes in the app: dense or fused, it is the same model at other costs."""
 
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -20,7 +21,10 @@ def test_the_next_token_is_learned_and_a_fused_head_learns_it_as_a_dense_one_doe
     composed, monkeypatch
 ):
     monkeypatch.setattr(head_loss, "FEW_LOGITS", 0)  # the path of wide heads
+    results = Path(__file__).parents[2] / "results"
+    monkeypatch.syspath_prepend(str(results / "python_code"))
     short = [
+        f"hydra.searchpath=[file://{results / 'conf'}]",
         "experiment=python_code",
         f"data.root={library_folder() / 'asyncio'}",
         "data.batch_tokens=256",

@@ -426,7 +426,7 @@ def test_what_a_candidate_names_as_its_range_is_tuned_and_one_called_softmax_is_
         ),
         (
             [*SPLITS, "data.split_seed=per_seed"],
-            "data=text_file has an official test split, which a comparison keeps",
+            "data=text_file comes with its test split, which a comparison keeps",
         ),
         (
             ["data.split_seed=abc"],

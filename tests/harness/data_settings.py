@@ -20,3 +20,5 @@ AUDIO: dict[str, Any] = {
     "freq_mask": 0,
     "time_mask": 0,
 }
+# The files of WNUT-17 in the folder of real data.
+WNUT17 = ("wnut17_wnut17train.conll", "wnut17_emerging.dev.conll", "wnut17_emerging.test.annotated")

@@ -119,7 +119,7 @@ def test_each_method_has_its_line_and_what_can_be_decided_is_said():
     ("splits", "says"),
     [
         ("per_seed", "for other random splits of these"),
-        ("official", "official test split"),
+        ("official", "test split that the data come with"),
         ("fixed", "one split"),
     ],
 )

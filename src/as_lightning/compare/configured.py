@@ -474,7 +474,7 @@ class ConfiguredComparison:
             ) from error
         if self.split_seed is not None and not data.splits_by_seed:
             raise SettingError(
-                f"data={self.sample.data.name} has an official test split, which a comparison "
+                f"data={self.sample.data.name} comes with its test split, which a comparison "
                 "keeps: leave "
                 "data.split_seed out"
             )

@@ -11,7 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lightning.pytorch import seed_everything
 
-from as_lightning.bench.data.conditions import corrupt_labels, long_tail_sizes, thirds_by_count
+from as_lightning.bench.data.conditions import (
+    corrupt_labels,
+    long_tail_sizes,
+    seeded,
+    thirds_by_count,
+)
 from as_lightning.bench.data.digits import Digits
 from as_lightning.bench.run.train import train
 
@@ -22,7 +27,7 @@ from as_lightning.bench.run.train import train
 )
 def test_exactly_the_share_asked_for_gets_another_class(kind, labels, rate, seed):
     targets = torch.tensor(labels, dtype=torch.int64)
-    noisy = corrupt_labels(targets, 5, rate, seed, kind)
+    noisy = corrupt_labels(targets, 5, rate, seeded(seed), kind)
     changed = noisy != targets
     assert int(changed.sum()) == round(rate * len(labels))
     assert targets.tolist() == labels
@@ -31,7 +36,7 @@ def test_exactly_the_share_asked_for_gets_another_class(kind, labels, rate, seed
 
 
 def test_every_other_class_is_equally_likely():
-    counts = corrupt_labels(torch.full((100_000,), 2), 5, 1.0, seed=0).bincount(minlength=5)
+    counts = corrupt_labels(torch.full((100_000,), 2), 5, 1.0, seeded(0)).bincount(minlength=5)
     assert counts[2] == 0
     assert (counts[[0, 1, 3, 4]] - 25_000).abs().max() < 600  # their standard deviation is 137
 
@@ -55,10 +60,13 @@ def labelled(data: Digits) -> list[tuple[bytes, int]]:
 @pytest.mark.parametrize(
     ("condition", "by_seed"),
     [
-        ({"label_noise": 0.4}, False),
-        ({"label_noise": 0.4, "label_noise_kind": "pairs"}, False),
+        ({"label_noise": 0.4}, True),
+        ({"label_noise": 0.4, "label_noise_kind": "pairs"}, True),
+        ({"label_noise": 0.4, "label_noise_seed": 3}, False),
         ({"shots": 7}, True),
+        ({"shots": 7, "draw_seed": 3}, False),
         ({"imbalance": 20}, True),
+        ({"imbalance": 20, "draw_seed": 3}, False),
         ({"imbalance": 20, "label_noise": 0.4}, True),
     ],
 )

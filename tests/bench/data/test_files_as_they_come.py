@@ -3,9 +3,7 @@ cannot read.
 """
 
 import io
-import shutil
 import unicodedata
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,6 @@ from harness.made_files import encoded, write_images
 
 from as_lightning.bench.data.audio.data_module import decode_clip
 from as_lightning.bench.data.features import Features, MultilabelFeatures
-from as_lightning.bench.data.files import FileTree
 from as_lightning.bench.data.image.image_folder import ImageFolder, decode_image
 from as_lightning.bench.data.text.tagging import Conll, read_conll
 from as_lightning.bench.data.text.text_file import TextFile, read_table
@@ -76,8 +73,6 @@ def test_another_encoding_is_named_with_its_line_and_one_that_nobody_knows_too(
         match=rf"set.{ending}:{line}: .* not UTF-8: set data.encoding \(perhaps {encoding}",
     ):
         rows(path, None)
-    with pytest.raises(ValueError, match=r"encoding='utf-9' is not known: expected one like"):
-        rows(path, "utf-9")
 
 
 def test_two_forms_of_a_label_are_one_class_and_of_a_column_one_column_and_of_a_tag_one_tag(
@@ -102,8 +97,7 @@ def test_two_forms_of_a_label_are_one_class_and_of_a_column_one_column_and_of_a_
         assert data.class_names == names
 
 
-@pytest.mark.parametrize("packed", [None, "zip", "tar"])
-def test_a_folder_of_images_is_read_whatever_the_forms_and_capitals_of_its_names(tmp_path, packed):
+def test_a_folder_of_images_is_read_whatever_the_forms_and_capitals_of_its_names(tmp_path):
     root = tmp_path / "set"
     write_images(
         root,
@@ -111,9 +105,6 @@ def test_a_folder_of_images_is_read_whatever_the_forms_and_capitals_of_its_names
     )
     for path in root.rglob("00*.png"):
         path.rename(path.with_suffix(".PNG"))
-    if packed:
-        root = Path(shutil.make_archive(str(tmp_path / "packed"), packed, root))
-        root = root.rename(root.with_suffix(root.suffix.upper()))
     data = ImageFolder(root, **IMAGES, **PLAIN)
     data.setup()
     assert data.class_names == [NFC, "dog"]
@@ -123,19 +114,6 @@ def test_a_folder_of_images_is_read_whatever_the_forms_and_capitals_of_its_names
         [4, 3],
     ]
     assert all(unicodedata.is_normalized("NFC", name) for name in data.example_names("test"))
-
-
-def encrypted() -> bytes:
-    """A zip archive of one entry whose flags say that it is encrypted, in the local header and in
-    the directory.
-    """
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("a.txt", b"secret")
-    content = bytearray(file.getvalue())
-    content[6] |= 1
-    content[content.index(b"PK\x01\x02") + 8] |= 1
-    return bytes(content)
 
 
 def wav(samples: Any) -> bytes:
@@ -171,94 +149,34 @@ READERS = {
     "table": lambda path: read_table(path, "text", "label"),
     "conll": lambda path: Conll(path, path, path, **TEXT).setup(),
     "conll, column 2": lambda path: Conll(path, path, path, tag_column=2, **TEXT).setup(),
-    "archive": FileTree,
     "clip": lambda path: decode_clip(path.read_bytes()),
     "image": lambda path: decode_image(path.read_bytes()),
     "vectors": lambda path: Features(path, batch_size=1).setup(),
     "vectors, several labels": lambda path: MultilabelFeatures(path, batch_size=1).setup(),
 }
-CSV, TSV = "text,label\n", "text\tlabel\n"
+CSV = "text,label\n"
 
 
 @pytest.mark.parametrize(
     ("reader", "name", "content", "message"),
     [
-        (
-            "table",
-            "a.csv",
-            CSV + "a,b\n,b\n ,b\n",
-            "a.csv:3: expected a text and a label; 2 of 3 rows lack one",
-        ),
-        (
-            "table",
-            "a.csv",
-            CSV + "a\n",
-            "a.csv:2: expected a text and a label; 1 of 1 rows lack one",
-        ),
-        (
-            "table",
-            "a.jsonl",
-            '{"text": "a", "label": null}\n',
-            "jsonl:1: expected a text and a label; 1 of 1 rows",
-        ),
-        (
-            "table",
-            "a.jsonl",
-            '{"text": "a", "label": NaN}\n',
-            "jsonl:1: expected a text and a label; 1 of 1 rows",
-        ),
-        (
-            "table",
-            "a.jsonl",
-            '{"text": 3, "label": "a"}\n',
-            "jsonl:1: expected a text in column 'text', got 3",
-        ),
-        (
-            "table",
-            "a.jsonl",
-            '{"text": "a", "label": ["b"]}\n',
-            "jsonl:1: expected one label in column 'label', got",
-        ),
-        (
-            "table",
-            "a.jsonl",
-            '{"text": "a \\ud800", "label": 1}\n',
-            "jsonl:1: half of a pair of surrogates is no char",
-        ),
-        (
-            "table",
-            "a.jsonl",
-            '{"text": "a", "label": 1}\n{"text"\n',
-            "jsonl:2: expected a JSON object, got .*",
-        ),
-        ("table", "a.jsonl", '["a", 1]\n', "jsonl:1: expected a JSON object, got"),
-        (
-            "table",
-            "a.csv",
-            "label,text,label\na,b,c\n",
-            "csv:1: several columns are called 'label': rename all but",
-        ),
-        ("table", "a.csv", CSV + "a,b,c\n", "a.csv:2: more fields than the 2 of the first"),
-        (
-            "table",
-            "a.csv",
-            CSV + '"a,b\n',
-            "a.csv:2: unexpected end of data: a quotation mark at its start opens",
-        ),
-        (
-            "table",
-            "a.tsv",
-            TSV + '"a\tb\nc"\tb\n',
-            "tsv:3: a field holds tabs and line ends: a quotation mark",
-        ),
-        (
-            "table",
-            "a.csv",
-            "sentence;label\na;b\n",
-            "a.csv:2: no column 'text', there are .*: set data.text_column",
-        ),
+        ("table", "a.csv", CSV + "a,b\n,b\n ,b\n", "2 of 3 rows lack a text or a label, .* row 2"),
+        ("table", "a.csv", CSV + "a\n", "1 of 1 rows lack a text or a label"),
+        ("table", "a.jsonl", '{"text": "a", "label": null}\n', "1 of 1 rows lack"),
+        ("table", "a.jsonl", '{"text": "a", "label": NaN}\n', "1 of 1 rows lack"),
+        ("table", "a.jsonl", '{"text": 3, "label": "a"}\n', "texts in column 'text', got 3"),
+        ("table", "a.jsonl", '{"text": "a", "label": ["b"]}\n', "one value, .*label_separator"),
+        ("table", "a.jsonl", '{"text": "a", "label": 1}\n{"text"\n', "a.jsonl: line 2: .* JSON"),
+        ("table", "a.csv", "label,text,label\na,b,c\n", "expected one column 'label'"),
+        ("table", "a.csv", CSV + "a,b,c\n", "a.csv: .*line 2, saw 3"),
+        ("table", "a.csv", CSV + '"a,b\n', "a.csv: .*inside string .*data.quotes=false"),
+        ("table", "a.csv", "sentence;label\na;b\n", "no column 'text'|one column 'text', there"),
         ("table", "a.csv", CSV, "a.csv: expected rows of texts and labels, got none"),
-        ("table", "a.txt", "", "a.txt: expected a file that ends in .csv, .tsv, .jsonl, .parquet"),
+        ("table", "a.csv", "", "a.csv: No columns"),
+        ("table", "a.doc", "", "a.doc: expected a file that ends in .csv, .tsv"),
+        ("conll", "a", "a\tI-x\n\nb\tI-x\n\nc\tB-x\n", "the tags are IOB1 .2 entities"),
+        ("conll", "a", "a\tS-x\n", "BIOES and BILOU are to be converted"),
+        ("conll", "a", "a O Det\nb B-x Noun\n", "set data.tag_column=1"),
         (
             "conll, column 2",
             "a",
@@ -273,9 +191,7 @@ CSV, TSV = "text,label\n", "text\tlabel\n"
         ),
         ("conll", "a", "a\tO\n\nO\n", "a:3: expected a tag O, B-... or I-..., got 'O'"),
         ("conll", "a", "", "a: expected sentences in columns, found none"),
-        ("conll", "a", "no O\nname O\n", "expected at least 2 classes, found O alone"),
-        ("archive", "a.zip", encrypted(), "a.zip: File 'a.txt' is encrypted.*: unpack the archive"),
-        ("archive", "a.rar", "", "a.rar: expected a folder or a .tar, .tar.gz"),
+        ("conll", "a", "no O\nname O\n", "expected at least 2 classes, found O"),
         ("clip", "a", "not audio at all" * 100, "no readable audio"),
         ("clip", "a", wav([0.0] * 9)[:30], "no readable audio"),
         ("clip", "a", wav([]), "no samples"),
@@ -290,13 +206,13 @@ CSV, TSV = "text,label\n", "text\tlabel\n"
             "vectors",
             "a",
             vectors(test_labels=None),
-            "expected an .npz with the arrays train_inputs, .* test_labels",
+            "expected an .npz with train_inputs, .* test_labels",
         ),
         (
             "vectors",
             "a",
             vectors(train_labels=np.array([{}] * 12)),
-            "expected an .npz with the arrays .*allow_pickle",
+            "expected an .npz with .*allow_pickle",
         ),
         (
             "vectors",
@@ -308,7 +224,7 @@ CSV, TSV = "text,label\n", "text\tlabel\n"
             "vectors",
             "a",
             vectors()[:-60],
-            "expected an .npz with the arrays .*: File is not a zip file",
+            "expected an .npz with .*: File is not a zip file",
         ),
         (
             "vectors",

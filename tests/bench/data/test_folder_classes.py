@@ -2,23 +2,18 @@
 refused.
 """
 
-import shutil
 from pathlib import Path, PurePosixPath
 
 import pytest
 
-from as_lightning.bench.data.base import collected_messages
-from as_lightning.bench.data.files import checksum
 from as_lightning.bench.data.folder_classes import ClassFolder
 
 SPLIT_COUNTS = {"train/cat": 20, "train/dog": 10, "test/cat": 4, "test/dog": 3}
 FLAT_COUNTS = {"cat": 20, "dog": 10, "emu": 30}
 
 
-def written(root: Path, counts: dict[str, int], packed: str = "") -> Path:
-    """Write so many empty files into each folder, and files by their names; ``packed`` as "tar" or
-    "zip around".
-    """
+def written(root: Path, counts: dict[str, int]) -> Path:
+    """Write so many files into each folder, and files by their names for -1."""
     for name, count in counts.items():
         folder = root / name if count >= 0 else (root / name).parent
         folder.mkdir(parents=True, exist_ok=True)
@@ -26,13 +21,7 @@ def written(root: Path, counts: dict[str, int], packed: str = "") -> Path:
             (folder / f"{PurePosixPath(name).name}{index:03d}.txt").touch()
         if count < 0:
             (root / name).touch()
-    kind, _, around = packed.partition(" ")
-    base = root.parent if around else root
-    return (
-        Path(shutil.make_archive(str(base.parent / f"{base.name} packed"), kind, base))
-        if packed
-        else root
-    )
+    return root
 
 
 class Files(ClassFolder):
@@ -78,6 +67,16 @@ def names(path: Path, name: str) -> set[str]:
             {"train": {"cat": 16, "dog": 8, "emu": 24}, "test": {"cat": 2, "dog": 1, "emu": 3}},
         ),
         (
+            {"Training/cat": 20, "Testing/cat": 4, "valid/cat": 5},
+            0.1,
+            {"train": {"cat": 20}, "validation": {"cat": 5}, "test": {"cat": 4}},
+        ),
+        (
+            {"seg_train/seg_train/sea": 20, "seg_test/seg_test/sea": 4},
+            0.1,
+            {"train": {"sea": 18}, "validation": {"sea": 2}, "test": {"sea": 4}},
+        ),
+        (
             {"bus": 10, "car": 10, "train": 10},
             0.2,
             {"test": {"bus": 1, "car": 1, "train": 1}},
@@ -111,41 +110,20 @@ def test_a_new_class_leaves_the_split_of_the_others_as_it_was(tmp_path):
     assert len(after) == len(before) + 1
 
 
-@pytest.mark.parametrize("splits", [[""], ["train/", "test/"]])
-def test_class_folders_that_hold_folders_of_the_same_names_are_warned_of_and_no_others(
-    tmp_path, recwarn, splits
-):
-    folds = [
-        f"{name}fold{number}/{colour}"
-        for name in splits
-        for number in (1, 2)
-        for colour in ("Blue", "Red")
-    ]
-    root = written(tmp_path / "set", dict.fromkeys(folds, 5))
-    with pytest.warns(
-        UserWarning,
-        match=r"the classes are fold1; fold2, .* folders of the same names \(Blue; Red\)",
-    ):
-        assert sorted(split(root)["train"]) == ["fold1", "fold2"]
-    recwarn.clear()
-    split(written(tmp_path / "other", {**FLAT_COUNTS, "dog/puppies": 10, "cat/kittens": 10}))
-    assert not recwarn.list
-
-
-@pytest.mark.parametrize("packed", ["", "tar", "zip around"])
 @pytest.mark.parametrize(
     ("layout", "message"),
     [
         (
             {"train/cat": 3, "train/dog": 3},
-            r"expected folders train, test and perhaps .* with files, found train",
+            r"expected the folders train, test and perhaps .* with files, found train",
         ),
-        ({"test/cat": 3, "val/cat": 3}, r": expected folders .*, found test, val"),
+        ({"cat": 20, "valid": 20}, r": expected the folders .*, found cat, valid"),
+        ({"test/cat": 3, "val/cat": 3}, r": expected the folders .*, found test, val"),
         (
             {**SPLIT_COUNTS, "val/cat": 1, "validation/cat": 1},
             r"found test, train, val, validation",
         ),
-        ({**SPLIT_COUNTS, "extra/cat": 1}, r": expected folders .*, found extra, test, train"),
+        ({**SPLIT_COUNTS, "extra/cat": 1}, r": expected the folders .*, found extra, test, train"),
         ({**SPLIT_COUNTS, "train": 1}, r"/train/train000.txt lies in no class folder"),
         ({**FLAT_COUNTS, ".": 1}, r"/000.txt lies in no class folder"),
         (
@@ -160,51 +138,41 @@ def test_class_folders_that_hold_folders_of_the_same_names_are_warned_of_and_no_
             {**SPLIT_COUNTS, "train/dog": 1},
             r"class 'dog' has 1 files: too few for the splits train, validation",
         ),
-        ({**SPLIT_COUNTS, "train/cow": 0}, r"/train/cow: the class folder holds no files \(.txt\)"),
-        (
-            {**SPLIT_COUNTS, "train/cow/cow.gif": -1},
-            r"/train/cow: the class folder holds no files \(.txt\)",
-        ),
-        ({**FLAT_COUNTS, "cow": 0}, r"/cow: the class folder holds no files"),
         ({"cat/1.gif": -1, "dog/1.gif": -1}, r"expected files that end in .txt, found none"),
-        ({**FLAT_COUNTS, "cow/cow.gif": -1}, r"/cow: the class folder holds no files"),
     ],
 )
-def test_a_folder_of_another_layout_is_refused_with_what_is_wrong_also_packed(
-    tmp_path, layout, message, packed
-):
-    packed = (
-        packed if "." not in layout else packed.removesuffix(" around")
-    )  # there the folder would be a class
-    path = written(tmp_path / "around" / "set", layout, packed)
+def test_a_folder_of_another_layout_is_refused_with_what_is_wrong(tmp_path, layout, message):
+    path = written(tmp_path / "set", layout)
     with pytest.raises(ValueError, match=message):
         split(path)
 
 
-@pytest.mark.parametrize("packed", ["", "tar"])
-def test_a_name_that_is_not_utf8_is_refused_in_a_sentence(tmp_path, packed):
-    path = written(tmp_path / "set", {**FLAT_COUNTS, "caf\udce9": 10}, packed)
-    checksum([path])
-    with pytest.raises(
-        ValueError,
-        match=r"names of files that are not UTF-8: 'caf\\udce9/caf.*; and 5 more: rename",
-    ):
-        split(path)
+class Labelled(Files):
+    """Files whose labels are in a table; decoded to nothing."""
 
 
-@pytest.mark.parametrize("packed", ["", "zip"])
-def test_hidden_folders_those_of_macos_and_files_of_other_kinds_are_left_out_with_a_note(
-    tmp_path, packed
+@pytest.mark.parametrize("separator", [None, "|"])
+@pytest.mark.parametrize("splits", [("",), ("train/", "test/")])
+def test_a_table_gives_files_their_labels_and_first_folders_their_split(
+    tmp_path, separator, splits
 ):
-    others = dict.fromkeys((".DS_Store", "cat/2.HEIC", "dog/4.heic", "dog/note"), -1)
-    hidden = {"__MACOSX/cat": 3, ".cache": 2, "dog/.thumbs": 4}
-    path = written(tmp_path / "set", {**FLAT_COUNTS, **hidden, **others}, packed)
-    with collected_messages() as messages:
-        found = split(path)
-    assert {
-        label: sum(len(found[name][label]) for name in found) for label in found["train"]
-    } == FLAT_COUNTS
-    assert messages == [
-        f"{path}: files of other kinds are left out: 2 .heic, 1 without a suffix",
-        f"{path}: hidden folders are left out: .cache; .thumbs; __MACOSX",
-    ]
+    root = written(tmp_path / "set", {f"{split}x": 20 for split in splits} | {"train/other": 3})
+    names = sorted(str(path.relative_to(root)) for path in root.glob("**/x*.txt"))
+    rows = [f"{name},{'a' if number % 2 else 'b|a'}" for number, name in enumerate(names)]
+    (tmp_path / "labels.csv").write_text("\n".join(["name,tags", *rows]))
+    table = {"labels": tmp_path / "labels.csv", "file_column": "name", "label_column": "tags"}
+    data = Labelled(root, label_separator=separator, batch_size=1, **table)
+    found = data.index()
+    assert {name: len(files) for name, files in found.items()} == (
+        {"train": 18, "validation": 2, "test": 20}
+        if len(splits) > 1
+        else {"train": 16, "validation": 2, "test": 2}
+    )
+    expected = dict(row.split(",") for row in rows)
+    for file in (file for files in found.values() for file in files):
+        label = expected[file.name]
+        assert file.label == (label if separator is None else tuple(label.split("|")))
+        assert len(splits) == 1 or file in found["test"] or file.name.startswith("train/")
+    (root / names[3]).unlink()
+    with pytest.raises(ValueError, match=f"1 of {len(names)} files of the table are missing"):
+        data.index()

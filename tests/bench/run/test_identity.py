@@ -323,7 +323,6 @@ def test_what_an_older_version_has_not_written_of_a_run_is_not_compared():
     ("settings", "file", "kind"),
     [
         (("experiment=digits", "model=auto_model", "model.name"), "model.safetensors", "model"),
-        (("data=python_code", "data.root"), "module.py", "data"),
         (("data=text_file", "data.path=none.csv", "data.tokenizer"), "tokenizer.json", "tokenizer"),
     ],
 )
@@ -334,8 +333,6 @@ def test_a_folder_with_an_encoder_or_with_source_code_is_recorded_by_its_content
     found = []
     for content in ("x = 1", "x = 2", "x = 2"):
         (tmp_path / file).write_text(content)
-        if kind == "data":
-            (tmp_path / f"notes on {len(found)}.txt").touch()  # which is not read
         found.append(run_inputs(config))
     assert [*found[0]] == [kind]
     assert found[0] != found[1] == found[2]
@@ -376,17 +373,14 @@ def test_an_attribute_of_the_name_of_an_environment_variable_is_no_text(monkeypa
 def test_data_of_the_standard_library_alone_record_the_version_of_python_and_those_of_another_are_made_anew(
     composed, tmp_path, trained, caplog, monkeypatch
 ):
-    for data in ("docstrings", "python_code"):
-        assert run_inputs(composed(f"data={data}")) == {
-            "python": f"CPython {platform.python_version()}"
-        }
+    python = {"python": f"CPython {platform.python_version()}"}
+    assert run_inputs(composed("data=docstrings")) == python
     assert run_inputs(composed("experiment=digits")) == {}
-    for number in range(
-        10
-    ):  # a library of ten files: what is tested is which Python it is said to be of
-        (tmp_path / f"module_{number}.py").write_text("x = [1, 2, 3]\n" * 20)
+    module = '"""' + "\n\n".join(f"Word {number} of five or more." for number in range(40)) + '"""'
+    for name in ("ast", "csv"):  # what is tested is which Python it is said to be of
+        (tmp_path / f"{name}.py").write_text(module.replace("Word", name))
     monkeypatch.setattr(standard_library, "library_folder", lambda: tmp_path)
-    config = composed("data=python_code", "data.block_length=8", "data.batch_tokens=32", *BRIEF)
+    config = composed("data=docstrings", *BRIEF)
     train(config)
     monkeypatch.setattr(platform, "python_version", lambda: "3.99.0")
     train(config)

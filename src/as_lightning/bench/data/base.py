@@ -1,18 +1,15 @@
-"""The base of every data module: splits, loaders, label noise, and the encoder's arguments."""
+"""The base of every data module: splits, conditions, loaders, and the encoder's arguments."""
 
 from __future__ import annotations
 
-import logging
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 from torch.utils.data import (
     DataLoader,
@@ -23,53 +20,20 @@ from torch.utils.data import (
     default_collate,
 )
 
-from as_lightning.bench.data.conditions import (
-    NoiseKind,
-    corrupt_labels,
-    drawn_rows,
-    long_tail_sizes,
-    thirds_by_count,
-)
-from as_lightning.bench.data.files import RemoteFile, fetch, find_path, shortened
-from as_lightning.bench.data.loaders import EpochOrder, ResumableLoader
-from as_lightning.functional.argument_checks import check_choice, check_count, check_number
+from as_lightning.bench.data.conditions import Conditions, NoiseKind, thirds_by_count
+from as_lightning.bench.data.files import Place, RemoteFile, fetch, find_file
+from as_lightning.bench.data.labels import names_in, note_alike, note_small, targets_of
+from as_lightning.bench.data.loaders import EpochOrder
+from as_lightning.bench.data.reading import Reading, collected_readings, note, said_of, shortened
+from as_lightning.bench.data.reading import collected_messages as collected_messages
+from as_lightning.bench.data.reading import say as say
+from as_lightning.functional.argument_checks import check_count
 from as_lightning.functional.variants.class_counts import class_counts_of
-
-log = logging.getLogger(__name__)
-
-
-COLLECTORS: list[list[str]] = []  # a list for each open block of `collected_messages`
-
-
-@rank_zero_only
-def say(message: str) -> None:
-    """Log a message about the data, or add it to the messages of the innermost block of
-    `collected_messages`.
-    """
-    if COLLECTORS:
-        COLLECTORS[-1].append(message)
-    else:
-        log.info(message)
-
-
-@contextmanager
-def collected_messages() -> Iterator[list[str]]:
-    """Collect the messages of `say` in a list, in the place of a log; for a command whose log is
-    off.
-    """
-    messages: list[str] = []
-    COLLECTORS.append(messages)
-    try:
-        yield messages
-    finally:
-        COLLECTORS.pop()
 
 
 @dataclass(eq=False)
 class LabelledDataset(Dataset[tuple[Any, Tensor]]):
-    """Pairs of ``(transform(input), target)``; ``transform`` is called each time an
-    input is read.
-    """
+    """Pairs of ``(transform(input), target)``; ``transform`` is called each time an input is read."""
 
     inputs: Sequence[Any] | Tensor
     targets: Tensor | Sequence[Tensor]
@@ -80,17 +44,18 @@ class LabelledDataset(Dataset[tuple[Any, Tensor]]):
 
     def __getitem__(self, index: int) -> tuple[Any, Tensor]:
         raw_input = self.inputs[index]
-        return (raw_input if self.transform is None else self.transform(raw_input)), self.targets[
-            index
-        ]
+        if self.transform is not None:
+            raw_input = self.transform(raw_input)
+        return raw_input, self.targets[index]
 
 
-def check_least(least: int, **values: int) -> None:
+def check_least(least: int, **values: int | None) -> None:
     """Raise a TypeError for an argument that is no integer, a ValueError for one below ``least``;
-    both name it.
+    both name it. None is not checked.
     """
     for name, value in values.items():
-        check_count(name, value, least=least)
+        if value is not None:
+            check_count(name, value, least=least)
 
 
 SPLITS = ("train", "validation", "test")
@@ -99,20 +64,17 @@ Limit = int | Mapping[str, int | None] | None
 
 
 def split_limits(name: str, limit: Limit) -> dict[str, int | None]:
-    """The limit of each split, from one for all or a mapping; a ValueError for one below 1 or an
-    unknown split.
-    """
+    """The limit of each split, from one for all or a mapping."""
     limits = limit if isinstance(limit, Mapping) else dict.fromkeys(SPLITS, limit)
-    unknown = sorted(set(limits) - set(SPLITS))
-    if unknown:
-        raise ValueError(f"{name} has the splits train, validation and test, got {unknown[0]!r}")
-    for number in limits.values():
-        check_least(1, **{name: 1 if number is None else number})
+    for split, number in limits.items():
+        if split not in SPLITS:
+            raise ValueError(f"{name} has the splits train, validation and test, got {split!r}")
+        check_least(1, **{name: number})
     return {split: limits.get(split) for split in SPLITS}
 
 
-# the target: one class for a sample, any number of classes, one class per token, or the next token
-# after each
+# The target: one class for a sample, any number of classes, one class per token, or the next token
+# after each.
 Task = Literal["multiclass", "multilabel", "token", "next_token"]
 
 SHOWN = 10  # classes that the summary names
@@ -123,23 +85,20 @@ class BenchmarkDataModule(pl.LightningDataModule):
     pairs.
 
     A subclass reads its splits in `load_splits` and gives the encoder's arguments in `input_spec`.
-    ``setup`` fills in `class_names` and `splits`.
+    ``setup`` fills in `class_names`, `splits` and `readings`.
 
-    The settings are described in ``conf/data/base.yaml``. ``label_noise_seed`` and ``split_seed``
-    do not follow the run's seed: every method and every run sees the same labels and splits.
+    The settings are described in ``conf/data/base.yaml``. ``split_seed`` does not follow the run's
+    seed: every method and every run sees the same splits.
     """
 
-    task: ClassVar[Task] = "multiclass"
-    FILES: ClassVar[dict[str, RemoteFile]] = {}  # a published data set's files, by split or content
-    paths: Mapping[
-        str, str | Path | None
-    ] = {}  # the user's own files and folders, by split or content
+    task: Task = "multiclass"
+    FILES: ClassVar[Mapping[str, RemoteFile]] = {}  # a published data set's, by split or content
+    paths: Mapping[str, Place] = {}  # the user's files and folders, by split or content
     from_standard_library: bool = False  # the data differ between versions of Python
-    splits_by_seed: bool = (
-        False  # whether `split_seed` decides the test split, as there is no official one
-    )
-    order_by_seed: ClassVar[bool] = False  # whether `split_seed` decides anything else
-    # makes a batch; a method would send the module and its trainer to the loader processes
+    splits_by_seed: bool = False  # whether `split_seed` decides the test split
+    order_by_seed: bool = False  # whether `split_seed` decides anything else
+    random_inputs: bool = False  # whether a training input changes each time it is read
+    # Makes a batch. A method would send the module and its trainer to the loader's processes.
     collate: Callable[[list[Any]], Any] = staticmethod(default_collate)
 
     def __init__(
@@ -152,62 +111,35 @@ class BenchmarkDataModule(pl.LightningDataModule):
         pin_memory: bool = False,
         label_noise: float = 0.0,
         label_noise_kind: NoiseKind | None = None,
-        label_noise_seed: int = 0,
+        label_noise_seed: int | None = None,
         shots: int | None = None,
         imbalance: float | None = None,
+        draw_seed: int | None = None,
         first: int | None = None,
     ) -> None:
         super().__init__()
-        check_least(
-            0,
-            num_workers=num_workers,
-            split_seed=split_seed or 0,
-            label_noise_seed=label_noise_seed,
+        check_least(0, num_workers=num_workers, split_seed=split_seed)
+        check_least(0, label_noise_seed=label_noise_seed, draw_seed=draw_seed)
+        check_least(1, batch_size=batch_size, first=first)
+        kind: NoiseKind = label_noise_kind or "uniform"
+        self.conditions = Conditions(
+            label_noise, kind, label_noise_seed, shots, imbalance, draw_seed
         )
-        check_least(
-            1,
-            batch_size=batch_size,
-            shots=1 if shots is None else shots,
-            first=1 if first is None else first,
-        )
-        check_number("label_noise", label_noise, lambda share: 0 <= share <= 1, "a share in [0, 1]")
-        label_noise_kind = label_noise_kind or "uniform"
-        check_choice("label_noise_kind", label_noise_kind, get_args(NoiseKind))
-        expected = "a number of at least 1, largest to smallest class"
-        check_number(
-            "imbalance", 1 if imbalance is None else imbalance, lambda number: number >= 1, expected
-        )
-        for name, value in (
-            ("label_noise", label_noise),
-            ("shots", shots),
-            ("imbalance", imbalance),
-        ):
-            if value and self.task != "multiclass":
-                raise ValueError(
-                    f"{name}={value} is for data of one class per sample, not for {self.task} "
-                    "data, whose samples "
-                    "belong to several classes at once"
-                )
-        if shots is not None and imbalance is not None:
+        if self.conditions.asked and self.task != "multiclass":
             raise ValueError(
-                f"shots={shots} and imbalance={imbalance} both set how many samples a class has: "
-                "give one"
+                f"{self.conditions.asked} is for data of one class per sample, not for {self.task} "
+                "data, whose samples belong to several classes at once"
             )
         self.data_dir = Path(data_dir).expanduser()
         self.split_seed: Any = split_seed or 0
         self.shots, self.imbalance, self.first = shots, imbalance, first
         self.batch_size, self.num_workers, self.pin_memory = batch_size, num_workers, pin_memory
-        self.label_noise, self.label_noise_kind, self.label_noise_seed = (
-            label_noise,
-            label_noise_kind,
-            label_noise_seed,
-        )
         self.class_names: list[str] = []
         self.splits: dict[str, LabelledDataset] = {}
+        self.readings: list[Reading] = []
         self.true_targets: Tensor | None = None  # of the training split before label noise
-        self.texts: dict[
-            str, Sequence[str]
-        ] = {}  # by split: the samples' texts or files' names, if any
+        # By split: the samples' texts or files' names, if they have any.
+        self.texts: dict[str, Sequence[str]] = {}
 
     @abstractmethod
     def load_splits(self) -> dict[str, LabelledDataset]:
@@ -222,20 +154,9 @@ class BenchmarkDataModule(pl.LightningDataModule):
         self.files()
 
     def files(self) -> dict[str, Path]:
-        """The files to read the splits from: `FILES`, downloaded if not in ``data_dir``, and the
-        user's own `paths`.
-
-        A FileNotFoundError names a file of the user's that is missing.
-        """
+        """The files to read: `FILES`, downloaded if not in ``data_dir``, and the user's `paths`."""
         fetched = {name: fetch(file, self.data_dir) for name, file in self.FILES.items()}
-        return fetched | {name: find_path(path, self.data_dir) for name, path in self.paths.items()}
-
-    @property
-    def random_inputs(self) -> bool:
-        """Whether a training sample's input changes each time it is read, as with random
-        augmentation.
-        """
-        return False
+        return fetched | {name: find_file(path, self.data_dir) for name, path in self.paths.items()}
 
     @property
     def num_classes(self) -> int:
@@ -255,9 +176,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
     @property
     def class_groups(self) -> dict[str, list[int]]:
         """The classes with many, medium and few training samples, which are scored apart; none
-        without ``imbalance``.
-
-        Samples are counted by their true classes, not by wrong labels.
+        without ``imbalance``. Samples are counted by their true classes.
         """
         if self.imbalance is None:
             return {}
@@ -266,53 +185,42 @@ class BenchmarkDataModule(pl.LightningDataModule):
 
     @property
     def summary(self) -> str:
-        """A line that names the first classes and counts the samples of each split."""
-        classes = ", ".join(self.class_names[:SHOWN]) + (
-            ", ..." if self.num_classes > SHOWN else ""
-        )
+        """The first classes, the samples of each split, and a line for each change by reading that
+        concerns at least 1% of what was read.
+        """
+        more = ", ..." * (self.num_classes > SHOWN)
+        classes = f"{', '.join(self.class_names[:SHOWN])}{more}"
         sizes = " / ".join(f"{len(self.splits[split]):,}" for split in SPLITS)
-        return f"{type(self).__name__}: {self.num_classes:,} classes ({classes}); train / validation / test {sizes}"
+        counts = f"{self.num_classes:,} classes ({classes}); train / validation / test {sizes}"
+        return "\n  ".join([f"{type(self).__name__}: {counts}", *said_of(self.readings)])
 
     def setup(self, stage: str | None = None) -> None:
         if self.splits:
             return
+        name = type(self).__name__
         if self.split_seed and not (self.splits_by_seed or self.order_by_seed):
-            raise ValueError(
-                f"{type(self).__name__} has an official test split: leave data.split_seed out"
-            )
-        splits, name = self.load_splits(), type(self).__name__
-        if empty := [split for split in SPLITS if not len(splits[split])]:
-            raise ValueError(
-                f"{name}: nothing is left for {' and '.join(empty)}: give more data, or limit them "
-                "less"
-            )
-        if self.num_classes < 2:
-            raise ValueError(
-                f"{name}: expected at least 2 classes, found {', '.join(self.class_names)} alone"
-            )
-        self.splits = splits
-        if self.first is not None:
-            targets = splits["train"].targets
-            self._select_rows(list(range(len(targets)))[: self.first])
-            lost = (
-                set(map(int, targets)) - set(map(int, targets[: self.first]))
-                if self.task == "multiclass"
-                else ()
-            )
-            if names := [self.class_names[label] for label in sorted(lost)]:
-                gap = f"{len(names)} of {self.num_classes} classes have no example among them"
-                say(
-                    f"the first {self.first} training rows: {gap}: {shortened(names)}; data.shots "
-                    "takes some of each"
+            raise ValueError(f"{name} comes with its splits: leave data.split_seed out")
+        with collected_readings() as self.readings:
+            splits = self.load_splits()
+            empty = [split for split in SPLITS if not len(splits[split])]
+            if empty:
+                raise ValueError(
+                    f"{name}: nothing is left for {' and '.join(empty)}: give more data"
                 )
-        if self.shots is not None or self.imbalance is not None:
-            self._draw_samples()
+            if self.num_classes < 2:
+                found = ", ".join(self.class_names)
+                raise ValueError(f"{name}: expected at least 2 classes, found {found or 'none'}")
+            self.splits = splits
+            if self.task != "next_token":
+                note_alike(self.class_names)
+            if self.task == "multiclass":
+                note_small(self.class_counts, self.class_names)
+            self._select_rows()
         say(self.summary)
         train = self.splits["train"]
-        if self.label_noise and isinstance(train.targets, Tensor):
+        if self.conditions.label_noise and isinstance(train.targets, Tensor):
             self.true_targets = train.targets
-            noise = (self.label_noise, self.label_noise_seed, self.label_noise_kind)
-            train.targets = corrupt_labels(train.targets, self.num_classes, *noise)
+            train.targets = self.conditions.noisy(train.targets, self.num_classes)
 
     def example_names(self, split: str) -> list[str]:
         """A name of each example of a split: its text, its file's name, or its number."""
@@ -321,66 +229,42 @@ class BenchmarkDataModule(pl.LightningDataModule):
         suffix = f" of split {self.split_seed}" if self.splits_by_seed else ""
         return [f"{split} example {number}{suffix}" for number in range(len(self.splits[split]))]
 
-    def _draw_samples(self) -> None:
-        """Draw the training samples that stay: ``shots`` of each class, or a long tail by
-        ``imbalance``.
-        """
-        train, counts = self.splits["train"], self.class_counts
-        assert isinstance(train.targets, Tensor)
-        fewest, most = int(counts.min()), int(counts.max())
-        smallest = f"class {self.class_names[int(counts.argmin())]!r} has {fewest} training samples"
-        generator = torch.Generator().manual_seed(torch.initial_seed())
-        if self.shots is not None:
-            if fewest < self.shots:
-                raise ValueError(
-                    f"data.shots is {self.shots}, but {smallest}: set data.shots to that or less"
+    def _select_rows(self) -> None:
+        """Keep the first training samples, or those that the conditions draw."""
+        train = self.splits["train"]
+        if self.first is not None:
+            self._keep(range(min(self.first, len(train))))
+            if self.task == "multiclass":
+                lost = [self.class_names[row] for row in (self.class_counts == 0).nonzero()]
+                what = (
+                    f"classes have no example among the first {self.first} (data.shots takes some)"
                 )
-            sizes = [self.shots] * self.num_classes
-        else:
-            assert self.imbalance is not None
-            sizes = long_tail_sizes(counts, self.imbalance, generator).tolist()
-            if not min(sizes):
-                hint = f"the largest class has {most}: set data.imbalance to that or less"
-                reason = hint if fewest else f"{smallest}: leave it out of the data"
-                raise ValueError(
-                    f"data.imbalance={self.imbalance} leaves a class without a training sample; "
-                    f"{reason}"
-                )
-            say(
-                f"data.imbalance={self.imbalance}: a class has {max(sizes)} to {min(sizes)} "
-                "training samples"
-            )
-        self._select_rows(drawn_rows(train.targets, sizes, generator))
+                note(what, len(lost), self.num_classes, shortened(lost))
+        if self.conditions.asked and isinstance(train.targets, Tensor):
+            targets = torch.as_tensor(list(self.splits["train"].targets))
+            rows = self.conditions.drawn(targets, self.class_counts, self.class_names)
+            if rows is not None:
+                self._keep(rows)
 
-    def _select_rows(self, rows: list[int]) -> None:
-        """Keep only these rows of the training split; files that are decoded when they are read
-        stay undecoded.
+    def _keep(self, rows: Sequence[int]) -> None:
+        """Keep these rows of the training split; files that are decoded when they are read stay
+        undecoded.
         """
         train = self.splits["train"]
-        pair: tuple[Any, Any] = (train.inputs, train.targets)
-        selected: list[Any] = [
-            values[rows] if isinstance(values, Tensor) else Subset(values, rows) for values in pair
-        ]
-        self.splits["train"] = LabelledDataset(selected[0], selected[1], train.transform)
+        pair: list[Any] = [train.inputs, train.targets]
+        for place, values in enumerate(pair):
+            pair[place] = values[rows] if isinstance(values, Tensor) else Subset(values, rows)
+        self.splits["train"] = LabelledDataset(*pair, train.transform)
         if "train" in self.texts:
             self.texts["train"] = [self.texts["train"][row] for row in rows]
 
-    def encode_labels(self, labels: Mapping[str, Sequence[str]]) -> dict[str, Tensor]:
-        """Set `class_names` to the sorted training labels, and index all by it; a ValueError names
-        other labels.
+    def encode_labels(self, labels: Mapping[str, Sequence[Any]]) -> dict[str, Tensor]:
+        """The targets of each split; sets `class_names` to the sorted training labels, unless they
+        are set.
         """
-        self.class_names = sorted(set(labels["train"]))
-        index = {name: number for number, name in enumerate(self.class_names)}
-        for split, names in labels.items():
-            unknown = sorted(set(names) - index.keys())
-            if unknown:
-                raise ValueError(
-                    f"the {split} split has classes that the train split lacks: "
-                    f"{', '.join(unknown)}"
-                )
-        return {
-            split: torch.tensor([index[name] for name in names]) for split, names in labels.items()
-        }
+        several = self.task == "multilabel"
+        self.class_names = self.class_names or sorted(names_in(labels["train"], several))
+        return targets_of(labels, self.class_names, several)
 
     def train_dataloader(self) -> DataLoader[Any]:
         return self.loader(self.splits["train"], shuffle=True)
@@ -389,6 +273,8 @@ class BenchmarkDataModule(pl.LightningDataModule):
         return self.loader(self.splits["validation"])
 
     def test_dataloader(self) -> DataLoader[Any]:
+        if self.trainer is not None and self.trainer.testing:
+            check_one_process(self.trainer)
         return self.loader(self.splits["test"])
 
     def corrupted_dataloader(self) -> DataLoader[Any]:
@@ -407,18 +293,15 @@ class BenchmarkDataModule(pl.LightningDataModule):
         """A loader of ``dataset`` with this module's settings; it does not draw from the global
         random state.
 
-        With ``shuffle`` the run's seed (``torch.initial_seed()``) and the epoch decide the order,
-        and checkpoints hold the place in the epoch.
+        With ``shuffle`` the run's seed (``torch.initial_seed()``) and the epoch decide the order.
         """
-        # for trainer.overfit_batches: Lightning repeats the same samples in each epoch, but not
-        # with a batch sampler
-        fixed = bool(getattr(self.trainer, "overfit_batches", 0))
-        order = (
-            EpochOrder(dataset, torch.initial_seed(), fixed)
-            if shuffle
-            else SequentialSampler(dataset)
-        )
-        return (ResumableLoader if shuffle else DataLoader)(
+        order: Sampler[int] = SequentialSampler(dataset)
+        if shuffle:
+            # Lightning repeats the same samples for trainer.overfit_batches, but not with a batch
+            # sampler.
+            fixed = bool(getattr(self.trainer, "overfit_batches", 0))
+            order = EpochOrder(dataset, torch.initial_seed(), fixed)
+        return DataLoader(
             dataset,
             **self.batching(dataset, order),
             num_workers=self.num_workers,
@@ -433,3 +316,12 @@ class BenchmarkDataModule(pl.LightningDataModule):
         batches.
         """
         return {"batch_size": self.batch_size, "sampler": order}
+
+
+def check_one_process(trainer: pl.Trainer) -> None:
+    """Raise a ValueError for a test in several processes, which would score some samples twice."""
+    if trainer.world_size > 1:
+        raise ValueError(
+            f"{trainer.world_size} processes would score some test samples twice: train with "
+            "test=false, and test in one process (trainer.devices=1)"
+        )

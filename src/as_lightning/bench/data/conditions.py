@@ -5,16 +5,95 @@ labels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
+from as_lightning.bench.data.reading import say
+from as_lightning.functional.argument_checks import check_choice, check_count, check_number
+
 NoiseKind = Literal["uniform", "pairs"]
 
 
+@dataclass
+class Conditions:
+    """The conditions of a training split, as ``conf/data/base.yaml`` describes them.
+
+    A seed of None is the run's (``torch.initial_seed()``).
+    """
+
+    label_noise: float
+    label_noise_kind: NoiseKind
+    label_noise_seed: int | None
+    shots: int | None
+    imbalance: float | None
+    draw_seed: int | None
+
+    def __post_init__(self) -> None:
+        share = "a share in [0, 1]"
+        check_number("label_noise", self.label_noise, lambda rate: 0 <= rate <= 1, share)
+        check_choice("label_noise_kind", self.label_noise_kind, get_args(NoiseKind))
+        if self.shots is not None:
+            check_count("shots", self.shots, least=1)
+        if self.imbalance is not None:
+            expected = "a number of at least 1, largest to smallest class"
+            check_number("imbalance", self.imbalance, lambda ratio: ratio >= 1, expected)
+            if self.shots is not None:
+                raise ValueError(
+                    f"shots={self.shots} and imbalance={self.imbalance} both set how many samples "
+                    "a class has: give one"
+                )
+
+    @property
+    def asked(self) -> str:
+        """The conditions that are set, as a message names them."""
+        names = ("label_noise", "shots", "imbalance")
+        return ", ".join(f"{name}={getattr(self, name)}" for name in names if getattr(self, name))
+
+    def drawn(self, targets: Tensor, counts: Tensor, names: Sequence[str]) -> list[int] | None:
+        """The rows that ``shots`` or ``imbalance`` leave; None for all of them."""
+        generator = seeded(self.draw_seed)
+        fewest = int(counts.min())
+        smallest = f"class {names[int(counts.argmin())]!r} has {fewest} training samples"
+        if self.shots is not None:
+            if fewest < self.shots:
+                raise ValueError(
+                    f"data.shots is {self.shots}, but {smallest}: set it to that or less"
+                )
+            return drawn_rows(targets, [self.shots] * len(counts), generator)
+        if self.imbalance is None:
+            return None
+        sizes = long_tail_sizes(counts, self.imbalance, generator).tolist()
+        if not min(sizes):
+            raise ValueError(
+                f"data.imbalance={self.imbalance} leaves a class without a training sample "
+                f"({smallest}, the largest has {int(counts.max())}): set it to less"
+            )
+        said = f"data.imbalance={self.imbalance}: a class has {max(sizes)} to {min(sizes)}"
+        say(f"{said} training samples")
+        return drawn_rows(targets, sizes, generator)
+
+    def noisy(self, targets: Tensor, num_classes: int) -> Tensor:
+        """The labels with the wrong ones among them."""
+        generator = seeded(self.label_noise_seed)
+        return corrupt_labels(
+            targets, num_classes, self.label_noise, generator, self.label_noise_kind
+        )
+
+
+def seeded(seed: int | None) -> torch.Generator:
+    """A generator of a seed, or of the run's."""
+    return torch.Generator().manual_seed(torch.initial_seed() if seed is None else seed)
+
+
 def corrupt_labels(
-    targets: Tensor, num_classes: int, rate: float, seed: int, kind: NoiseKind = "uniform"
+    targets: Tensor,
+    num_classes: int,
+    rate: float,
+    generator: torch.Generator,
+    kind: NoiseKind = "uniform",
 ) -> Tensor:
     """Give ``round(rate * N)`` of the class indices ``(N)`` another class.
 
@@ -24,13 +103,10 @@ def corrupt_labels(
     Source: symmetric noise as in Patrini et al., CVPR 2017 (arXiv 1609.03683), without the
     diagonal; pair flipping as in Han et al., NeurIPS 2018 (arXiv 1804.06872).
     """
-    generator = torch.Generator().manual_seed(seed)
     chosen = torch.randperm(len(targets), generator=generator)[: round(rate * len(targets))]
-    shift = (
-        torch.randint(1, num_classes, (len(chosen),), generator=generator)
-        if kind == "uniform"
-        else 1
-    )
+    shift = torch.ones_like(chosen)
+    if kind == "uniform":
+        shift = torch.randint(1, num_classes, (len(chosen),), generator=generator)
     noisy = targets.clone()
     noisy[chosen] = (targets[chosen] + shift) % num_classes
     return noisy
@@ -50,9 +126,8 @@ def long_tail_sizes(counts: Tensor, imbalance: float, generator: torch.Generator
     """
     places = torch.randperm(len(counts), generator=generator).double() / (len(counts) - 1)
     profile = counts.max() * torch.tensor(imbalance, dtype=torch.float64) ** -places
-    return counts.minimum(
-        (profile + 1e-9).long()
-    )  # rounding may leave the power below a whole number
+    # Rounding may leave the power below a whole number.
+    return counts.minimum((profile + 1e-9).long())
 
 
 def drawn_rows(targets: Tensor, sizes: Sequence[int], generator: torch.Generator) -> list[int]:

@@ -41,11 +41,8 @@ class Digits(BenchmarkDataModule):
         train, validation = train_test_split(
             rest, test_size=180, stratify=targets[rest], random_state=self.split_seed
         )
-        splits = {"train": train, "validation": validation, "test": test}
-        self.texts = {
-            name: [f"image {index}" for index in indices] for name, indices in splits.items()
-        }
-        return {
-            name: LabelledDataset(images[indices], targets[indices])
-            for name, indices in splits.items()
-        }
+        splits = {}
+        for name, rows in (("train", train), ("validation", validation), ("test", test)):
+            self.texts[name] = [f"image {row}" for row in rows]
+            splits[name] = LabelledDataset(images[rows], targets[rows])
+        return splits

@@ -13,6 +13,8 @@ from torch import Tensor
 from as_lightning.bench.data.base import SPLITS, BenchmarkDataModule, LabelledDataset
 from as_lightning.bench.data.files import normal_form
 
+EXPECTED = ", ".join(f"{split}_inputs, {split}_labels" for split in SPLITS)
+
 
 class Features(BenchmarkDataModule):
     """The arrays ``train_inputs (N, d)`` and ``train_labels (N)``, and those of validation and
@@ -35,70 +37,56 @@ class Features(BenchmarkDataModule):
 
     def load_splits(self) -> dict[str, LabelledDataset]:
         path = self.files()["all"]
+        inputs, labels = {}, {}
         try:
             with np.load(path, allow_pickle=False) as file:
-                inputs, labels = (
-                    {split: file[f"{split}_{kind}"] for split in SPLITS}
-                    for kind in ("inputs", "labels")
-                )
-        except (
-            KeyError,
-            ValueError,
-            OSError,
-            EOFError,
-            TypeError,
-            BadZipFile,
-        ) as error:  # TypeError: of an .npy
-            expected = ", ".join(f"{split}_inputs, {split}_labels" for split in SPLITS)
-            raise ValueError(
-                f"{path}: expected an .npz with the arrays {expected}: {error}"
-            ) from error
-        width, classes = inputs["train"].shape[1:2], labels["train"].shape[1:]
-        for split, values in inputs.items():
-            rows, label_shape = (
-                len(labels[split]),
-                "(N, C) of one C" if self.task == "multilabel" else "(N)",
-            )
-            shapes_match = values.shape == (rows, *width) and labels[split].shape == (
-                rows,
-                *classes,
-            )
-            if not (shapes_match and width and values.dtype.kind in "biuf") or len(classes) != (
-                label_shape != "(N)"
-            ):
-                raise ValueError(
-                    f"{path}: expected numbers, {split}_inputs (N, d), with the d of train_inputs, "
-                    f"and {split}_labels "
-                    f"{label_shape}, got {values.shape} and {labels[split].shape}, {values.dtype}"
-                )
-            with np.errstate(over="ignore"):
-                inputs[split] = values.astype(np.float32)
-            if bad_rows := int((~np.isfinite(inputs[split])).any(1).sum()):
-                bad_values = "NaN, infinity or more than float32 holds"
-                raise ValueError(
-                    f"{path}: {bad_rows} rows of {split}_inputs hold {bad_values}: leave them out"
-                )
-        targets = self.targets_of(labels)
+                for split in SPLITS:
+                    inputs[split], labels[split] = file[f"{split}_inputs"], file[f"{split}_labels"]
+        # A TypeError is that of an .npy.
+        except (KeyError, ValueError, OSError, EOFError, TypeError, BadZipFile) as error:
+            raise ValueError(f"{path}: expected an .npz with {EXPECTED}: {error}") from error
+        try:
+            for split in SPLITS:
+                inputs[split] = self._vectors(split, inputs, labels)
+            targets = self.targets_of(labels)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
         return {
             split: LabelledDataset(torch.from_numpy(inputs[split]), targets[split])
             for split in SPLITS
         }
 
+    def _vectors(
+        self, split: str, inputs: dict[str, np.ndarray], labels: dict[str, np.ndarray]
+    ) -> np.ndarray:
+        """The vectors of a split as ``float32``; a ValueError says what is not as expected."""
+        values, rows = inputs[split], len(labels[split])
+        width, classes = inputs["train"].shape[1:2], ()
+        if self.task == "multilabel":
+            classes = labels["train"].shape[1:2] or (1,)
+        expected = width and (rows, *width) == values.shape and values.dtype.kind in "biuf"
+        if not expected or labels[split].shape != (rows, *classes):
+            form = "(N, C) of one C" if classes else "(N)"
+            raise ValueError(
+                f"expected numbers, {split}_inputs (N, d) with the d of train_inputs, and "
+                f"{split}_labels {form}, got {values.shape} and {labels[split].shape}, {values.dtype}"
+            )
+        with np.errstate(over="ignore"):
+            vectors = values.astype(np.float32)
+        bad = int((~np.isfinite(vectors)).any(1).sum())
+        if bad:
+            found = "NaN, infinity or more than float32 holds"
+            raise ValueError(f"{bad} rows of {split}_inputs hold {found}: leave them out")
+        return vectors
+
     def targets_of(self, labels: dict[str, np.ndarray]) -> dict[str, Tensor]:
         """The targets of each split; sets `class_names`."""
-        names = {
-            split: [normal_form(str(label).strip()) for label in values]
-            for split, values in labels.items()
-        }
+        names = {}
         for split, values in labels.items():
-            # pandas writes NaN for a missing value
-            if missing := sum(
-                label != label or not name for label, name in zip(values, names[split], strict=True)
-            ):
-                raise ValueError(
-                    f"{self.paths['all']}: {missing} rows of {split}_labels have no label: leave "
-                    "them out"
-                )
+            names[split] = [normal_form(str(label).strip()) for label in values]
+            missing = names[split].count("") + names[split].count("nan")  # pandas writes NaN
+            if missing:
+                raise ValueError(f"{missing} rows of {split}_labels have no label: leave them out")
         return self.encode_labels(names)
 
 
@@ -113,11 +101,10 @@ class MultilabelFeatures(Features):
 
     def targets_of(self, labels: dict[str, np.ndarray]) -> dict[str, Tensor]:
         self.class_names = [str(number) for number in range(labels["train"].shape[1])]
+        targets = {}
         for split, values in labels.items():
-            if len(other := np.setdiff1d(values, (0, 1))):
-                raise ValueError(
-                    f"{self.paths['all']}: expected {split}_labels of 0 and 1, got {other[0]}"
-                )
-        return {
-            split: torch.from_numpy(values.astype(np.int64)) for split, values in labels.items()
-        }
+            other = np.setdiff1d(values, (0, 1))
+            if len(other):
+                raise ValueError(f"expected {split}_labels of 0 and 1, got {other[0]}")
+            targets[split] = torch.from_numpy(values.astype(np.int64))
+        return targets

@@ -1,48 +1,25 @@
-"""The files of a data set: where they lie or are downloaded from, their checksums, and how they are
-read.
-"""
+"""The files of a data set: where they are or come from, their checksums, and how text is decoded."""
 
 from __future__ import annotations
 
 import codecs
 import functools
 import hashlib
-import lzma
 import os
-import posixpath
-import re
-import stat
-import tarfile
 import unicodedata
-import zipfile
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+from as_lightning.bench.data.reading import note, shortened
 
-SURROGATES = re.compile(
-    "[\ud800-\udfff]"
-)  # characters that UTF-8 cannot hold, as in a file's name of other bytes
-NAMED = 5  # names that a message lists; it counts the others
-ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
-DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError)
 HINT = "Put it there by hand, or set data_dir (or the environment variable AS_LIGHTNING_DATA) to a directory that holds it"
 
 
-def shortened(names: Sequence[str]) -> str:
-    """The first five names, and how many more there are."""
-    more = f"; and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return "; ".join(names[:NAMED]) + more
-
-
 class LabelledFile(NamedTuple):
-    """A file or a synthetic sample: its class, its name below the data's root, its reader, and that
-    root.
-    """
+    """A file or a synthetic sample: its class or classes, its name below the root, and its reader."""
 
-    label: str
+    label: Any
     name: str
     read: Callable[[], Any]
     root: str = ""
@@ -53,154 +30,62 @@ class LabelledFile(NamedTuple):
         return f"{self.root}{self.name}"
 
 
-class FileTree:
-    """The files of a folder or an archive by their names relative to it, in alphabetical order.
-
-    Linked folders are followed, unless they lead into the folder itself or to one that holds it, as
-    files would come twice. A warning names such links, and those that lead nowhere. An archive is
-    held in memory and never unpacked; a link in it is refused by name.
-
-    ``hidden`` names the folders that are left out. A ValueError refuses a ``root`` that is neither
-    folder nor archive, and a damaged archive.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.hidden: set[str] = set()
-        self._contents: dict[str, bytes | Path] = {}
-        self.folders: set[str] = set()  # by their names, empty folders included
-        if not root.is_dir() and not has_suffix(root, ARCHIVES):
-            raise ValueError(f"{root}: expected a folder or a {', '.join(ARCHIVES)} archive")
-        unfollowed: list[str] = []
-        entries = _members(root)
-        if root.is_dir():
-            paths = walk(root, unfollowed)
-            entries = (
-                (path.relative_to(root).as_posix(), FOLDER if path.is_dir() else path)
-                for path in paths
-            )
-        for name, content in entries:
-            parts = PurePosixPath(name).parts  # empty for the root of some archives
-            folders = parts if content is FOLDER else parts[:-1]
-            self.hidden.update(filter(is_hidden, folders))
-            if any(map(is_hidden, parts)):
-                continue
-            self.folders.update("/".join(folders[:depth]) for depth in range(1, len(folders) + 1))
-            if content is LINK:
-                raise ValueError(
-                    f"{root}/{name} is a link: pack the files themselves (tar --dereference "
-                    "--hard-dereference), or give the unpacked folder"
-                )
-            if content is not FOLDER:
-                self._contents[name] = content
-        self.names = sorted(self._contents, key=lambda name: (normal_form(name), name))
-        if unfollowed:
-            rank_zero_warn(
-                f"{root}: {len(unfollowed)} links are not followed: {shortened(unfollowed)}"
-            )
-
-    def read(self, name: str) -> bytes:
-        """A file's content."""
-        content = self._contents[name]
-        return content if isinstance(content, bytes) else content.read_bytes()
-
-    def labelled(self, name: str, label: str) -> LabelledFile:
-        """A file with its class."""
-        return LabelledFile(
-            label, normal_form(name), functools.partial(self.read, name), f"{self.root}/"
-        )
-
-    def with_suffixes(self, suffixes: tuple[str, ...]) -> list[str]:
-        """The names that end in one of the suffixes; a ValueError if none does."""
-        names = [name for name in self.names if has_suffix(name, suffixes)]
-        if not names:
-            raise ValueError(
-                f"{self.root}: expected files that end in {', '.join(suffixes)}, found none"
-            )
-        if unreadable := [repr(name) for name in names if SURROGATES.search(name)]:
-            raise ValueError(
-                f"{self.root}: names of files that are not UTF-8: {shortened(unreadable)}: rename "
-                "them"
-            )
-        return names
-
-
-FOLDER, LINK = object(), object()  # in the place of an entry's content
+def labelled_file(root: Path, name: str, label: Any) -> LabelledFile:
+    """A file below ``root`` with its class or classes."""
+    return LabelledFile(label, normal_form(name), (root / name).read_bytes, f"{root}/")
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a name is of a hidden file or folder: macOS packs ``__MACOSX`` into its archives."""
+    """Whether a name is of a hidden file or folder; macOS makes ``__MACOSX``."""
     return name.startswith(".") or name == "__MACOSX"
 
 
-def walk(folder: Path, unfollowed: list[str], real: tuple[Path, ...] = ()) -> Iterator[Path]:
-    """The paths below a folder, hidden folders not entered; ``real``: the root and the targets of
-    the links above.
+def folders_below(root: Path) -> dict[str, list[str]]:
+    """The visible files of each visible folder by its path relative to ``root`` (``""`` for that).
+
+    A link to a folder is followed once: one that leads back adds nothing.
     """
-    real = real or (folder.resolve(),)
-    for path in sorted(folder.iterdir()):
-        if not path.exists():
-            unfollowed.append(f"{path} (a link to {os.readlink(path)}, which does not exist)")
+    found: dict[str, list[str]] = {}
+    seen: set[str] = set()
+    for folder, folders, files in os.walk(root, followlinks=True):
+        folders[:] = sorted(name for name in folders if not is_hidden(name))
+        real = os.path.realpath(folder)
+        if real in seen:
+            folders.clear()
             continue
-        inner_real = real
-        if path.is_symlink() and path.is_dir():
-            target = path.resolve()
-            if any(target.is_relative_to(other) or other.is_relative_to(target) for other in real):
-                unfollowed.append(
-                    f"{path} (a link to {target}, which is part of the folder, or holds it)"
-                )
-                continue
-            inner_real = (*real, target)
-        yield path
-        if path.is_dir() and not is_hidden(path.name):
-            yield from walk(path, unfollowed, inner_real)
+        seen.add(real)
+        relative = Path(folder).relative_to(root).as_posix()
+        found["" if relative == "." else relative] = sorted(
+            name for name in files if not is_hidden(name)
+        )
+    return found
 
 
-def _members(root: Path) -> Iterator[tuple[str, Any]]:
-    """The name and content of each member of an archive; a ValueError names a damaged or unreadable
-    archive.
+def files_below(root: Path, suffixes: tuple[str, ...]) -> list[str]:
+    """The files that end in one of the suffixes, by their names relative to ``root``, in order.
+
+    A ValueError refuses an archive, a folder without such files, and a name that is not UTF-8.
     """
-    try:
-        yield from (_zip_members if has_suffix(root, (".zip",)) else _tar_members)(root)
-    except DAMAGE as error:
+    if not root.is_dir():
         raise ValueError(
-            f"{root}: the archive is damaged ({error}): delete it and fetch it again"
-        ) from error
-    except (
-        RuntimeError
-    ) as error:  # encrypted, or of a kind that Python does not read, such as Deflate64
-        raise ValueError(f"{root}: {error}: unpack the archive, and give the folder") from error
-
-
-def _tar_members(path: Path) -> Iterator[tuple[str, Any]]:
-    with tarfile.open(path) as archive:
-        for member in archive:
-            name = posixpath.normpath(member.name)
-            if member.issym() or member.islnk():
-                yield name, LINK
-            elif member.isdir():
-                yield name, FOLDER
-            elif file := archive.extractfile(member):
-                yield name, file.read()
-        # the loop also ends without an error at a damaged header, and where an archive is cut off
-        # between two files; the checksum of a .gz is compared only at its end
-        assert archive.fileobj is not None
-        archive.fileobj.seek(archive.offset)
-        trailer = archive.fileobj.read(-1)
-        if not trailer or trailer.strip(b"\0"):
-            raise tarfile.ReadError(
-                "files are missing at its end" if not trailer else "a file's header is damaged"
-            )
-
-
-def _zip_members(path: Path) -> Iterator[tuple[str, Any]]:
-    with zipfile.ZipFile(path) as archive:
-        for member in archive.infolist():
-            is_link = stat.S_ISLNK(member.external_attr >> 16)
-            content = (
-                FOLDER if member.is_dir() else LINK if is_link else archive.read(member.filename)
-            )
-            yield posixpath.normpath(member.filename), content
+            f"{root}: expected a folder: unpack the archive first, and give its folder"
+        )
+    everything = [
+        f"{folder}/{name}".lstrip("/")
+        for folder, names in folders_below(root).items()
+        for name in names
+    ]
+    names = [name for name in everything if has_suffix(name, suffixes)]
+    if not names:
+        raise ValueError(f"{root}: expected files that end in {', '.join(suffixes)}, found none")
+    others = sorted(set(everything) - set(names))
+    note("files of other kinds are left out", len(others), len(everything), shortened(others[:1]))
+    unreadable = [ascii(name) for name in names if not name.isprintable()]
+    if unreadable:
+        raise ValueError(
+            f"{root}: names that cannot be printed: {shortened(unreadable)}: rename them"
+        )
+    return sorted(names, key=lambda name: (normal_form(name), name))
 
 
 def has_suffix(name: str | Path, suffixes: tuple[str, ...]) -> bool:
@@ -209,9 +94,7 @@ def has_suffix(name: str | Path, suffixes: tuple[str, ...]) -> bool:
 
 
 def normal_form(name: str) -> str:
-    """The name of a class, a column or a folder in one form: Unicode has two of ``é``, which look
-    the same.
-    """
+    """The name in one of the two forms that Unicode has of ``é``, which look the same."""
     return unicodedata.normalize("NFC", name)
 
 
@@ -219,48 +102,25 @@ def read_text(path: Path, encoding: str | None = None) -> str:
     r"""The text of a file without its byte-order mark, every line end as ``\n``; without
     ``encoding`` UTF-8.
 
-    A ValueError names the file and the line whose bytes are of another encoding, and what to set.
+    A ValueError names the line whose bytes are of another encoding, and what to set.
     """
     content = path.read_bytes()
     try:
         text = content.decode(encoding or "utf-8")
-    except LookupError:
-        raise ValueError(
-            f"encoding={encoding!r} is not known: expected one like utf-8, latin-1 or utf-16"
-        ) from None
     except UnicodeDecodeError as error:
-        likely = (
-            "utf-16"
-            if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-            else "latin-1"
-        )
         line = content.count(b"\n", 0, error.start) + 1
         raise ValueError(
             f"{path}:{line}: byte 0x{content[error.start]:02x} is not {encoding or 'UTF-8'}: set "
-            f"data.encoding (perhaps {likely}), or save the file as UTF-8"
+            f"data.encoding (perhaps {likely_encoding(content)}), or save the file as UTF-8"
         ) from error
     return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
-def find_path(path: str | Path | None, data_dir: str | Path) -> Path:
-    """An absolute ``path`` itself; a relative one in the working directory, or else in
-    ``data_dir``.
-    """
-    if path is None:
-        raise ValueError(
-            "a file or folder of the data is null: set data.path, of tagged sentences all three "
-            "paths"
-        )
-    path = Path(str(path)).expanduser()  # YAML reads a folder 2024 as a number
-    places = dict.fromkeys(
-        (Path.cwd() / path, Path(data_dir).expanduser() / path)
-    )  # an absolute path gives one place
-    for place in places:
-        if place.exists():
-            return place
-    raise FileNotFoundError(
-        f"there is no {' and no '.join(map(str, places))}: give its full path, or set data_dir"
-    )
+def likely_encoding(content: bytes) -> str:
+    """The encoding of text that is not UTF-8; latin-1 has no characters at 0x80 to 0x9F."""
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    return "cp1252" if any(0x80 <= byte <= 0x9F for byte in content) else "latin-1"
 
 
 class RemoteFile(NamedTuple):
@@ -275,7 +135,26 @@ class RemoteFile(NamedTuple):
     checksum: str | None
 
 
-def fetch(remote: RemoteFile, data_dir: str | Path) -> Path:
+Place = str | Path | Mapping[str, str] | None  # a mapping has the fields of a `RemoteFile`
+
+
+def find_file(place: Place, data_dir: str | Path) -> Path:
+    """A public file, downloaded if it is missing; or an absolute ``place``; or a relative one in
+    the working directory, or else in ``data_dir``.
+    """
+    if isinstance(place, Mapping):
+        return fetch(RemoteFile(**place), data_dir)
+    path = Path(str(place)).expanduser()  # YAML reads a folder 2024 as a number
+    # Of an absolute path both are the same.
+    candidates = dict.fromkeys((Path.cwd() / path, Path(data_dir).expanduser() / path))
+    for candidate in candidates:
+        if candidate.exists():
+            return candidate
+    places = " and no ".join(map(str, candidates))
+    raise FileNotFoundError(f"there is no {places}: give its full path, or set data_dir")
+
+
+def fetch(remote: RemoteFile, data_dir: str | Path, processor: Any = None) -> Path:
     """The path of ``remote`` in ``data_dir``; downloads it if it is not there.
 
     Raises:
@@ -290,44 +169,40 @@ def fetch(remote: RemoteFile, data_dir: str | Path) -> Path:
         if actual != remote.checksum:
             raise ValueError(
                 f"{path} has the wrong checksum: expected SHA-256 {remote.checksum}, got {actual}. "
-                "The file is damaged "
-                f"or another version: delete it to download it again from {remote.url}, or point "
-                "data_dir elsewhere"
+                f"Delete it to download it again from {remote.url}, or point data_dir elsewhere"
             )
-        return path
+        if processor is None:
+            return path
+    place = {"fname": remote.name, "path": str(path.parent)}
     try:
-        # pooch downloads under a temporary name and moves the file into place once its checksum is
-        # right
-        return Path(
-            pooch.retrieve(remote.url, remote.checksum, fname=remote.name, path=str(path.parent))
-        )
+        # pooch moves a download into place once its checksum is right
+        pooch.retrieve(remote.url, remote.checksum, processor=processor, **place)
     except OSError as error:  # what requests raises is an OSError too
         raise RuntimeError(
             f"{remote.name} is not in data_dir={str(data_dir)!r} and could not be downloaded from "
-            f"{remote.url}: "
-            f"{error}. {HINT}"
+            f"{remote.url}: {error}. {HINT}"
         ) from error
+    return path
 
 
 def checksum(paths: Iterable[Path]) -> str:
-    """A checksum of files, by their contents, and of folders, by the names and contents of the
-    files below them.
+    """A checksum of files, by their contents, and of folders, by the names and contents of their
+    visible files.
 
-    A file whose size and time have not changed is not read again in the same process. Hidden files
-    and links that lead nowhere are left out, as the data modules leave them out.
+    A file whose size and time have not changed is not read again in the same process.
     """
     digest = hashlib.sha256()
     for path in paths:
-        if path.is_dir():
-            folder_digest = hashlib.sha256()
-            for file in walk(path, []):
-                if file.is_file() and not is_hidden(file.name):
-                    folder_digest.update(
-                        os.fsencode(file.relative_to(path).as_posix()) + b"\0" + _file_hash(file)
-                    )
-            digest.update(folder_digest.digest())
-        else:
+        if not path.is_dir():
             digest.update(_file_hash(path))
+            continue
+        inner = hashlib.sha256()
+        for folder, names in folders_below(path).items():
+            for name in names:
+                inner.update(
+                    os.fsencode(f"{folder}/{name}") + b"\0" + _file_hash(path / folder / name)
+                )
+        digest.update(inner.digest())
     return digest.hexdigest()[:16]
 
 

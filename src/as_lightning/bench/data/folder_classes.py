@@ -1,26 +1,45 @@
-"""A user's own folders: which file is of which class and split, by the names of the folders around
-it.
+"""A user's own folders: which file is of which class and split, by the folders around it or by a
+table.
 """
 
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
-from itertools import takewhile
+import re
+from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
-from lightning.pytorch.utilities.rank_zero import rank_zero_warn
-
-from as_lightning.bench.data.base import SPLITS, Limit, say, split_limits
+from as_lightning.bench.data.base import SPLITS, Limit, split_limits
 from as_lightning.bench.data.decoded_files import DecodedDataModule
-from as_lightning.bench.data.files import FileTree, LabelledFile, normal_form, shortened
+from as_lightning.bench.data.files import LabelledFile, files_below, labelled_file, normal_form
+from as_lightning.bench.data.reading import shortened
+from as_lightning.bench.data.tables import read_table
 from as_lightning.functional.argument_checks import check_number
 
-SPLIT_FOLDERS = {"train": "train", "validation": "validation", "val": "validation", "test": "test"}
 TEST_SHARE = 0.1  # of each class, where there are no split folders
+SPLIT_NAMES = {
+    "train": re.compile(r"(seg_)?train(ing)?([_ -]?(set|data|images))?", re.IGNORECASE),
+    "validation": re.compile(
+        r"(seg_)?(val|valid|validation|dev)([_ -]?(set|data|images))?", re.IGNORECASE
+    ),
+    "test": re.compile(r"(seg_)?test(ing)?([_ -]?(set|data|images))?", re.IGNORECASE),
+}
 
 ClassFiles = dict[str, list[str]]  # the files of each class
+
+
+def split_of(folder: str) -> str | None:
+    """The split that a folder's name stands for.
+
+    >>> split_of("Training"), split_of("valid"), split_of("seg_test"), split_of("trainers")
+    ('train', 'validation', 'test', None)
+    """
+    for split, names in SPLIT_NAMES.items():
+        if names.fullmatch(folder):
+            return split
+    return None
 
 
 class ClassFolder(DecodedDataModule):
@@ -28,10 +47,10 @@ class ClassFolder(DecodedDataModule):
     `AudioDataModule`.
 
     The layout is ``train/<class>/...``, ``test/<class>/...`` and perhaps ``validation/<class>/...``
-    (or ``val``), or ``<class>/...`` alone. Files may lie deeper; folders around all of these and
-    the case of a split's name make no difference. A missing split takes ``max(1, round(n *
-    share))`` of a class's ``n`` training files, in an order that ``split_seed`` decides; the
-    ``share`` is ``validation_share``, or a tenth for test.
+    (or ``Training``, ``valid``, ...), or ``<class>/...`` alone. Files may lie deeper. With
+    ``labels``, a table of files and their labels, the folders say at most the split. A missing
+    split takes ``max(1, round(n * share))`` of a class's ``n`` training files, in an order that
+    ``split_seed`` decides; the ``share`` is ``validation_share``, or a tenth for test.
 
     A ValueError says what is not as described, and names classes with too few files to split.
     """
@@ -44,45 +63,71 @@ class ClassFolder(DecodedDataModule):
         path: str | Path,
         validation_share: float = 0.1,
         max_per_class: Limit = None,
+        labels: str | Path | None = None,
+        file_column: str = "file",
+        label_column: str = "label",
+        label_separator: str | None = None,
         **settings: Any,
     ) -> None:
+        if label_separator is not None:
+            self.task = "multilabel"
         super().__init__(**settings)
-        check_number(
-            "validation_share", validation_share, lambda share: 0 < share < 1, "a share in (0, 1)"
-        )
-        self.paths, self.validation_share = {"all": path}, validation_share
+        share = "a share in (0, 1)"
+        check_number("validation_share", validation_share, lambda value: 0 < value < 1, share)
+        if labels is None and label_separator is not None:
+            raise ValueError("label_separator is for a table of files: set data.labels too")
+        self.paths = {"all": path}
+        if labels is not None:
+            self.paths["labels"] = labels
+        self.validation_share = validation_share
+        self.table = {
+            "text_column": str(file_column),
+            "label_column": str(label_column),
+            "label_separator": label_separator,
+        }
         self.max_per_class = split_limits("max_per_class", max_per_class)
 
     def index(self) -> dict[str, list[LabelledFile]]:
-        tree = FileTree(self.files()["all"])
-        files_by_split = self.find_classes(tree)
-        self.splits_by_seed = "all" in files_by_split
-        if tree.hidden:
-            say(f"{tree.root}: hidden folders are left out: {shortened(sorted(tree.hidden))}")
-        files = {
-            split: [
-                tree.labelled(name, label)
+        places = self.files()
+        root = places["all"]
+        label_of: dict[str, Any] = {}
+        if "labels" in places:
+            rows = read_table(places["labels"], **self.table)
+            label_of = dict(rows)
+            found = by_split(self.listed(root, label_of))
+        else:
+            found = self.find_classes(root, files_below(root, self.suffixes))
+        self.splits_by_seed = "all" in found
+        files = {}
+        for split, classes in self.split_classes(found).items():
+            limit = self.max_per_class[split]
+            files[split] = [
+                labelled_file(root, name, label_of.get(name, label))
                 for label, names in classes.items()
-                for name in names[: self.max_per_class[split]]
+                for name in names[:limit]
             ]
-            for split, classes in self.split_classes(files_by_split).items()
-        }
-        for split_files in files.values():
-            random.Random(self.split_seed).shuffle(
-                split_files
-            )  # else a loader that is cut short misses classes
+            # A loader that is cut short would miss classes.
+            random.Random(self.split_seed).shuffle(files[split])
         return files
+
+    def listed(self, root: Path, names: Iterable[str]) -> list[str]:
+        """The files of a table; a ValueError counts those that are missing."""
+        names = list(names)
+        missing = [name for name in names if not (root / name).is_file()]
+        if missing:
+            count = f"{len(missing)} of {len(names)} {self.kind} of the table are missing"
+            raise ValueError(f"{root}: {count}: {shortened(missing)}")
+        return names
 
     def split_classes(self, found: dict[str, ClassFiles]) -> dict[str, ClassFiles]:
         """The three splits, from what `find_classes` returns."""
-        # a seed for each class: a class that loses or gains files does not reorder the others
-        splits = {
-            split: {
+        splits: dict[str, ClassFiles] = {}
+        for split, classes in found.items():
+            # A seed for each class: one that gains files does not reorder the others.
+            splits[split] = {
                 label: random.Random(f"{self.split_seed}/{label}").sample(names, len(names))
                 for label, names in sorted(classes.items())
             }
-            for split, classes in found.items()
-        }
         train = splits.pop("all") if "all" in splits else splits["train"]
         shares = {"validation": self.validation_share, "test": TEST_SHARE}
         missing = [split for split in shares if split not in splits]
@@ -93,74 +138,60 @@ class ClassFolder(DecodedDataModule):
                 count = max(1, round(shares[split] * len(names)))
                 splits[split][label], remaining = remaining[:count], remaining[count:]
             splits["train"][label] = remaining
-        emptied = [label for label, names in splits["train"].items() if not names]
+        emptied = [
+            f"class {label!r} has {len(train[label])} {self.kind}"
+            for label, names in splits["train"].items()
+            if not names
+        ]
         if emptied:
-            sizes = shortened(
-                [f"class {label!r} has {len(train[label])} {self.kind}" for label in emptied]
-            )
-            raise ValueError(f"{sizes}: too few for the splits {', '.join(['train', *missing])}")
+            wanted = ", ".join(["train", *missing])
+            raise ValueError(f"{shortened(emptied)}: too few for the splits {wanted}")
         return {split: splits[split] for split in SPLITS}
 
-    def find_classes(self, tree: FileTree) -> dict[str, ClassFiles]:
-        """The files by split and class, in alphabetical order; without split folders all are of the
-        split ``"all"``.
-        """
-        files = {
-            name: PurePosixPath(normal_form(name)).parts
-            for name in tree.with_suffixes(self.suffixes)
-        }
-        if others := Counter(
-            PurePosixPath(name).suffix.lower() for name in tree.names if name not in files
-        ):
-            counts = ", ".join(
-                f"{number} {suffix or 'without a suffix'}"
-                for suffix, number in others.most_common()
-            )
-            say(f"{tree.root}: files of other kinds are left out: {counts}")
-        levels = zip(*(parts[:-2] for parts in files.values()), strict=False)
-        shared = takewhile(
-            lambda folders: len({*folders}) == 1 and folders[0].lower() not in SPLIT_FOLDERS, levels
-        )
-        depth = len(list(shared))  # of the folders that hold the split or class folders
-        tops = {parts[depth].lower() for parts in files.values() if len(parts) > depth + 1}
-        has_splits = bool(tops) and (tops <= SPLIT_FOLDERS.keys() or {"train", "test"} <= tops)
-        is_whole = {"train", "test"} <= tops <= SPLIT_FOLDERS.keys() and not {
-            "validation",
-            "val",
-        } <= tops
-        if has_splits and not is_whole:
-            expected = f"folders train, test and perhaps validation (or val) with {self.kind}"
-            raise ValueError(f"{tree.root}: expected {expected}, found {', '.join(sorted(tops))}")
-        files_by_split: dict[str, ClassFiles] = defaultdict(lambda: defaultdict(list))
-        holders: dict[str, set[str]] = defaultdict(
-            set
-        )  # the classes that hold a folder of this name
-        for name, parts in files.items():
-            split, *inner = parts[depth:] if has_splits else ("all", *parts[depth:])
-            if len(inner) < 2:
-                raise ValueError(f"{tree.root}/{name} lies in no class folder")
-            files_by_split[SPLIT_FOLDERS.get(split.lower(), split)][inner[0]].append(name)
-            if len(inner) > 2:
-                holders[inner[1]].add(inner[0])
-        if repeated := sorted(name for name, labels in holders.items() if len(labels) > 1):
-            outer = sorted(set().union(*(holders[name] for name in repeated)))
-            rank_zero_warn(
-                f"{tree.root}: the classes are {shortened(outer)}, and these folders hold folders "
-                "of the same names "
-                f"({shortened(repeated)}). If those are the classes, put the files of each into "
-                "one folder"
-            )
-        parents = [
-            *map(str.lower, next(iter(files.values()))[:depth]),
-            *["train"] * has_splits,
-        ]  # of a class folder
-        for folder in sorted(tree.folders):
-            *above, label = PurePosixPath(normal_form(folder)).parts
-            if [*map(str.lower, above)] == parents and label not in files_by_split[
-                "train" if has_splits else "all"
-            ]:
-                suffixes = ", ".join(self.suffixes)
+    def find_classes(self, root: Path, names: list[str]) -> dict[str, ClassFiles]:
+        """The files by split and class; without split folders all are of the split ``"all"``."""
+        parts = {name: PurePosixPath(normal_form(name)).parts for name in names}
+        depth = shared_depth(parts.values())
+        tops = sorted({path[depth] for path in parts.values() if len(path) > depth + 1})
+        named = [top for top in tops if split_of(top)]
+        # A class of vehicles may be called train.
+        has_splits = bool(named) and not (named in (["train"], ["Train"]) and len(tops) > 1)
+        if has_splits:
+            roles = sorted(split_of(top) or top for top in tops)
+            if roles not in (["test", "train"], ["test", "train", "validation"]):
                 raise ValueError(
-                    f"{tree.root}/{folder}: the class folder holds no {self.kind} ({suffixes})"
+                    f"{root}: expected the folders train, test and perhaps validation with "
+                    f"{self.kind}, found {', '.join(tops)}"
                 )
-        return files_by_split
+        found: dict[str, ClassFiles] = defaultdict(lambda: defaultdict(list))
+        for name, path in parts.items():
+            inner, split = list(path[depth:]), "all"
+            if has_splits:
+                split = split_of(inner.pop(0)) or "all"
+                # As in seg_train/seg_train/<class>.
+                while len(inner) > 2 and split_of(inner[0]) == split:
+                    inner.pop(0)
+            if len(inner) < 2:
+                raise ValueError(f"{root}/{name} lies in no class folder")
+            found[split][inner[0]].append(name)
+        return found
+
+
+def shared_depth(paths: Iterable[tuple[str, ...]]) -> int:
+    """How many folders are around all class and split folders."""
+    depth = 0
+    for folders in zip(*(path[:-2] for path in paths), strict=False):
+        if len(set(folders)) > 1 or split_of(folders[0]):
+            break
+        depth += 1
+    return depth
+
+
+def by_split(names: Iterable[str]) -> dict[str, ClassFiles]:
+    """The files of a table, as one class, by the split that their first folders name, if all do."""
+    found: dict[str, ClassFiles] = defaultdict(lambda: {"": []})
+    for name in names:
+        found[split_of(PurePosixPath(name).parts[0]) or ""][""].append(name)
+    if {"train", "test"} <= found.keys() and "" not in found:
+        return found
+    return {"all": {"": list(names)}}

@@ -5,7 +5,6 @@ layers.
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -19,6 +18,9 @@ from as_lightning.bench.encoders.frozen import (
     stop,
     until_stopped,
 )
+
+# What an encoder of another structure raises where it is cut.
+UNCUT = (RuntimeError, TypeError, ValueError, AttributeError, AssertionError, StopIteration)
 
 
 class AutoModelEncoder(FrozenEncoder):
@@ -53,22 +55,15 @@ class AutoModelEncoder(FrozenEncoder):
         allow_pickle: bool = False,
     ) -> None:
         super().__init__(trainable_layers, feature_cache)
-        from transformers import (
-            AutoModel,  # here, as it is in an extra, without which the data's tokenizer fails first
-        )
+        # Here, as it is in an extra, without which the data's tokenizer fails first.
+        from transformers import AutoModel
 
         try:
             loaded = AutoModel.from_pretrained(name, use_safetensors=None if allow_pickle else True)
         except (OSError, ValueError) as error:
-            pickled = [file.name for file in Path(name).glob("*.bin")]
-            if pickled and not allow_pickle:
-                raise ValueError(
-                    f"{name} holds pickled weights ({pickled[0]}), which can run any code: save "
-                    "them as "
-                    "model.safetensors, or set model.allow_pickle=true if you trust their source"
-                ) from None
+            hint = "" if allow_pickle else " (pickled weights need model.allow_pickle=true)"
             raise ValueError(
-                f"model.name={name!r} is no Hugging Face model or local checkpoint: {error}"
+                f"model.name={name!r} is no Hugging Face model or local checkpoint: {error}{hint}"
             ) from None
         self.network = loaded.float()  # transformers 5 keeps the 16 bits that weights are stored in
         config = self.network.config
@@ -89,15 +84,16 @@ class AutoModelEncoder(FrozenEncoder):
         self.out_features = int(config.hidden_size)
         if trainable_layers is not None:
             self._freeze(name, trainable_layers)
-        if isinstance(pooler := getattr(self.network, "pooler", None), nn.Module):
+        pooler = getattr(self.network, "pooler", None)
+        if isinstance(pooler, nn.Module):
             pooler.requires_grad_(False)  # no loss reaches it, and ddp refuses such parameters
 
     def run_frozen(self, inputs: Tensor) -> FrozenOutput:
         present = inputs != self.padding_id
         hidden = until_stopped(self._hidden, inputs, present)
-        return FrozenOutput(
-            pool(hidden, present, self.pooling) if self.top is None else hidden, present
-        )
+        if self.top is None:
+            hidden = pool(hidden, present, self.pooling)
+        return FrozenOutput(hidden, present)
 
     def frozen_settings(self) -> str:
         from transformers import __version__
@@ -128,42 +124,30 @@ class AutoModelEncoder(FrozenEncoder):
         self.network.eval()
         with torch.no_grad():
             expected = self._hidden(probe, probe != self.padding_id)
-        parts = self.network.named_modules()
-        path = next(
-            (
-                path
-                for path, part in parts
-                if isinstance(part, nn.ModuleList) and len(part) == count
-            ),
-            "",
-        )
-        self.top = copy.deepcopy(
-            self.network, {id(tensor): tensor for tensor in self.network.parameters()}
-        )
+        lists = {
+            path: part
+            for path, part in self.network.named_modules()
+            if isinstance(part, nn.ModuleList) and len(part) == count
+        }
+        path = next(iter(lists), "")
+        shared = {id(tensor): tensor for tensor in self.network.parameters()}
+        self.top = copy.deepcopy(self.network, shared)
         self.top.embeddings = _Given()
         try:
             first_trainable = self.network.get_submodule(f"{path}.{count - trainable_layers}")
-            self.top.set_submodule(path, self.top.get_submodule(path)[count - trainable_layers :])  # type: ignore[index]
+            layers: Any = self.top.get_submodule(path)
+            self.top.set_submodule(path, layers[count - trainable_layers :])
             first_trainable.register_forward_pre_hook(stop, with_kwargs=True)
             self.top.requires_grad_(True)
-            hidden, present = self.frozen_output(probe)
+            frozen = self.frozen_output(probe)
+            self.top.eval()
             with torch.no_grad():
-                output = self.top.eval()(
-                    inputs_embeds=hidden, attention_mask=present.long()
-                ).last_hidden_state
-            torch.testing.assert_close(output, expected)
-        except (
-            RuntimeError,
-            TypeError,
-            ValueError,
-            AttributeError,
-            AssertionError,
-            StopIteration,
-        ) as error:
+                output = self.top(inputs_embeds=frozen.values, attention_mask=frozen.present.long())
+            torch.testing.assert_close(output.last_hidden_state, expected)
+        except UNCUT as error:
             raise ValueError(
                 f"model.trainable_layers: {name!r} ({type(self.network).__name__}) cannot be cut "
-                "between its layers: "
-                "use 0 for fixed features, or null to train the whole encoder"
+                "between its layers: use 0 for fixed features, or null to train the whole encoder"
             ) from error
         self.train()
 

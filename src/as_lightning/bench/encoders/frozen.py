@@ -45,6 +45,16 @@ def until_stopped(network: Callable[..., Any], *inputs: Tensor) -> Any:
         return stopped.args[0]
 
 
+def check_uncut(trainable_layers: int | None) -> int | None:
+    """Return 0 or None, or raise a ValueError: an image network is frozen whole or not at all."""
+    if trainable_layers not in (0, None):
+        raise ValueError(
+            f"model.trainable_layers must be 0 (a head on fixed features) or null for images, got "
+            f"{trainable_layers}"
+        )
+    return trainable_layers
+
+
 class FrozenEncoder(nn.Module):
     """An encoder whose last ``trainable_layers`` are trained and whose other layers are frozen
     (None freezes nothing).

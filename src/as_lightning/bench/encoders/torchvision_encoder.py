@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import copy
-import difflib
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from as_lightning.bench.encoders.frozen import (
-    Cache,
-    FrozenEncoder,
-    FrozenOutput,
-    stop,
-    until_stopped,
-)
+from as_lightning.bench.encoders.frozen import Cache, FrozenEncoder, FrozenOutput, check_uncut
 from as_lightning.bench.packages import loading
 from as_lightning.functional.argument_checks import check_choice
 
@@ -45,8 +37,8 @@ class TorchvisionEncoder(FrozenEncoder):
 
     Raises:
         ValueError: if torchvision has no such classifier of one head or weights, the network has no
-            linear layer (SqueezeNet), images have other channels, or it cannot be cut before its
-            last ``trainable_layers``.
+            linear layer (SqueezeNet), images have other channels, or ``trainable_layers`` is
+            neither 0 nor None.
         RuntimeError: if the weights cannot be downloaded.
     """
 
@@ -59,15 +51,9 @@ class TorchvisionEncoder(FrozenEncoder):
         feature_cache: Cache = "file",
         stem: Literal["imagenet", "cifar"] = "imagenet",
     ) -> None:
-        super().__init__(trainable_layers, feature_cache)
+        super().__init__(check_uncut(trainable_layers), feature_cache)
         classifiers = models.list_models(module=models, exclude=SEVERAL_HEADS)
-        if name not in classifiers:
-            close = difflib.get_close_matches(name, classifiers, n=5) or classifiers
-            raise ValueError(
-                f"torchvision has no classifier {name!r} of one head; close to it: "
-                f"{', '.join(close)}"
-            )
-        network = _build(name, weights)
+        network = _build(check_choice("name", name, classifiers), weights)
         linear_paths = [
             path for path, module in network.named_modules() if isinstance(module, nn.Linear)
         ]
@@ -88,14 +74,13 @@ class TorchvisionEncoder(FrozenEncoder):
             nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")
             network.maxpool = nn.Identity()
         if trainable_layers is not None:
-            network, self.top = _cut(network, name, trainable_layers)
             network.requires_grad_(False)
         self.network = network
         self.train()
 
     def run_frozen(self, inputs: Tensor) -> FrozenOutput:
         present = torch.ones(len(inputs), 1, dtype=torch.bool, device=inputs.device)
-        return FrozenOutput(until_stopped(self.network, inputs.expand(-1, 3, -1, -1)), present)
+        return FrozenOutput(self.network(inputs.expand(-1, 3, -1, -1)), present)
 
 
 def _build(name: str, weights: str | None) -> Any:
@@ -110,53 +95,3 @@ def _build(name: str, weights: str | None) -> Any:
             f"{choices[str(weights)].value.url} elsewhere, and put it into "
             f"{torch.hub.get_dir()}/checkpoints"
         ) from error
-
-
-def _parts(network: nn.Module) -> list[str]:
-    """The paths of a network's parts in their order; of a sequence at the top those of
-    its parts.
-    """
-    paths: list[str] = []
-    for path, part in network.named_children():
-        children = part.named_children() if type(part) in (nn.Sequential, nn.ModuleList) else ()
-        paths += [f"{path}.{number}" for number, _ in children] or [path]
-    return paths
-
-
-def _cut(
-    network: nn.Module, name: str, trainable_layers: int
-) -> tuple[nn.Module, nn.Module | None]:
-    """The frozen part of a network, and its last parts that have weights; None where none of them
-    is trained.
-
-    Both are the network with the other's parts left out; the frozen one ends where the first
-    trainable part begins.
-    """
-    parts = _parts(network)
-    stages = [path for path in parts if any(True for _ in network.get_submodule(path).parameters())]
-    if trainable_layers > len(stages):
-        raise ValueError(
-            f"model.trainable_layers is {trainable_layers}, {name} has {len(stages)} stages"
-        )
-    if trainable_layers == 0:
-        return network, None
-    first = parts.index(stages[-trainable_layers])
-    probe = torch.linspace(-1, 1, 3 * 224 * 224).view(1, 3, 224, 224)
-    frozen, top = copy.deepcopy(network), copy.deepcopy(network)
-    for place, path in enumerate(parts):
-        (top if place < first else frozen).set_submodule(path, nn.Identity())
-    frozen.get_submodule(parts[first]).register_forward_pre_hook(stop, with_kwargs=True)
-    try:
-        if not first:
-            raise ValueError("nothing would be frozen")
-        with torch.no_grad():
-            torch.testing.assert_close(
-                top.eval()(until_stopped(frozen.eval(), probe)), network.eval()(probe)
-            )
-    except (RuntimeError, TypeError, ValueError, AssertionError) as error:
-        raise ValueError(
-            f"model.trainable_layers: {name} cannot be cut before its stage {parts[first]!r}: try "
-            "another number, or "
-            "null to train the whole network"
-        ) from error
-    return frozen, top

@@ -86,6 +86,8 @@ class Result:
     machine: dict[str, Any] = field(
         default_factory=machine_description
     )  # processor, cores and accelerator
+    # what reading the data changed or left out: the fields of a `Reading`
+    reading: list[dict[str, Any]] = field(default_factory=list)
     inputs: dict[str, str] = field(
         default_factory=dict
     )  # digests of what it has read beside its configuration

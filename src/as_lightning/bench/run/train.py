@@ -20,11 +20,11 @@ from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch.optim.lr_scheduler import OneCycleLR
 
-from as_lightning.bench.data.base import BenchmarkDataModule
+from as_lightning.bench.data.base import BenchmarkDataModule, check_one_process
 from as_lightning.bench.data.files import checksum
 from as_lightning.bench.run.checkpoint_io import WholeFileCheckpointIO
 from as_lightning.bench.run.feature_cache import cache_features
-from as_lightning.bench.run.fingerprint import Fingerprint, digest
+from as_lightning.bench.run.fingerprint import Fingerprint
 from as_lightning.bench.run.identity import WITHOUT_EFFECT
 from as_lightning.bench.run.predictions import PredictionRecorder, example_ids
 from as_lightning.bench.run.recorder import RunRecorder
@@ -240,11 +240,10 @@ def _run(
     prediction_recorder = PredictionRecorder(
         example_ids(datamodule.example_names("test")) if config.test else None
     )
-    meaning = meaning_of(datamodule)
     callbacks = [
         *method_callbacks,
         recorder,
-        ResumedState(directory, meaning),
+        ResumedState(directory / "checkpoints"),
         prediction_recorder,
         *app_callbacks,
     ]
@@ -255,9 +254,13 @@ def _run(
         plugins=plugins,
         default_root_dir=str(directory),
     )
+    if config.test:
+        check_one_process(trainer)
     checkpoint = checkpoint_to_resume(directory / "checkpoints", recorder.identity)
     if checkpoint is None and config.get("ckpt_path") is not None:
-        checkpoint = checked_start(Path(config.ckpt_path), settings, meaning)
+        checkpoint = checked_start(
+            Path(config.ckpt_path), recorder.identity, config.trainer.max_epochs
+        )
     encoder = module.encoder
     assert isinstance(encoder, torch.nn.Module)
     if checkpoint is not None:
@@ -277,6 +280,7 @@ def _run(
         config=settings,
         resumed=checkpoint is not None,
         inputs=inputs,
+        reading=[reading._asdict() for reading in getattr(datamodule, "readings", ())],
         **(
             {"candidate": config.method.name, "epochs": config.trainer.max_epochs}
             | (fields or _job_overrides())
@@ -303,17 +307,6 @@ def take_frozen_weights(encoder: torch.nn.Module, checkpoint: Path) -> None:
         name in loaded and not torch.equal(weight, loaded[name]) for name, weight in frozen.items()
     ):
         encoder.load_state_dict(loaded, strict=False)
-
-
-def meaning_of(data: BenchmarkDataModule) -> dict[str, str]:
-    """Digests of what the rows of a head and of an embedding stand for: the classes, and of texts
-    the tokens.
-    """
-    tokens: dict[str, int] = getattr(getattr(data, "tokenizer", None), "get_vocab", dict)()
-    return {
-        "classes": digest(*data.class_names),
-        "tokens": digest(*sorted(tokens, key=tokens.__getitem__)),
-    }
 
 
 def _job_overrides() -> dict[str, Any]:

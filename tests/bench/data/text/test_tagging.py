@@ -2,14 +2,12 @@
 
 import pytest
 import torch
-from harness.data_settings import TEXT
+from harness.data_settings import TEXT, WNUT17
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import PreTrainedTokenizerFast
 
-from as_lightning.bench.data.base import collected_messages
 from as_lightning.bench.data.text.data_module import IGNORED, TaggedSentence
-from as_lightning.bench.data.text.published import WNUT17
 from as_lightning.bench.data.text.tagging import Conll, TaggingDataModule
 
 SPLITS = ("train", "validation", "test")
@@ -28,8 +26,8 @@ def small(*sentences: TaggedSentence, **arguments) -> TaggingDataModule:
 
 
 @pytest.fixture(scope="module")
-def wnut(real_data) -> WNUT17:
-    data = WNUT17(data_dir=real_data, **(TEXT | {"max_length": 256, "lowercase": False}))
+def wnut(real_data) -> Conll:
+    data = Conll(*WNUT17, data_dir=real_data, **(TEXT | {"max_length": 256, "lowercase": False}))
     data.setup()
     return data
 
@@ -106,10 +104,10 @@ def test_words_past_max_length_are_left_out_and_counted():
     rows = [
         TaggedSentence(("word",) * length, ("B-x", *["O"] * (length - 1))) for length in (3, 5, 9)
     ]
-    with collected_messages() as messages:
-        data = small(*rows, max_length=4)
+    data = small(*rows, max_length=4)
     assert [len(ids) for ids in data.splits["train"].inputs] == [3, 4, 4]
-    assert "6 words of the train split lie past max_length=4" in messages
+    cut = [one for one in data.readings if "data.max_length=4" in one.what]
+    assert [(one.count, one.total) for one in cut] == [(6, 17)] * 3
 
 
 CONLL2003 = (

@@ -2,70 +2,84 @@
 
 import csv
 import json
-import sys
 from functools import partial
 
 import pytest
 from harness.data_settings import TEXT
 from harness.made_files import write_table
 
-from as_lightning.bench.data.base import collected_messages
 from as_lightning.bench.data.text import text_file as module
 from as_lightning.bench.data.text.text_file import read_table
+from as_lightning.bench.run.train import train
 
 TextFile = partial(module.TextFile, **TEXT)
 
 
 def test_classes_that_are_too_small_are_counted_and_named_and_left_out_on_demand(tmp_path):
     path = write_table(tmp_path / "set.csv", {"a": 30, "b": 20, "c": 9, "d": 1})
-    named = r"2 of 4 classes have fewer than 10 .*: 'c' has 9; 'd' has 1: leave them out \(data.min_per_class=10\)"
+    named = r"2 of 4 classes have fewer than 10 .*: 'c' has 9; 'd' has 1: .*data.min_per_class=10"
     with pytest.raises(ValueError, match=named):
         TextFile(path).setup()
     data = TextFile(path, min_per_class=10)
-    with collected_messages() as messages:
-        data.setup()
+    data.setup()
     assert data.class_names == ["a", "b"]
-    assert messages == [
-        f"{path}: 2 classes with fewer than 10 rows are left out: 'c' (9); 'd' (1)",
-        "TextFile: 2 classes (a, b); train / validation / test 40 / 5 / 5",
+    assert "data.min_per_class=10 are left out: 10 of 60 in train, e.g. c, d" in data.summary
+    with pytest.raises(ValueError, match="expected at least 2 classes, found a"):
+        TextFile(path, min_per_class=25).setup()
+    with pytest.raises(ValueError, match=r"no class has data.min_per_class=99"):
+        TextFile(path, min_per_class=99).setup()
+
+
+def test_a_test_file_alone_leaves_the_validation_split_to_the_split_seed(tmp_path):
+    paths = [
+        write_table(tmp_path / f"{name}.csv", {"a": 40, "b": 60}) for name in ("train", "test")
     ]
 
-
-def test_given_splits_lose_a_class_that_is_left_out_and_rows_of_train_that_lie_in_others_are_named(
-    tmp_path,
-):
-    for split, texts in (("train", "abcdef"), ("validation", "ghijkl"), ("test", "axyzbc")):
-        rows = "".join(
-            f"text {text},{label}\n" for text, label in zip(texts, "010102", strict=True)
-        )
-        (tmp_path / f"{split}.csv").write_text(f"text,label\n{rows}")
-    data = TextFile("train.csv", "validation.csv", "test.csv", min_per_class=2, data_dir=tmp_path)
-    with collected_messages() as messages:
+    def splits(split_seed: int, **settings: object) -> dict[str, list[str]]:
+        data = TextFile(paths[0], test_path=paths[1], split_seed=split_seed, **settings)
         data.setup()
-    assert data.class_names == ["0", "1"]
-    assert {split: len(rows) for split, rows in data.splits.items()} == {
-        "train": 5,
-        "validation": 5,
-        "test": 5,
+        return {split: data.example_names(split) for split in data.splits}
+
+    first, second = splits(0), splits(1)
+    assert {split: len(rows) for split, rows in first.items()} == {
+        "train": 90,
+        "validation": 10,
+        "test": 100,
     }
-    repeated = [message for message in messages if "in train too" in message]
-    assert repeated == ["2 of 5 rows in test are in train too: 'text a'; 'text b'"]
+    assert first["test"] == second["test"] == splits(0, label_noise=0.5)["test"]
+    assert first["validation"] != second["validation"]
+    with pytest.raises(ValueError, match="comes with its splits"):
+        TextFile(*paths, test_path=paths[1], split_seed=1).setup()
 
 
-@pytest.mark.parametrize(
-    ("sizes", "least", "found"),
-    [
-        ({"a": 30}, None, r"'a' \(30 rows\)"),
-        ({"a": 30, "b": 5}, 10, "'a'"),
-        ({"a": 5, "b": 5}, 10, "none"),
-    ],
-)
-def test_fewer_than_two_classes_are_refused_with_the_count(tmp_path, sizes, least, found):
-    path = write_table(tmp_path / "set.csv", sizes)
-    with pytest.raises(
-        ValueError, match=rf"set.csv: expected at least 2 classes in column 'label', got {found}"
-    ):
-        TextFile(path, min_per_class=least).setup()
+def test_a_text_may_have_several_labels_or_none(tmp_path):
+    rows = [f"text {number},{['x', 'x|y', 'z | x', ''][number % 4]}" for number in range(40)]
+    (tmp_path / "set.csv").write_text("\n".join(["text,label", *rows]))
+    data = TextFile(tmp_path / "set.csv", label_separator="|")
+    data.setup()
+    assert (data.task, data.class_names) == ("multilabel", ["x", "y", "z"])
+    expected = [[1, 0, 0], [1, 1, 0], [1, 0, 1], [0, 0, 0]]
+    for split, dataset in data.splits.items():
+        for name, target in zip(data.example_names(split), dataset.targets, strict=True):
+            assert target.tolist() == expected[int(name.split()[1]) % 4]
+    with pytest.raises(ValueError, match=r"label_noise=0.5 is for data of one class per sample"):
+        TextFile(tmp_path / "set.csv", label_separator="|", label_noise=0.5)
+
+
+def test_several_labels_of_ones_own_texts_are_trained_and_scored(tmp_path, composed):
+    rows = [f"{'xyz'[number % 3]} {number},{'xyz'[number % 3]}|all" for number in range(60)]
+    (tmp_path / "set.csv").write_text("\n".join(["text,label", *rows]))
+    result = train(
+        composed(
+            "experiment=text_file",
+            f"data.path={tmp_path}/set.csv",
+            "data.label_separator='|'",
+            "data.score=f1_micro",
+            "method=multilabel_as_softmax",
+            "trainer.max_epochs=1",
+        )
+    )
+    assert 0 < result.metrics["f1_micro"] <= 1
 
 
 @pytest.mark.parametrize("rows", [10, 11, 14, 19])
@@ -124,23 +138,12 @@ def test_quotation_marks_are_text_where_the_setting_says_so(tmp_path):
     assert found == [('"quoted" twice"', '"a"'), ('said "b', "b")]
 
 
-def test_a_parquet_table_gives_its_rows_and_names_the_row_of_what_is_missing_and_the_package(
-    tmp_path, monkeypatch
-):
-    path = tmp_path / "set.Parquet"
-    with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, "pyarrow", None)
-        with pytest.raises(
-            ValueError,
-            match=r"set.Parquet: needs pyarrow: pip install pyarrow, or save the table as CS",
-        ):
-            read_table(path, "text", "label")
+def test_a_parquet_table_gives_its_rows(tmp_path):
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "set.Parquet"
     parquet.write_table(arrow.table({"text": ["a", "b", None], "label": [1, None, 3]}), path)
-    with pytest.raises(
-        ValueError, match=r"set.Parquet:2: expected a text and a label; 2 of 3 rows lack one"
-    ):
+    with pytest.raises(ValueError, match=r"set.Parquet: 2 of 3 rows lack a text or a label"):
         read_table(path, "text", "label")
     assert read_table(path, "text", "label", drop_blank=True) == [("a", "1")]
     path.write_bytes(path.read_bytes()[:-1])
@@ -148,13 +151,7 @@ def test_a_parquet_table_gives_its_rows_and_names_the_row_of_what_is_missing_and
         read_table(path, "text", "label")
 
 
-def test_blank_rows_are_left_out_on_demand_and_counted(tmp_path):
-    (tmp_path / "set.csv").write_text("text,label\na,x\n,x\nb, \nc,y\nd\n")
-    with collected_messages() as messages:
-        assert read_table(tmp_path / "set.csv", "text", "label", drop_blank=True) == [
-            ("a", "x"),
-            ("c", "y"),
-        ]
-    assert messages == [
-        f"{tmp_path}/set.csv: 3 rows without text or label are left out, the first in line 3"
-    ]
+def test_a_table_without_a_header_has_the_columns_that_are_named(tmp_path):
+    (tmp_path / "set.txt").write_text("x\tone, two\ny\tthree\n")
+    found = read_table(tmp_path / "set.txt", "text", "label", columns=["label", "text"])
+    assert found == [("one, two", "x"), ("three", "y")]

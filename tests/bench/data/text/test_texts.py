@@ -1,6 +1,7 @@
 """Texts, published ones read from their real files: sizes, classes, tokens and batches."""
 
 import csv
+import gzip
 import json
 import pickle
 from itertools import islice
@@ -8,9 +9,13 @@ from itertools import islice
 import pytest
 import torch
 from harness.data_settings import TEXT
+from sklearn.datasets import _twenty_newsgroups as newsgroups
 
-from as_lightning.bench.data.text.data_module import Sentence, TextDataModule, fit_tokenizer
-from as_lightning.bench.data.text.published import SST5, Clinc150, GoEmotions
+from as_lightning.bench.data.tables import Sentence
+from as_lightning.bench.data.text.data_module import TextDataModule, fit_tokenizer
+from as_lightning.bench.data.text.newsgroups import body
+from as_lightning.bench.data.text.published import Clinc150, GoEmotions
+from as_lightning.bench.run.train import read_data
 
 
 @pytest.fixture(scope="module")
@@ -36,16 +41,6 @@ def test_a_clinc150_batch_decodes_to_its_sentences(clinc, real_data):
             assert decoded.replace(" ", "") == text.lower().replace(" ", "")
 
 
-def test_published_texts_have_their_sizes_and_classes(clinc, real_data):
-    sst5 = SST5(data_dir=real_data, **TEXT)
-    sst5.setup()
-    sizes = {data: [len(rows) for rows in data.splits.values()] for data in (clinc, sst5)}
-    assert sizes == {clinc: [15_100, 3_100, 5_500], sst5: [8_544, 1_101, 2_210]}
-    assert clinc.num_classes == 151
-    assert "oos" in clinc.class_names
-    assert sst5.class_names == ["1", "2", "3", "4", "5"]
-
-
 def test_without_length_buckets_the_batches_keep_the_order_of_the_file(clinc, monkeypatch):
     monkeypatch.setattr(clinc, "length_buckets", False)
     loaded = torch.cat([targets for _, targets in clinc.test_dataloader()])
@@ -57,18 +52,12 @@ def test_fitting_the_tokenizer_twice_gives_the_same_tokens(clinc):
     assert fit_tokenizer(texts, 4000).get_vocab() == clinc.tokenizer.get_vocab()
 
 
-@pytest.mark.parametrize("words", [False, True])
-def test_the_most_frequent_characters_are_kept_where_there_are_more_than_tokens(words):
-    texts = ["abc abd abe abf", "aé  xyz"]
-    kept = fit_tokenizer([text.split() for text in texts] if words else texts, 6).get_vocab()
-    assert kept == {"[PAD]": 0, "[UNK]": 1, "a": 2, "b": 3, "c": 4, "e": 5}  # é too
-
-
 def test_goemotions_has_its_labels_and_targets_are_ones_at_the_labels_of_the_file_alone(real_data):
     emotions = GoEmotions(data_dir=real_data, **TEXT)
-    targets = emotions.encode_targets(
-        emotions.read_splits()
-    )  # the texts need not be tokenised for that
+    # The texts need not be tokenised for that.
+    rows = emotions.read_splits()
+    labels = {split: [row.label for row in rows] for split, rows in rows.items()}
+    targets = emotions.encode_labels(labels)
     assert (emotions.num_classes, emotions.class_names[0], emotions.class_names[-1]) == (
         28,
         "admiration",
@@ -116,3 +105,38 @@ def test_the_tokenizer_sees_the_training_split_alone_no_text_becomes_padding_and
     )
     assert (token_ids != 0).sum(1).tolist() == lengths
     assert token_ids.shape == (2, lengths[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "classes", "largest"),
+    [
+        ("clinc150", [15_100, 3_100, 5_500], 151, 100),
+        ("sst5", [8_544, 1_101, 2_210], 5, 2_322),
+        ("banking77", [9_002, 1_001, 3_080], 77, 169),
+        ("reuters8", [4_936, 549, 2_189], 8, 2_556),
+        ("newsgroups20", [10_182, 1_132, 7_532], 20, 540),
+    ],
+)
+def test_published_texts_have_their_sizes_and_classes_and_a_test_split_that_no_seed_changes(
+    composed, real_data, name, sizes, classes, largest
+):
+    config = composed(f"experiment={name}", f"data_dir={real_data}", "data.vocab_size=500")
+    data = read_data(config)
+    assert [len(split) for split in data.splits.values()] == sizes
+    assert data.num_classes == classes
+    assert int(data.class_counts.max()) == pytest.approx(largest, abs=2)
+    if not data.order_by_seed:
+        return
+    other = read_data(composed(f"experiment={name}", f"data_dir={real_data}", "data.split_seed=1"))
+    assert other.texts["test"] == data.texts["test"]
+    assert other.texts["validation"] != data.texts["validation"]
+
+
+def test_posts_lose_what_scikit_learn_removes_from_them(real_data):
+    posts = gzip.decompress((real_data / "newsgroups20_test.jsonl.gz").read_bytes()).splitlines()
+    for line in posts[::10]:
+        post = json.loads(line)["text"]
+        expected = newsgroups.strip_newsgroup_quoting(
+            newsgroups.strip_newsgroup_footer(newsgroups.strip_newsgroup_header(post))
+        )
+        assert body(post) == expected.strip()

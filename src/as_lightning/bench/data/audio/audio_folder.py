@@ -1,4 +1,4 @@
-"""A user's own clips, in a folder for each class."""
+"""A user's own clips: in a folder for each class, or with a table of labels."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from as_lightning.bench.data.folder_classes import ClassFolder
 
 
 class AudioFolder(ClassFolder, AudioDataModule):
-    """A user's own clips (``.wav``, ``.flac``, ``.ogg``) in a folder for each class; layouts as of
-    `ClassFolder`.
-    """
+    """A user's own clips (``.wav``, ``.flac``, ``.ogg``); layouts as of `ClassFolder`."""
 
     suffixes = (".wav", ".flac", ".ogg")

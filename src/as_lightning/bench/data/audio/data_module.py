@@ -10,6 +10,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, Literal
 
+import numpy as np
 import soundfile
 import torch
 import torch.nn.functional as F
@@ -24,62 +25,93 @@ with loading("torchaudio"):
     import torchaudio
     from torchaudio.transforms import FrequencyMasking, MelSpectrogram, TimeMasking
 
-LOG_FLOOR = (
-    1e-6  # least power of log-mel, about that of 16-bit rounding noise: less counts as silence
-)
+# Least power of log-mel, about that of 16-bit rounding noise: less counts as silence.
+LOG_FLOOR = 1e-6
 
 REACH = 50  # samples of either rate that a resampling's filters read past the end of a clip
+BLOCK = 2**16  # samples that are decoded at once
+CANCELLED = 1e-3  # of the loudest channel: a mean below it is silence
 
 
-def decode_clip(content: bytes) -> tuple[Tensor, int]:
+class _Stream(soundfile.SoundFile):
+    """An audio file that is read from front to back: a FLAC may not say how long it is."""
+
+    def seekable(self) -> bool:
+        return False
+
+
+def decode_clip(content: bytes, changes: list[str] | None = None) -> tuple[Tensor, int]:
     """The samples of an audio file, its channels averaged, ``float32`` of shape ``(samples,)``, and
     their rate in Hz.
 
-    A ValueError refuses what is no audio, has no samples, or some that are not finite; a WAV file
-    that was cut short is a shorter clip to libsndfile.
+    Where channels cancel out, the first one is taken. ``changes`` gets what was done. A ValueError
+    refuses what is no audio, has no samples, or some that are not finite; a WAV file that was cut
+    short is a shorter clip to libsndfile.
     """
+    changes = [] if changes is None else changes
+    blocks = []
     try:
-        samples, rate = soundfile.read(io.BytesIO(content), dtype="float32", always_2d=True)
+        with _Stream(io.BytesIO(content)) as file:
+            rate = file.samplerate
+            while not blocks or len(blocks[-1]):
+                blocks.append(file.read(BLOCK, dtype="float32", always_2d=True))
     except soundfile.SoundFileError as error:
         raise ValueError(f"no readable audio ({getattr(error, 'error_string', error)})") from error
-    waveform = torch.from_numpy(samples).mean(dim=1)
-    if not len(waveform) or not waveform.isfinite().all():
-        raise ValueError("samples that are not finite" if len(waveform) else "no samples")
+    channels = torch.from_numpy(np.concatenate(blocks))
+    if not len(channels):
+        raise ValueError("no samples")
+    if not channels.isfinite().all():
+        raise ValueError("samples that are not finite")
+    waveform = channels.mean(dim=1)
+    if channels.shape[1] > 1:
+        changes.append("have several channels, which are averaged")
+    if waveform.abs().max() < CANCELLED * channels.abs().max():
+        changes.append("have channels that cancel out: the first one is used")
+        waveform = channels[:, 0].contiguous()
     return waveform, rate
 
 
-Clip = (
-    bytes | tuple[Tensor, int]
-)  # an audio file, or the samples ``(samples,)`` in [-1, 1] and their rate in Hz
+# An audio file, or the samples ``(samples,)`` in [-1, 1] and their rate in Hz.
+Clip = bytes | tuple[Tensor, int]
 
 
-def clip_features(clip: Clip, sample_rate: int, samples: int, mel: MelSpectrogram | None) -> Tensor:
+def clip_features(
+    clip: Clip,
+    changes: list[str] | None = None,
+    *,
+    sample_rate: int,
+    samples: int,
+    mel: MelSpectrogram | None,
+) -> Tensor:
     r"""A clip's waveform at this rate and length, cut off or padded with zeros; with ``mel`` its
     log-mel spectrogram.
 
     $$
     \log \max\Big(\epsilon, \sum_f M_{mf} \, |\mathrm{STFT}(x)_{ft}|^2\Big), \quad \epsilon = 10^{-6}
     $$
+
+    ``changes`` gets what was done.
     """
-    waveform, rate = decode_clip(clip) if isinstance(clip, bytes) else clip
-    # the filters between two rates without a common factor would take gigabytes; the nearest ratio
+    changes = [] if changes is None else changes
+    waveform, rate = decode_clip(clip, changes) if isinstance(clip, bytes) else clip
+    if rate != sample_rate:
+        changes.append(f"are resampled to data.sample_rate={sample_rate}")
+    if len(waveform) * sample_rate > (samples + 1) * rate:
+        changes.append(f"are longer than data.seconds={samples / sample_rate:g}, and cut")
+    # The filters between two rates without a common factor would take gigabytes. The nearest ratio
     # of small numbers is exact for every pair of usual rates, and changes the pitch of others by
-    # less than a cent
+    # less than a cent.
     ratio = Fraction(sample_rate, rate).limit_denominator(1000)
     waveform = waveform[: (samples + REACH) * rate // sample_rate + REACH]
-    waveform = torchaudio.functional.resample(waveform, ratio.denominator, ratio.numerator)[
-        :samples
-    ]
-    waveform = F.pad(waveform, (0, samples - len(waveform)))
+    waveform = torchaudio.functional.resample(waveform, ratio.denominator, ratio.numerator)
+    waveform = F.pad(waveform[:samples], (0, max(samples - len(waveform), 0)))
     return waveform if mel is None else mel(waveform).clamp(min=LOG_FLOOR).log().unsqueeze(0)
 
 
 def standardised(
     features: Tensor, mean: float, std: float, masks: Sequence[nn.Module] = ()
 ) -> Tensor:
-    """Features less ``mean``, divided by ``std``; masked only then, as the masks' zero is then the
-    mean.
-    """
+    """Features less ``mean``, divided by ``std``; masked after that, where zero is the mean."""
     features = features.sub(mean).div_(std)
     for mask in masks:
         features = mask(features)
@@ -96,7 +128,7 @@ class AudioDataModule(DecodedDataModule):
 
     The settings are described in ``conf/data/fsdd.yaml``. A clip that is too long is cut off, one
     that is too short is followed by zeros. ``freq_mask`` and ``time_mask`` are SpecAugment's, of
-    the training split alone.
+    the training split's spectrograms.
 
     Source of SpecAugment: Park et al., Interspeech 2019 (arXiv 1904.08779), without time warping.
     """
@@ -121,34 +153,16 @@ class AudioDataModule(DecodedDataModule):
         check_least(1, sample_rate=sample_rate, n_mels=n_mels, n_fft=n_fft, hop_length=hop_length)
         check_least(0, freq_mask=freq_mask, time_mask=time_mask)
         check_number("seconds", seconds, lambda length: length > 0, "a positive number")
-        self.sample_rate, self.seconds, self.samples = (
-            sample_rate,
-            seconds,
-            round(seconds * sample_rate),
-        )
+        self.sample_rate, self.seconds = sample_rate, seconds
+        self.samples = round(seconds * sample_rate)
         self.freq_mask, self.time_mask = freq_mask, time_mask
-        is_waveform = features == "waveform"
-        if is_waveform and self.random_inputs:
-            raise ValueError(
-                "freq_mask and time_mask are for features='log_mel', got features='waveform'"
-            )
-        least = 1 if is_waveform else n_fft // 2 + 1
+        self.mel, least = None, 1
+        if features == "log_mel":
+            sizes = {"n_fft": n_fft, "hop_length": hop_length, "n_mels": n_mels}
+            self.mel, least = MelSpectrogram(sample_rate, **sizes), n_fft // 2 + 1
+            self.random_inputs = bool(freq_mask or time_mask)
         if self.samples < least:
-            raise ValueError(
-                f"seconds={seconds} at {sample_rate} Hz are {self.samples} samples: at least "
-                f"{least} are needed"
-            )
-        frames = self.samples // hop_length + 1
-        for name, mask, size in (
-            ("freq_mask", freq_mask, n_mels),
-            ("time_mask", time_mask, frames),
-        ):
-            if mask > size:  # it could mask a whole clip
-                raise ValueError(
-                    f"{name}={mask} is more than a clip's {size}: set it to that or less"
-                )
-        sizes = {"n_fft": n_fft, "hop_length": hop_length, "n_mels": n_mels}
-        self.mel = None if is_waveform else MelSpectrogram(sample_rate, **sizes)
+            raise ValueError(f"seconds={seconds} are {self.samples} samples: {least} are needed")
         self.decode = partial(
             clip_features, sample_rate=sample_rate, samples=self.samples, mel=self.mel
         )
@@ -156,10 +170,6 @@ class AudioDataModule(DecodedDataModule):
     @property
     def input_spec(self) -> dict[str, Any]:
         return {} if self.mel is None else {"in_channels": 1}
-
-    @property
-    def random_inputs(self) -> bool:
-        return bool(self.freq_mask or self.time_mask)
 
     def transforms(self, sums: Tensor, shape: torch.Size) -> tuple[Transform, Transform]:
         if self.mel is None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import random
+import tarfile
+import zlib
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
 from as_lightning.bench.data.audio.data_module import AudioDataModule
 from as_lightning.bench.data.base import SPLITS
-from as_lightning.bench.data.files import FileTree, LabelledFile, RemoteFile
+from as_lightning.bench.data.files import LabelledFile, RemoteFile, fetch, labelled_file
 
 RECORDINGS = 50  # of each digit by each speaker
 
@@ -46,42 +49,53 @@ class FSDD(AudioDataModule):
         self.split_seed = split_seed
 
     def index(self) -> dict[str, list[LabelledFile]]:
-        tree = FileTree(self.files()["all"])
-        recordings = [
-            path for path in map(PurePosixPath, tree.names) if path.match("recordings/*.wav")
+        path = self.files()["all"]
+        recordings = wav_members(path)
+        lines = [
+            f"{hashlib.sha256(recordings[name]).hexdigest()}  {name}\n"
+            for name in sorted(recordings)
         ]
-        lines = (
-            f"{hashlib.sha256(tree.read(str(path))).hexdigest()}  {path.name}\n"
-            for path in recordings
-        )
         digest = hashlib.sha256("".join(lines).encode()).hexdigest()
         if digest != self.SHA256:
             raise ValueError(
-                f"{tree.root}: the recordings are not those of release 1.0.10: expected SHA-256 "
-                f"{self.SHA256} over "
-                f"the names and contents of recordings/*.wav, got {digest} of {len(recordings)}. "
-                "They are damaged or "
-                "of another release: delete them to download them again, or point data_dir "
-                "elsewhere"
+                f"{path}: the recordings are not those of release 1.0.10: expected SHA-256 "
+                f"{self.SHA256} over their names and contents, got {digest} of {len(recordings)}: "
+                "delete the file to download it again, or point data_dir elsewhere"
             )
         splits: dict[str, list[LabelledFile]] = {split: [] for split in SPLITS}
         order = list(range(RECORDINGS))
         if self.split_seed is not None:
             random.Random(self.split_seed).shuffle(order)
-        for path in recordings:
-            digit, _, number = path.stem.split("_")
+        for name in sorted(recordings):
+            digit, _, number = name.removesuffix(".wav").split("_")
             position = order.index(int(number))
             split = "test" if position < 5 else "validation" if position < 10 else "train"
-            splits[split].append(tree.labelled(str(path), digit))
+            read = partial(bytes, recordings[name])
+            splits[split].append(LabelledFile(digit, f"recordings/{name}", read, f"{path}/"))
         return splits
+
+
+def wav_members(path: Path) -> dict[str, bytes]:
+    """The recordings in an archive by their names; a ValueError refuses a damaged archive."""
+    members = {}
+    try:
+        with tarfile.open(path) as archive:
+            for member in archive:
+                if PurePosixPath(member.name).match("recordings/*.wav") and member.isfile():
+                    file = archive.extractfile(member)
+                    assert file is not None
+                    members[PurePosixPath(member.name).name] = file.read()
+    except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
+        raise ValueError(f"{path} is damaged ({error}): delete it to download it again") from error
+    return members
 
 
 class SpeechCommands(AudioDataModule):
     """Speech Commands 0.02: 35 spoken words in clips of a second, 16 kHz, 84,843 / 9,981 / 11,005
     clips, CC BY 4.0.
 
-    ``data_dir`` holds ``SpeechCommands/speech_commands_v0.02``, as torchaudio unpacks it, or the
-    archive (2.3 GB, which takes 3.4 GB of memory); otherwise that is downloaded.
+    ``data_dir`` holds ``SpeechCommands/speech_commands_v0.02``, as torchaudio unpacks it; otherwise
+    the archive (2.3 GB) is downloaded and unpacked there.
 
     Raises:
         ValueError: if the archive has another checksum.
@@ -100,20 +114,20 @@ class SpeechCommands(AudioDataModule):
 
     def files(self) -> dict[str, Path]:
         folder = self.data_dir / "SpeechCommands" / "speech_commands_v0.02"
-        return {"all": folder} if folder.is_dir() else super().files()
+        if not folder.is_dir():
+            import pooch
+
+            fetch(self.FILES["all"], self.data_dir, pooch.Untar(extract_dir=str(folder.resolve())))
+        return {"all": folder}
 
     def index(self) -> dict[str, list[LabelledFile]]:
-        tree = FileTree(self.files()["all"])
-        lists = {"validation": "validation_list.txt", "test": "testing_list.txt"}
-        split_of = {
-            name: split
-            for split, file in lists.items()
-            for name in tree.read(file).decode().split()
-        }
+        root = self.files()["all"]
+        split_of = {}
+        for split, file in (("validation", "validation_list.txt"), ("test", "testing_list.txt")):
+            split_of |= dict.fromkeys((root / file).read_text().split(), split)
         splits: dict[str, list[LabelledFile]] = {split: [] for split in SPLITS}
-        for path in map(PurePosixPath, tree.names):
-            if path.match("*/*_nohash_*.wav"):  # the others are background noise
-                splits[split_of.get(str(path), "train")].append(
-                    tree.labelled(str(path), path.parent.name)
-                )
+        for path in sorted(root.glob("*/*_nohash_*.wav")):  # the others are background noise
+            name = path.relative_to(root).as_posix()
+            split = split_of.get(name, "train")
+            splits[split].append(labelled_file(root, name, path.parent.name))
         return splits

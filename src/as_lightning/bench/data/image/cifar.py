@@ -42,37 +42,26 @@ class CIFAR10(ImageDataModule):
 
     def prepare_data(self) -> None:
         try:
-            self.published(
-                self.data_dir, train=False, download=True
-            )  # if a file is missing or has another checksum
+            # It downloads if a file is missing or has another checksum.
+            self.published(self.data_dir, train=False, download=True)
         except (OSError, RuntimeError, EOFError) as error:
-            name = self.published.filename
             raise RuntimeError(
-                f"{name} could not be downloaded to {self.data_dir}: {error}. {HINT}"
+                f"{self.published.filename} could not be downloaded to {self.data_dir}: {error}. "
+                f"{HINT}"
             ) from error
 
     def load_splits(self) -> dict[str, LabelledDataset]:
         self.prepare_data()
         train, test = (self.published(self.data_dir, train=is_train) for is_train in (True, False))
         self.class_names = list(train.classes)
-        images, targets = _channels_first(train.data), torch.tensor(train.targets)
-        kept, held_out = train_test_split(
-            range(len(targets)),
-            test_size=self.validation_size,
-            stratify=targets,
-            random_state=self.split_seed,
-        )
-        inputs = {
-            "train": images[kept],
-            "validation": images[held_out],
-            "test": _channels_first(test.data),
-        }
-        labels = {
-            "train": targets[kept],
-            "validation": targets[held_out],
-            "test": torch.tensor(test.targets),
-        }
-        # in pieces, as the sums take eight bytes per value
+        images, targets = channels_first(train.data), torch.tensor(train.targets)
+        rows = range(len(targets))
+        sizes: dict[str, Any] = {"test_size": self.validation_size, "stratify": targets}
+        kept, held_out = train_test_split(rows, random_state=self.split_seed, **sizes)
+        inputs = {"train": images[kept], "validation": images[held_out]}
+        labels = {"train": targets[kept], "validation": targets[held_out]}
+        inputs["test"], labels["test"] = channels_first(test.data), torch.tensor(test.targets)
+        # In pieces, as the sums take eight bytes per value.
         sums = torch.stack([value_sums(piece) for piece in inputs["train"].split(64)]).sum(0)
         return self.transformed(inputs, labels, sums)
 
@@ -85,5 +74,6 @@ class CIFAR100(CIFAR10):
     published: ClassVar[type[datasets.CIFAR10]] = datasets.CIFAR100
 
 
-def _channels_first(images: np.ndarray) -> Tensor:
+def channels_first(images: np.ndarray) -> Tensor:
+    """Images ``(N, H, W, 3)`` as ``(N, 3, H, W)``."""
     return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()

@@ -19,14 +19,12 @@ with loading("torchvision"):
 
 
 class ImageDataModule(DecodedDataModule):
-    """Image classification: images are held as bytes and normalised when they are read; training
-    ones are augmented.
-
-    Images are decoded to ``(3, H, W)`` ``uint8``; batches are ``(images (N, 3, H, W) float32,
-    classes (N) int64)``.
+    """Images, decoded to ``(3, H, W)`` ``uint8``; batches are ``(images (N, 3, H, W) float32,
+    targets)``, normalised.
 
     The settings are described in ``conf/data/image_folder.yaml``. A training image gets a black
-    border, is cropped at random to its size and mirrored with probability 1/2.
+    border and is cropped at random to its size; with ``horizontal_flip`` it is mirrored with
+    probability 1/2.
     """
 
     kind = "images"
@@ -35,29 +33,22 @@ class ImageDataModule(DecodedDataModule):
         self,
         *,
         crop_padding: int = 4,
-        horizontal_flip: bool = True,
+        horizontal_flip: bool = False,
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
         **loader: Any,
     ) -> None:
         super().__init__(**loader)
         check_least(0, crop_padding=crop_padding)
-        if (mean is None) != (std is None) or any(
-            len(values) != 3 for values in (mean, std) if values is not None
-        ):
-            raise ValueError(
-                f"give mean and std, 3 numbers each, or neither, got {mean=} and {std=}"
-            )
+        if [len(values) for values in (mean, std) if values is not None] not in ([], [3, 3]):
+            raise ValueError(f"give mean and std, 3 numbers each, or neither, got {mean=}, {std=}")
         self.crop_padding, self.horizontal_flip = crop_padding, horizontal_flip
-        self.mean, self.std = (None if values is None else list(values) for values in (mean, std))
+        self.mean, self.std = mean, std
+        self.random_inputs = bool(crop_padding or horizontal_flip)
 
     @property
     def input_spec(self) -> dict[str, Any]:
         return {"in_channels": 3}
-
-    @property
-    def random_inputs(self) -> bool:
-        return bool(self.crop_padding or self.horizontal_flip)
 
     def transforms(self, sums: Tensor, shape: torch.Size) -> tuple[Transform, Transform]:
         if self.mean is None or self.std is None:
@@ -67,5 +58,8 @@ class ImageDataModule(DecodedDataModule):
             augment.append(v2.RandomCrop(tuple(shape[-2:]), padding=self.crop_padding))
         if self.horizontal_flip:
             augment.append(v2.RandomHorizontalFlip())
-        normalise = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(self.mean, self.std)]
+        normalise = [
+            v2.ToDtype(torch.float32, scale=True),
+            v2.Normalize(list(self.mean), list(self.std)),
+        ]
         return v2.Compose([*augment, *normalise]), v2.Compose(normalise)

@@ -6,7 +6,6 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,20 +16,19 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import RandomSampler, Sampler
 
-from as_lightning.bench.data.base import BenchmarkDataModule, LabelledDataset, check_least, say
-from as_lightning.bench.data.files import shortened
+from as_lightning.bench.data.base import (
+    SPLITS,
+    BenchmarkDataModule,
+    LabelledDataset,
+    check_least,
+)
 from as_lightning.bench.data.loaders import POOL_BATCHES, LengthBatchSampler
+from as_lightning.bench.data.reading import note, note_repeats, shortened
+from as_lightning.bench.data.tables import Sentence
 from as_lightning.functional.calling_convention import IGNORED
 
 PADDING, UNKNOWN = "[PAD]", "[UNK]"
 TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model")
-
-
-class Sentence(NamedTuple):
-    """A text with the name of its class, or with the indices of its classes."""
-
-    text: str
-    label: Any
 
 
 class TaggedSentence(NamedTuple):
@@ -40,82 +38,52 @@ class TaggedSentence(NamedTuple):
     tags: tuple[str, ...]
 
 
-LEAST = 10  # texts of a class, which are split 8 / 1 / 1
+def split_sentences(
+    sentences: Sequence[Sentence], share: float, split_seed: int
+) -> tuple[list[Sentence], list[Sentence]]:
+    """Hold out a ``share`` of the sentences, stratified by class unless they have several labels.
 
-
-def split_sentences(sentences: list[Sentence], split_seed: int) -> dict[str, list[Sentence]]:
-    """Split 80 / 10 / 10 %, stratified by class; a ValueError names classes with fewer than 10
-    texts.
+    A ValueError names classes that are too small.
     """
-    sizes = Counter(sentence.label for sentence in sentences)
-    small = [f"{label!r} has {size}" for label, size in sorted(sizes.items()) if size < LEAST]
-    if small:
-        hint = (
-            f"leave them out (data.min_per_class={LEAST})"
-            if len(small) < len(sizes) - 1
-            else "add texts"
-        )
-        raise ValueError(
-            f"{len(small)} of {len(sizes)} classes have fewer than {LEAST} texts, too few to split "
-            "them in three: "
-            f"{shortened(small)}: {hint}, or give files for validation and test"
-        )
+    if isinstance(sentences[0].label, tuple):
+        return train_test_split(sentences, test_size=share, random_state=split_seed)
     labels = [sentence.label for sentence in sentences]
-    train, held_out = train_test_split(
-        sentences, test_size=0.2, stratify=labels, random_state=split_seed
-    )
-    labels = [sentence.label for sentence in held_out]
-    validation, test = train_test_split(
-        held_out, test_size=0.5, stratify=labels, random_state=split_seed
-    )
+    sizes, least = Counter(labels), round(1 / share)
+    small = [f"{label!r} has {size}" for label, size in sorted(sizes.items()) if size < least]
+    if small:
+        raise ValueError(
+            f"{len(small)} of {len(sizes)} classes have fewer than {least} texts, too few to hold "
+            f"out {share:.0%}: {shortened(small)}: leave them out (data.min_per_class={least}), or "
+            "give files for validation and test"
+        )
+    return train_test_split(sentences, test_size=share, stratify=labels, random_state=split_seed)
+
+
+def split_in_three(sentences: Sequence[Sentence], split_seed: int) -> dict[str, list[Sentence]]:
+    """Split 80 / 10 / 10 %, stratified by class; each class needs 10 texts."""
+    split_sentences(sentences, 0.1, split_seed)  # refuses a class that is too small for a tenth
+    train, held_out = split_sentences(sentences, 0.2, split_seed)
+    validation, test = split_sentences(held_out, 0.5, split_seed)
     return {"train": train, "validation": validation, "test": test}
-
-
-def say_of_repeats(splits: Mapping[str, Sequence[Sentence]]) -> None:
-    """Report how many rows of validation and test are training rows too: a score counts them as if
-    they were new.
-    """
-    training_texts = {row.text for row in splits["train"]}
-    for split in ("validation", "test"):
-        repeated = [row.text for row in splits[split] if row.text in training_texts]
-        if repeated:
-            examples = shortened([repr(text[:60]) for text in dict.fromkeys(repeated)])
-            say(
-                f"{len(repeated)} of {len(splits[split])} rows in {split} are in train too: "
-                f"{examples}"
-            )
 
 
 def fit_tokenizer(
     texts: Iterable[str] | Iterable[Sequence[str]], vocab_size: int, lowercase: bool = True
 ) -> Tokenizer:
-    """A byte-pair tokeniser of at most ``vocab_size`` tokens; padding is token 0; ``lowercase``
-    strips accents too.
+    """A byte-pair tokeniser of ``vocab_size`` tokens, or of all characters where those are more;
+    padding is token 0.
     """
-    # without a continuing-subword prefix: with one, as WordPiece has, the library breaks ties in
-    # the order of a hash map, and two fits on the same texts differ
+    # Without a continuing-subword prefix: with one, as WordPiece has, the library breaks ties in
+    # the order of a hash map, and two fits on the same texts differ.
     tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    # One form of each character, without control characters; accents stay.
+    bert = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=False)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), bert])
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    rows = list(texts)
-    settings: dict[str, Any] = {
-        "vocab_size": vocab_size,
-        "special_tokens": [PADDING, UNKNOWN],
-        "show_progress": False,
-    }
-    tokenizer.train_from_iterator(rows, trainers.BpeTrainer(**settings))
-    if tokenizer.get_vocab_size() > vocab_size:  # the library keeps every character
-        normalize = normalizers.BertNormalizer(lowercase=lowercase).normalize_str
-        counts = Counter(chain.from_iterable(normalize("".join(row)) for row in rows))
-        characters = sorted(
-            filter(str.strip, counts), key=lambda character: (-counts[character], character)
-        )
-        # chosen here, as the library breaks ties in the order of a hash map
-        settings |= {
-            "initial_alphabet": characters[: vocab_size - 2],
-            "limit_alphabet": vocab_size - 2,
-        }
-        tokenizer.train_from_iterator(rows, trainers.BpeTrainer(**settings))
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size, special_tokens=[PADDING, UNKNOWN], show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
     tokenizer.encode_special_tokens = True  # a "[PAD]" of a text is text
     return tokenizer
 
@@ -131,12 +99,10 @@ def pretrained_tokenizer(name: str) -> tuple[Tokenizer, int]:
             'a pretrained tokenizer needs transformers: install "as-lightning[pretrained]"'
         ) from error
     folder = Path(name)
-    # transformers makes an empty tokeniser for a folder without one
+    # transformers makes an empty tokeniser for a folder without one.
     if folder.is_dir() and not any(any(folder.glob(pattern)) for pattern in TOKENIZER_FILES):
         files = ", ".join(TOKENIZER_FILES)
-        raise ValueError(
-            f"tokenizer={name!r}: the folder has no tokenizer ({files}): save the model's own there"
-        )
+        raise ValueError(f"tokenizer={name!r}: the folder has no tokenizer ({files})")
     try:
         pretrained = AutoTokenizer.from_pretrained(name, use_fast=True)
     except (OSError, ValueError) as error:
@@ -182,7 +148,8 @@ class TokenizedDataModule(BenchmarkDataModule):
         check_least(3, vocab_size=vocab_size)  # two tokens are special
         check_least(1, max_length=max_length)
         self.vocab_size, self.max_length = vocab_size, max_length
-        self.pretrained, self.lowercase, self.length_buckets = tokenizer, lowercase, length_buckets
+        self.lowercase, self.length_buckets = lowercase, length_buckets
+        self.pretrained = tokenizer
         self.tokenizer: Tokenizer | None = None
         self.padding_id = 0
 
@@ -199,10 +166,7 @@ class TokenizedDataModule(BenchmarkDataModule):
     def make_tokenizer(self, texts: Iterable[str] | Iterable[Sequence[str]]) -> Tokenizer:
         """Set `tokenizer`: the pretrained one, or one fitted on the training split's ``texts``."""
         if self.pretrained is None:
-            self.tokenizer, self.padding_id = (
-                fit_tokenizer(texts, self.vocab_size, self.lowercase),
-                0,
-            )
+            self.tokenizer = fit_tokenizer(texts, self.vocab_size, self.lowercase)
         else:
             self.tokenizer, self.padding_id = pretrained_tokenizer(self.pretrained)
         self.tokenizer.no_padding()
@@ -225,28 +189,31 @@ class TokenizedDataModule(BenchmarkDataModule):
 
 
 class TextDataModule(TokenizedDataModule):
-    """Classification of texts: batches ``(token ids (N, longest of the batch), class indices
-    (N,))``, ``int64``.
+    """Classification of texts: batches ``(token ids (N, longest of the batch), targets)``,
+    ``int64``; targets are class indices ``(N,)``, or ``(N, C)`` of 0 and 1 for several labels.
     """
 
-    def encode_targets(self, splits: Mapping[str, Sequence[Sentence]]) -> dict[str, Tensor]:
-        """The targets of each split; sets `class_names`."""
-        return self.encode_labels(
-            {split: [str(row.label) for row in rows] for split, rows in splits.items()}
-        )
-
     def load_splits(self) -> dict[str, LabelledDataset]:
-        texts = self.read_splits()
-        if self.paths:
-            say_of_repeats(texts)
-        targets = self.encode_targets(texts)
-        self.texts = {split: [row.text for row in rows] for split, rows in texts.items()}
-        tokenizer = self.make_tokenizer(row.text for row in texts["train"])
+        rows = self.read_splits()
+        labels = {split: [row.label for row in rows[split]] for split in SPLITS}
+        targets = self.encode_labels(labels)
+        self.texts = {split: [row.text for row in rows[split]] for split in SPLITS}
+        note_repeats(self.texts, self.texts)
+        tokenizer = self.make_tokenizer(self.texts["train"])
         splits = {}
-        for split, rows in self.texts.items():
-            encodings = tokenizer.encode_batch_fast(rows)
-            # a text of unknown characters alone may leave no token: keep one, so that pooling has
-            # something to read
+        for split, texts in self.texts.items():
+            encodings = tokenizer.encode_batch(texts)
+            cut = [text for text, row in zip(texts, encodings, strict=True) if row.overflowing]
+            self.note_texts(f"texts are cut at data.max_length={self.max_length}", cut, split)
+            if self.pretrained is None and self.lowercase:
+                lowered = [text for text in texts if text != text.lower()]
+                self.note_texts("texts are lower-cased (data.lowercase)", lowered, split)
+            # A text of unknown characters alone may leave no token: keep one for the pooling.
             token_ids = [torch.tensor(encoding.ids or [1]) for encoding in encodings]
             splits[split] = LabelledDataset(token_ids, targets[split])
         return splits
+
+    def note_texts(self, what: str, changed: Sequence[str], split: str) -> None:
+        """Note texts of a split that are changed."""
+        if changed:
+            note(what, len(changed), len(self.texts[split]), repr(changed[0]), split)

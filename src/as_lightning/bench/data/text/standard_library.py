@@ -1,33 +1,19 @@
-"""Embedded text: the standard library's docstrings, and the next token of its source code."""
+"""Embedded text: the standard library's docstrings."""
 
 from __future__ import annotations
 
 import ast
 import os
-import random
 import re
 import sys
 import sysconfig
-import tokenize
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import chain, islice
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import torch
-from torch.utils.data import Sampler, SequentialSampler
-
-from as_lightning.bench.data import base
-from as_lightning.bench.data.base import (
-    BenchmarkDataModule,
-    LabelledDataset,
-    check_least,
-    say,
-    split_limits,
-)
-from as_lightning.bench.data.files import has_suffix, shortened
-from as_lightning.bench.data.text.data_module import Sentence, TextDataModule, split_sentences
+from as_lightning.bench.data.files import has_suffix
+from as_lightning.bench.data.tables import Sentence
+from as_lightning.bench.data.text.data_module import TextDataModule, split_in_three
 
 TEST_FOLDERS = {"test", "tests", "idle_test"}
 
@@ -95,127 +81,4 @@ class Docstrings(TextDataModule):
             raise RuntimeError(
                 f"no docstrings below {root}: this Python comes without its library's source files"
             )
-        return split_sentences(sentences, self.split_seed)
-
-
-UNKNOWN, END_OF_FILE = "[UNK]", "[EOF]"
-# the words, numbers and signs of source code, also in comments and strings; white space is no token
-TOKEN = re.compile(r"[^\W\d]\w*|\d\w*(?:\.\d\w*)?|[^\w\s]")
-HELD_OUT = 0.05  # share of the files for validation, and for test
-LEAST_FILES = 10
-LEAST_COUNT = 2  # of a token in the training files, to be a class of its own
-EVALUATION_TOKENS = 1024  # per batch of validation and test at most, as they hold their logits
-
-
-def token_blocks(tokens: Sequence[int], block_length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cut ``T`` token ids into blocks of ``L``, and give each token the next one as its target.
-
-    Both are ``int64`` of shape ``((T - 1) // L, L)``; tokens that fill no block are left out.
-    """
-    stream = torch.tensor(tokens, dtype=torch.int64)
-    end = max(len(stream) - 1, 0) // block_length * block_length
-    return stream[:end].view(-1, block_length), stream[1 : end + 1].view(-1, block_length)
-
-
-class PythonCode(BenchmarkDataModule):
-    """Predict the next token of the standard library's source code; no download.
-
-    The files are split 90 / 5 / 5 %. A token is a word, a number or a sign. The first two classes
-    stand for any other token and for the end of a file; the other classes are the tokens that the
-    training files have at least twice.
-
-    Batches are ``(token ids (N, L) int64, the token after each (N, L) int64)``, for a causal
-    network; those of validation and test have at most 1,024 tokens. The settings are described in
-    ``conf/data/python_code.yaml``.
-    """
-
-    task = "next_token"
-    splits_by_seed = True
-
-    def __init__(
-        self,
-        *,
-        block_length: int,
-        batch_tokens: int,
-        max_tokens: base.Limit,
-        root: str | Path | None = None,
-        **loader: Any,
-    ) -> None:
-        check_least(1, block_length=block_length, batch_tokens=batch_tokens)
-        if batch_tokens % block_length:
-            raise ValueError(
-                f"batch_tokens must be a multiple of block_length={block_length}, got "
-                f"{batch_tokens}"
-            )
-        super().__init__(batch_size=batch_tokens // block_length, **loader)
-        self.block_length = block_length
-        self.from_standard_library = root is None
-        self.paths = {} if root is None else {"root": root}
-        self.root = library_folder() if root is None else Path(root).expanduser()
-        self.max_tokens = split_limits("max_tokens", max_tokens)
-
-    def files(self) -> dict[str, Path]:
-        return {str(file): file for file in source_files(self.root)}
-
-    @property
-    def input_spec(self) -> dict[str, Any]:
-        return {"vocab_size": self.num_classes, "max_length": self.block_length}
-
-    def batching(self, dataset: Any, order: Sampler[int]) -> dict[str, Any]:
-        blocks = self.batch_size
-        if isinstance(order, SequentialSampler):
-            blocks = min(blocks, max(1, EVALUATION_TOKENS // self.block_length))
-        return {"batch_size": blocks, "sampler": order}
-
-    def split_files(self) -> dict[str, list[Path]]:
-        """The source files of each split, in random order."""
-        files = list(self.files().values())
-        if len(files) < LEAST_FILES:
-            raise ValueError(
-                f"{self.root}: expected at least {LEAST_FILES} files that end in .py, found "
-                f"{len(files)}"
-            )
-        held_out = max(1, round(HELD_OUT * len(files)))
-        random.Random(self.split_seed).shuffle(files)
-        return {
-            "train": files[2 * held_out :],
-            "validation": files[:held_out],
-            "test": files[held_out : 2 * held_out],
-        }
-
-    def load_splits(self) -> dict[str, LabelledDataset]:
-        pairs = {
-            split: [(file, _tokens_of(file)) for file in files]
-            for split, files in self.split_files().items()
-        }
-        if unread := [
-            str(file) for rows in pairs.values() for file, tokens in rows if tokens is None
-        ]:
-            say(
-                f"{len(unread)} files are left out, which are not in the encoding they declare: "
-                f"{shortened(unread)}"
-            )
-        texts = {
-            split: [tokens for _, tokens in rows if tokens is not None]
-            for split, rows in pairs.items()
-        }
-        counts = Counter(token for text in texts["train"] for token in text)
-        frequent = sorted(
-            (-count, token) for token, count in counts.items() if count >= LEAST_COUNT
-        )
-        self.class_names = [UNKNOWN, END_OF_FILE, *(token for _, token in frequent)]
-        index = {token: number for number, token in enumerate(self.class_names)}
-        splits = {}
-        for split in base.SPLITS:
-            stream = chain.from_iterable([*text, END_OF_FILE] for text in texts[split])
-            tokens = [index.get(token, 0) for token in islice(stream, self.max_tokens[split])]
-            splits[split] = LabelledDataset(*token_blocks(tokens, self.block_length))
-        return splits
-
-
-def _tokens_of(file: Path) -> list[str] | None:
-    try:
-        with tokenize.open(file) as source:  # in the encoding that the file declares
-            return TOKEN.findall(source.read())
-    except (SyntaxError, UnicodeDecodeError):
-        return None
+        return split_in_three(sentences, self.split_seed)

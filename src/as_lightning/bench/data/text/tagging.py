@@ -10,12 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from as_lightning.bench.data.base import LabelledDataset, say
-from as_lightning.bench.data.files import normal_form, read_text
+from as_lightning.bench.data.base import LabelledDataset
+from as_lightning.bench.data.files import Place, normal_form, read_text
+from as_lightning.bench.data.reading import note, note_repeats
 from as_lightning.bench.data.text.data_module import TaggedSentence, TokenizedDataModule
 from as_lightning.functional.calling_convention import IGNORED
 
 LOST_WORD = "?"
+BIO = re.compile("O|[BI]-.*")
 
 
 class TaggingDataModule(TokenizedDataModule):
@@ -23,49 +25,45 @@ class TaggingDataModule(TokenizedDataModule):
     -100.
 
     Batches are ``(token ids (N, L) int64; tag indices (N, L) int64)``. Words past ``max_length``
-    tokens are neither trained nor scored; a message says how many there are. A ValueError names a
-    tag that the training split lacks.
+    tokens are neither trained nor scored. A ValueError names a tag that the training split lacks.
     """
 
     task = "token"
 
     def load_splits(self) -> dict[str, LabelledDataset]:
         sentences = self.read_splits()
+        words = {split: [row.words for row in rows] for split, rows in sentences.items()}
+        note_repeats(words, {split: list(map(" ".join, rows)) for split, rows in words.items()})
         labels = {
             split: [tag for row in rows for tag in row.tags] for split, rows in sentences.items()
         }
         tags = self.encode_labels(labels)
-        self.make_tokenizer(row.words for row in sentences["train"])
+        self.make_tokenizer(words["train"])
         splits = {}
-        for split, rows in sentences.items():
-            sentence_tags = tags[split].split([len(row.words) for row in rows])
-            encoded = [
-                self._encode(row.words, row_tags)
-                for row, row_tags in zip(rows, sentence_tags, strict=True)
-            ]
-            cut = sum(len(row.words) for row in rows) - sum(
-                int((targets != IGNORED).sum()) for _, targets in encoded
-            )
-            if cut:
-                say(f"{cut} words of the {split} split lie past max_length={self.max_length}")
-            splits[split] = LabelledDataset(
-                [ids for ids, _ in encoded], [targets for _, targets in encoded]
-            )
+        for split, rows in words.items():
+            inputs, targets, cut = [], [], 0
+            row_tags = tags[split].split([len(row) for row in rows])
+            for row, word_tags in zip(rows, row_tags, strict=True):
+                token_ids, token_tags = self._encode(row, word_tags)
+                inputs.append(token_ids)
+                targets.append(token_tags)
+                cut += len(row) - int((token_tags != IGNORED).sum())
+            what = f"words lie past data.max_length={self.max_length}, and are left out"
+            note(what, cut, len(labels[split]), split=split)
+            splits[split] = LabelledDataset(inputs, targets)
         return splits
 
     def _encode(self, words: tuple[str, ...], tags: Tensor) -> tuple[Tensor, Tensor]:
         assert self.tokenizer is not None
-        if "ByteLevel" in str(
-            self.tokenizer.pre_tokenizer
-        ):  # to which a word without a space continues the one before
+        # To a byte-level tokeniser a word without a space continues the one before.
+        if "ByteLevel" in str(self.tokenizer.pre_tokenizer):
             words = tuple(f" {word}" for word in words)
         encoding = self.tokenizer.encode(list(words), is_pretokenized=True)
         lost = set(range(len(words))) - set(encoding.word_ids)
-        if (
-            lost
-        ):  # the normaliser removes these words, or they lie past max_length (and do so again)
-            encodable = [LOST_WORD if number in lost else word for number, word in enumerate(words)]
-            encoding = self.tokenizer.encode(encodable, is_pretokenized=True)
+        # The normaliser removes these words, or they lie past max_length, and do so again.
+        if lost:
+            kept = [LOST_WORD if number in lost else word for number, word in enumerate(words)]
+            encoding = self.tokenizer.encode(kept, is_pretokenized=True)
         targets = torch.full((len(encoding.ids),), IGNORED)
         for position, (previous, word) in enumerate(pairwise([None, *encoding.word_ids])):
             if word is not None and word != previous:
@@ -74,7 +72,7 @@ class TaggingDataModule(TokenizedDataModule):
 
 
 class Conll(TaggingDataModule):
-    """A user's own tagged sentences: three files in CoNLL's columns.
+    """Tagged sentences, a user's own or published: three files in CoNLL's columns.
 
     A relative path is looked for in the working directory, then in ``data_dir``. A negative column
     counts from the last; ``encoding=None`` is UTF-8. A ValueError names the file and the line that
@@ -83,9 +81,9 @@ class Conll(TaggingDataModule):
 
     def __init__(
         self,
-        path: str | Path,
-        validation_path: str | Path,
-        test_path: str | Path,
+        path: Place,
+        validation_path: Place,
+        test_path: Place,
         word_column: int = 0,
         tag_column: int = -1,
         encoding: str | None = None,
@@ -106,7 +104,7 @@ def read_conll(
     """Read CoNLL columns: one word with its tag on each line, columns separated by a tab or spaces.
 
     A blank line ends a sentence; lines that start with ``-DOCSTART-`` are left out. A ValueError
-    names the line that lacks a column, or whose tag is not ``O``, ``B-...`` or ``I-...``.
+    names the line that lacks a column or whose tag is of another form, and the way out.
     """
     sentences: list[TaggedSentence] = []
     rows: list[tuple[str, str]] = []
@@ -116,18 +114,48 @@ def read_conll(
                 sentences.append(TaggedSentence(*zip(*rows, strict=True)))
                 rows = []
             continue
-        # at spaces alone: a no-break space, or an ideographic one, is part of its word
+        # At spaces alone: a no-break space, or an ideographic one, is part of its word.
         columns = line.split("\t") if "\t" in line else re.findall("[^ ]+", line)
         try:
             word, tag = columns[word_column], normal_form(columns[tag_column])
         except IndexError:
             expected = f"a word in column {word_column} and a tag in column {tag_column}"
             raise ValueError(f"{path}:{number}: expected {expected}, got {line[:80]!r}") from None
-        if len(columns) < 2 or not (tag == "O" or tag.startswith(("B-", "I-"))):
+        if len(columns) < 2 or not BIO.fullmatch(tag):
             raise ValueError(
                 f"{path}:{number}: expected a tag O, B-... or I-..., got {line[:80]!r}"
+                f"{way_out(columns, tag)}"
             )
         rows.append((word, tag))
     if not sentences:
         raise ValueError(f"{path}: expected sentences in columns, found none")
+    _check_beginnings(path, sentences)
     return sentences
+
+
+def way_out(columns: list[str], tag: str) -> str:
+    """What to do about a line whose tag is of another form."""
+    if re.fullmatch("[BILOUES]-.+", tag):
+        return (
+            ": tags of the forms BIOES and BILOU are to be converted to BIO: S, U to B; E, L to I"
+        )
+    others = [number for number, value in enumerate(columns) if number and BIO.fullmatch(value)]
+    return f": set data.tag_column={others[0]}" if others else ": data.tag_column names the column"
+
+
+def _check_beginnings(path: Path, sentences: list[TaggedSentence]) -> None:
+    """Refuse tags of the form IOB1, where an entity begins with I- unless it follows another."""
+    inside = begun = 0
+    example = ""
+    for sentence in sentences:
+        for previous, tag in pairwise(["O", *sentence.tags]):
+            begun += tag.startswith("B-")
+            if tag.startswith("I-") and previous[2:] != tag[2:]:
+                inside += 1
+                example = example or " ".join(sentence.words)
+    if inside > begun:
+        raise ValueError(
+            f"{path}: the tags are IOB1 ({inside} entities begin with I-): convert them to IOB2, in "
+            "which each begins with B-, as with nltk's conlltags2tree and tree2conlltags"
+        )
+    note(f"entities of {path.name} begin with I-", inside, inside + begun, example)

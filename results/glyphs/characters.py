@@ -56,7 +56,7 @@ class Glyphs(BenchmarkDataModule):
 
     def __init__(self, classes: int | None = None, **loader: Any) -> None:
         super().__init__(**loader)
-        check_least(2, classes=2 if classes is None else classes)
+        check_least(2, classes=classes)
         self.classes = classes
 
     @property
