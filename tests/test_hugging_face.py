@@ -66,8 +66,8 @@ def test_a_classifiers_loss_is_the_masked_one_of_its_logits_also_of_a_copy(task,
     loss = module.training_step(batch, 0)
     torch.testing.assert_close(loss, loss_of(module, batch))
     assert loss.requires_grad
-    assert module.masked_loss.called
-    assert module is original or not original.masked_loss.called
+    assert module.as_softmax_module.called
+    assert module is original or not original.as_softmax_module.called
     assert module.model(input_ids=TOKENS).loss is None
     assert module.state_dict().keys() == HuggingFace(original.model).state_dict().keys()
 

@@ -154,7 +154,7 @@ def test_a_checkpoint_has_the_margin_also_where_the_module_saves_its_hyperparame
 @pytest.mark.parametrize("parametrized", [False, True])
 def test_the_head_loss_is_the_loss_of_the_heads_logits_and_counts_the_same(parametrized):
     module = New(delta=0.2)
-    module.masked_loss.masking_counter = counter = MaskingCounter()
+    module.as_softmax_module.masking_counter = counter = MaskingCounter()
     if parametrized:
         nn.utils.parametrizations.weight_norm(
             module.net
@@ -203,7 +203,7 @@ def test_training_is_counted_and_validation_is_not(make, batches):
     module.eval()  # parts in eval mode are trained too
     fit(module, batches, validation=batches, callbacks=[monitor, AlsoValidates()])
     assert [epoch.samples for epoch in monitor.history] == [24, 24]
-    assert module.masked_loss.masking_counter is None
+    assert module.as_softmax_module.masking_counter is None
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_the_attribute_is_replaced_where_it_is(name, loss, factor):
     module = replacing(name)(loss, delta=0.3)
     expected = factor * as_cross_entropy(logits, target, 0.3, ignore_index=-1)
     torch.testing.assert_close(module.criterion(logits, target), expected)
-    assert module.masked_loss.called
+    assert module.as_softmax_module.called
     assert not module.state_dict()
 
 
@@ -402,7 +402,7 @@ def test_val_loss_is_the_masked_loss_or_plain_softmax_as_the_class_says(cls, del
         evaluate(module, whole, verbose=False)
         torch.testing.assert_close(trainer.callback_metrics["val_loss"], expected)
     assert module.as_softmax_delta == 0.3
-    assert module.masked_loss.masks
+    assert module.as_softmax_module.masks
 
 
 class Scaled(nn.Linear):
