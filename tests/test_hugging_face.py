@@ -12,24 +12,16 @@ from torch import nn
 from as_lightning import ASSoftmaxMixin
 from as_lightning.functional import as_cross_entropy, multilabel_as_cross_entropy
 
-TINY = {
-    "vocab_size": 9,
-    "n_embd": 4,
-    "n_layer": 1,
-    "n_head": 1,
-    "n_positions": 4,
-    "num_labels": 3,
-    "pad_token_id": 0,
-}
+SIZES = {"vocab_size": 9, "n_embd": 4, "n_layer": 1, "n_head": 1, "n_positions": 4}
+TINY = {**SIZES, "num_labels": 3, "pad_token_id": 0}
 TOKENS = torch.randint(1, 9, (6, 4), generator=torch.Generator().manual_seed(0))
 CLASSES = torch.tensor([0, 1, 2, 2, 1, 0])
 LABELS = torch.tensor([[1.0, 0.0, 1.0]] * 6)
+TAGS = torch.randint(3, (6, 4), generator=torch.Generator().manual_seed(1))
 TARGETS = {
     "single_label_classification": CLASSES,
     "multi_label_classification": LABELS,
-    "tokens": torch.randint(3, (6, 4), generator=torch.Generator().manual_seed(1)).where(
-        TOKENS > 2, -100
-    ),
+    "tokens": TAGS.where(TOKENS > 2, -100),
 }
 
 
@@ -74,8 +66,8 @@ def test_a_classifiers_loss_is_the_masked_one_of_its_logits_also_of_a_copy(task,
     loss = module.training_step(batch, 0)
     torch.testing.assert_close(loss, loss_of(module, batch))
     assert loss.requires_grad
-    assert module.masked_loss.called
-    assert module is original or not original.masked_loss.called
+    assert module.as_softmax_module.called
+    assert module is original or not original.as_softmax_module.called
     assert module.model(input_ids=TOKENS).loss is None
     assert module.state_dict().keys() == HuggingFace(original.model).state_dict().keys()
 

@@ -154,7 +154,7 @@ def test_a_checkpoint_has_the_margin_also_where_the_module_saves_its_hyperparame
 @pytest.mark.parametrize("parametrized", [False, True])
 def test_the_head_loss_is_the_loss_of_the_heads_logits_and_counts_the_same(parametrized):
     module = New(delta=0.2)
-    module.masked_loss.masking_counter = counter = MaskingCounter()
+    module.as_softmax_module.masking_counter = counter = MaskingCounter()
     if parametrized:
         nn.utils.parametrizations.weight_norm(
             module.net
@@ -203,7 +203,7 @@ def test_training_is_counted_and_validation_is_not(make, batches):
     module.eval()  # parts in eval mode are trained too
     fit(module, batches, validation=batches, callbacks=[monitor, AlsoValidates()])
     assert [epoch.samples for epoch in monitor.history] == [24, 24]
-    assert module.masked_loss.masking_counter is None
+    assert module.as_softmax_module.masking_counter is None
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_the_attribute_is_replaced_where_it_is(name, loss, factor):
     module = replacing(name)(loss, delta=0.3)
     expected = factor * as_cross_entropy(logits, target, 0.3, ignore_index=-1)
     torch.testing.assert_close(module.criterion(logits, target), expected)
-    assert module.masked_loss.called
+    assert module.as_softmax_module.called
     assert not module.state_dict()
 
 
@@ -402,7 +402,7 @@ def test_val_loss_is_the_masked_loss_or_plain_softmax_as_the_class_says(cls, del
         evaluate(module, whole, verbose=False)
         torch.testing.assert_close(trainer.callback_metrics["val_loss"], expected)
     assert module.as_softmax_delta == 0.3
-    assert module.masked_loss.masks
+    assert module.as_softmax_module.masks
 
 
 class Scaled(nn.Linear):
@@ -453,44 +453,24 @@ class OnCommandLineAS(ASSoftmaxMixin, OnCommandLine):
     as_softmax_replaces = "criterion"
 
 
-@pytest.fixture
-def command_line(monkeypatch):
-    """Makes Lightning's command line of the module."""
+def test_the_command_line_sets_each_argument_and_its_configuration_and_checkpoint_load_back(
+    monkeypatch, tmp_path
+):
     pytest.importorskip("jsonargparse")
     from lightning.pytorch.cli import LightningCLI
 
     monkeypatch.setattr("sys.argv", ["train.py"])
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "max_epochs": 1}
 
-    def made(*args: str, run: bool = False) -> LightningCLI:
-        return LightningCLI(
-            OnCommandLineAS,
-            args=list(args),
-            trainer_defaults={**quiet, "accelerator": "cpu"},
-            run=run,
-            seed_everything_default=1,
-        )
+    def made(*args: str) -> LightningCLI:
+        folder = f"--trainer.default_root_dir={tmp_path}"
+        arguments = {"args": ["fit", *args, folder], "trainer_defaults": quiet}
+        return LightningCLI(OnCommandLineAS, **arguments, seed_everything_default=1)
 
-    return made
-
-
-def test_the_command_line_sets_each_argument_and_what_it_prints_makes_the_same_module_again(
-    command_line, tmp_path, capsys
-):
-    for args, expected in (([], (0.5, 0.01)), (["--model.delta=0.2", "--model.lr=1"], (0.2, 1.0))):
-        with pytest.raises(SystemExit):
-            command_line(*args, "--print_config")
-        config = tmp_path / "config.yaml"
-        config.write_text(capsys.readouterr().out)
-        module, again = command_line(*args).model, command_line(f"--config={config}").model
-        assert again.hparams == module.hparams
-        assert (again.as_softmax_delta, again.hparams.lr) == expected
-
-
-def test_a_run_saves_its_configuration_and_a_checkpoint_that_loads_back(command_line, tmp_path):
-    folder = f"--trainer.default_root_dir={tmp_path}"
-    cli = command_line("fit", "--model.delta=0.2", folder, run=True)
-    assert "delta: 0.2" in next(tmp_path.rglob("config.yaml")).read_text()
+    assert made().model.as_softmax_delta == 0.5
+    cli = made("--model.delta=0.2", "--model.lr=1")
     path = cli.trainer.checkpoint_callback.best_model_path
     loaded = OnCommandLineAS.load_from_checkpoint(path, weights_only=False)
-    assert (loaded.as_softmax_delta, loaded.hparams.lr) == (0.2, 0.01)
+    config = sorted(tmp_path.rglob("config.yaml"))[-1]
+    for module in (cli.model, loaded, made(f"--config={config}").model):
+        assert (module.as_softmax_delta, module.hparams.lr) == (0.2, 1.0)

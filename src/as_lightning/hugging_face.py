@@ -38,7 +38,6 @@ class LossOfLabels(MaskedLoss):
         super().__init__()
         self.delta = check_delta(delta)
         self.checked = False
-        self.multilabel = False
         plain_model: Any = getattr(model, "_orig_mod", model)  # of torch.compile
         names = [base.__name__ for base in type(plain_model).__mro__]
         config = plain_model.config

@@ -29,12 +29,14 @@ class MaskedLoss(nn.Module):
         delta: the margin of the next loss, in [0, 1]. Set it at any time.
         masks: whether the margin is in force; without it the loss is that of ``delta=1``.
         called: whether a loss was computed since this was set to False.
+        multilabel: whether the targets hold several labels.
         masking_counter: gets the counts. Callbacks set it from a batch's start to its backward.
     """
 
     delta: float
     masks = True
     called = False
+    multilabel = False
     masking_counter: MaskingCounter | None = None
     # PyTorch's losses whose settings `like` takes over, and the settings
     replaces: ClassVar[tuple[type[nn.Module], Callable[..., Tensor]]]
@@ -189,6 +191,7 @@ class MultiLabelASSoftmaxLoss(MaskedLoss, nn.BCEWithLogitsLoss):
 
     replaces = (nn.BCEWithLogitsLoss, F.binary_cross_entropy_with_logits)
     kept = ("reduction",)
+    multilabel = True
 
     def __init__(
         self, delta: float = DEFAULT_DELTA, *, ignore_index: int = -100, reduction: str = "mean"

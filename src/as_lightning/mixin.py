@@ -22,7 +22,6 @@ from as_lightning.hugging_face import LossOfLabels, is_hugging_face_model
 from as_lightning.losses import (
     ASSoftmaxLoss,
     MaskedLoss,
-    MultiLabelASSoftmaxLoss,
     check_one_class,
     masked_loss_like,
     masked_losses,
@@ -124,17 +123,17 @@ class ASSoftmaxMixin(_Base):
             replace_loss(self, self.as_softmax_replaces, delta)
 
     @property
-    def masked_loss(self) -> MaskedLoss:
+    def as_softmax_module(self) -> MaskedLoss:
         """The loss that holds the margin."""
         return attrgetter(self._as_softmax_name)(self)
 
     @property
     def as_softmax_delta(self) -> float:
-        return self.masked_loss.delta
+        return self.as_softmax_module.delta
 
     @as_softmax_delta.setter
     def as_softmax_delta(self, value: float) -> None:
-        self.masked_loss.delta = check_delta(value)
+        self.as_softmax_module.delta = check_delta(value)
 
     @property
     def as_softmax_temperature(self) -> float | None:
@@ -147,10 +146,7 @@ class ASSoftmaxMixin(_Base):
     @property
     def as_softmax_multilabel(self) -> bool:  # a class may set it instead
         known = self._as_softmax_fitted.multilabel
-        if known is not None:
-            return known
-        loss = self.masked_loss
-        return isinstance(loss, MultiLabelASSoftmaxLoss) or getattr(loss, "multilabel", False)
+        return self.as_softmax_module.multilabel if known is None else known
 
     @as_softmax_multilabel.setter
     def as_softmax_multilabel(self, value: bool) -> None:
@@ -174,7 +170,7 @@ class ASSoftmaxMixin(_Base):
         ``weight``, ``ignore_index`` and ``reduction``.
         """
         check_one_class(logits, target)
-        return self.masked_loss.counted(as_cross_entropy, logits, target, **settings)
+        return self.as_softmax_module.counted(as_cross_entropy, logits, target, **settings)
 
     def as_softmax_head_loss(
         self, hidden: Tensor, head: nn.Linear, target: Tensor, **settings: Any
@@ -196,13 +192,15 @@ class ASSoftmaxMixin(_Base):
             )
         operands = hidden, head.weight, target
         settings = {"bias": head.bias, **settings}
-        return self.masked_loss.counted(as_linear_cross_entropy, *operands, **settings)
+        return self.as_softmax_module.counted(as_linear_cross_entropy, *operands, **settings)
 
     def multilabel_as_softmax_loss(self, logits: Tensor, target: Tensor, **settings: Any) -> Tensor:
         """`multilabel_as_cross_entropy` at the module's margin, counted in training; ``settings``
         are ``ignore_index`` and ``reduction``.
         """
-        return self.masked_loss.counted(multilabel_as_cross_entropy, logits, target, **settings)
+        return self.as_softmax_module.counted(
+            multilabel_as_cross_entropy, logits, target, **settings
+        )
 
     def predict_proba(self, logits: Tensor) -> Tensor:
         """The probabilities of logits, classes last: ``softmax(logits / as_softmax_temperature)``,

@@ -71,7 +71,7 @@ def test_the_result_on_disk_is_the_one_returned_and_names_no_path(composed, tmp_
     written = (tmp_path / "run" / "result.json").read_text()
     assert asdict(Result.read(tmp_path / "run" / "result.json")) == asdict(result)
     assert str(tmp_path) not in written
-    assert json.loads(written)["config"]["method"]["delta"] == 0.1
+    assert json.loads(written)["config"]["method"]["delta"] == 0.5
 
 
 def test_a_run_with_wrong_labels_and_no_test_ends_without_metrics_and_is_read_again(composed):
@@ -286,7 +286,7 @@ def test_the_tab_has_method_margin_rate_and_score_of_a_run_and_its_summary_the_s
     result = train(composed(*ONE, "method=as_speed"))
     folder = tmp_path / "run"
     shown, accumulator = hparams_of(folder)
-    assert shown == {"method": "as_speed", "delta": 0.1, "lr": 0.01, "seed": 0.0}
+    assert shown == {"method": "as_speed", "delta": 0.5, "lr": 0.01, "seed": 0.0}
     (score,) = accumulator.Scalars("hparams/test_accuracy")
     assert score.value == pytest.approx(result.metrics["accuracy"])
     ratios = {f"masking/{of}_ratio{when}" for of in ("sample", "class") for when in ("", "_epoch")}

@@ -1,5 +1,6 @@
 """What is measured of each task, how its loss is called, and the head of cosines."""
 
+import math
 from functools import partial
 
 import numpy as np
@@ -261,6 +262,9 @@ def test_a_loss_with_class_weights_is_the_weighted_mean_over_the_split_whatever_
         (logged,) = quiet_trainer().validate(module, loader, verbose=False)
         expected = module.criterion(module(inputs), target)
         assert logged["val/loss"] == pytest.approx(float(expected), rel=1e-5)
+    inputs[3] = torch.nan
+    (logged,) = quiet_trainer().validate(module, loader, verbose=False)
+    assert math.isnan(logged["val/loss"])
 
 
 @pytest.mark.parametrize(

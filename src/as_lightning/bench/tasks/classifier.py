@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -68,8 +69,9 @@ class Classifier(pl.LightningModule):
         self._make_optimizer, self._make_lr_scheduler = optimizer, lr_scheduler
         self.validation_metrics = self.task.metrics().clone(prefix="val/")
         self.test_metrics = self.task.metrics(class_groups).clone(prefix="test/")
-        self.validation_loss = MeanMetric()
-        self.test_loss = MeanMetric()
+        # a loss that is NaN must show: torchmetrics leaves NaN out by default
+        self.validation_loss = MeanMetric(nan_strategy=math.nan)
+        self.test_loss = MeanMetric(nan_strategy=math.nan)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """The logits, of shape ``(N, C)`` or ``(N, L, C)``."""
