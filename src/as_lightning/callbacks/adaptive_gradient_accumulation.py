@@ -48,9 +48,6 @@ class OpenWindow(AccumulationWindow):
     def items(self, value: float) -> None:  # type: ignore[override]
         self._items = value
 
-    def closed(self) -> AccumulationWindow:
-        return AccumulationWindow(**{**asdict(self), "last": None})
-
 
 class AdaptiveGradientAccumulation(windows.WindowCallback):
     r"""Step the optimizer where a policy says so, at any batch of training, exactly.
@@ -159,11 +156,12 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         self._forget_sums()
 
     def _forget_sums(self) -> None:
-        """Forget the sums of this rank over the batches that the gradients are of."""
+        """Forget this rank's sums over the batches that the gradients are of."""
+        self._unit = 1.0 if self.items is None else unit_after(self._last)
         self._counts: Tensor | None = None
         self._items = self._loss = torch.zeros((), dtype=torch.float64)
-        # What the gradients are divided by, once the window has closed.
-        self._divisor: float | None = None
+        # The window and the mean of its losses, once its sums are known.
+        self._closed: tuple[AccumulationWindow, float] | None = None
 
     def _batches_in_step(self) -> int:
         # Between two windows, where a search of the learning rate may lie, steps keep their rates.
@@ -181,6 +179,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._training = self._resumed = True
+        _, self._ranks = windows.ranks_with_own_batches(trainer)
         # The batches of the epoch that the schedulers have followed, None until the first one.
         self._paced: int | None = None
         self._rates.follow(trainer.optimizers[0])
@@ -293,13 +292,10 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
                 f"training_step has returned a loss of shape {tuple(loss.shape)}, which is neither "
                 "the mean nor the sum over the batch's items."
             )
-        unit = unit_after(self._window.last) if self.items is not None else 1.0
-        weight = self._batch_items / unit
-        if self.loss_is == "sum":
-            weight = ONE / unit
+        weight = (ONE if self.loss_is == "sum" else self._batch_items) / self._unit
         weigh(loss, weight)
         if not self._added:
-            self._add(trainer, loss.detach(), weight, unit)
+            self._add(trainer, loss.detach(), weight * self._unit)
         self._added = True
 
     def _denominator(self, pl_module: LightningModule) -> Tensor:
@@ -315,14 +311,14 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
             )
         return denominator.to(long_dtype(denominator))
 
-    def _add(self, trainer: Trainer, loss: Tensor, weight: Tensor, unit: float) -> None:
+    def _add(self, trainer: Trainer, loss: Tensor, weight: Tensor) -> None:
         """Add the batch to the sums of the window."""
         value = loss.to(long_dtype(loss)).sum() * self._accumulate
         scaler = getattr(trainer.precision_plugin, "scaler", None)
         if scaler is not None:
             value = value / scaler.scale(torch.ones_like(value))
         # Without items the loss may be 0 / 0.
-        weighed = torch.where(self._batch_items == 0, 0.0, value * weight * unit)
+        weighed = torch.where(self._batch_items == 0, 0.0, value * weight)
         self._loss = self._loss + weighed
         self._items = self._items + self._batch_items
         counts = self.counter.counts
@@ -337,23 +333,22 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         """Make the gradients means over the items, before they are clipped and after a scaler has
         unscaled them.
         """
-        divisor = self._close_window(trainer)
+        window, _ = self._close_window(trainer)
+        divisor = window.items / self._unit / self._ranks
         if divisor not in (0.0, 1.0):
             divide_gradients(optimizer, divisor)
 
-    def _close_window(self, trainer: Trainer) -> float:
-        """Sum the window over the ranks, with its one host read, unless this batch has done so
-        already. Return what the gradients are divided by.
+    def _close_window(self, trainer: Trainer) -> tuple[AccumulationWindow, float]:
+        """Return the closed window and the mean of its losses: the sums over the ranks, with the
+        window's one host read, unless this batch has read them already.
         """
-        window = self._window
-        assert window is not None
-        if self._divisor is not None:
-            return self._divisor
+        if self._closed is not None:
+            return self._closed
         device = trainer.strategy.root_device
-        counts = torch.zeros(4) if self._counts is None else self._counts
-        parts = [counts[0], counts[1], self._items, self._loss]
         if device.type == "mps":  # which has no float64
             device = torch.device("cpu")
+        counts = torch.zeros(4) if self._counts is None else self._counts
+        parts = [counts[0], counts[1], self._items, self._loss]
         sums = torch.stack([part.to(device, torch.float64) for part in parts])
         masked, samples, items, loss = windows.sum_over_ranks(trainer, sums).tolist()
         if not math.isfinite(items):
@@ -362,19 +357,29 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
                 "the loss must divide by one: not with reduction='none', and two losses of a batch "
                 "must divide by the same. Say them with items=lambda batch: ..."
             )
-        window.masked_samples, window.samples, window.items = int(masked), int(samples), items
-        self._mean_loss = loss / items if items else 0.0
-        unit = unit_after(window.last) if self.items is not None else 1.0
-        _, ranks = windows.ranks_with_own_batches(trainer)
-        self._divisor = items / unit / ranks
-        return self._divisor
+        window = self._window
+        assert window is not None
+        closed = AccumulationWindow(
+            window.epoch,
+            window.batch,
+            window.step,
+            window.length,
+            items,
+            self._items_closed,
+            window.wanted,
+            int(masked),
+            int(samples),
+        )
+        self._closed = closed, loss / items if items else 0.0
+        return self._closed
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self._refuse_other_assignments(trainer)
-        self.counter.pause()
-        if outputs:
+        if not outputs:  # no loss, and so no backward
+            self.counter.pause()
+        else:
             # Lightning has divided it: later callbacks see the batch's own loss.
             outputs["loss"] = outputs["loss"] * self._accumulate
             if isinstance(self.policy, MaskingPolicy):
@@ -386,11 +391,11 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         # Where the loader gives None for an epoch's last batch, there is no step.
         if window is None or trainer.global_step == window.step:
             return
-        self._close_window(trainer)
-        self._window, self._last = None, window.closed()
-        self._items_closed += window.items
+        self._last, mean_loss = self._close_window(trainer)
+        self._window = None
+        self._items_closed += self._last.items
         self.history.append(self._last)
-        self.log_step(trainer, trainer.global_step - 1, (window.length, self._mean_loss))
+        self.log_step(trainer, trainer.global_step - 1, (window.length, mean_loss))
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._window is not None:

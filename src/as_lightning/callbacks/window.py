@@ -22,14 +22,9 @@ def masked_losses(pl_module: LightningModule) -> list[MaskedLoss]:
     return [module for module in pl_module.modules() if isinstance(module, MaskedLoss)]
 
 
-def own_counter(pl_module: LightningModule) -> MaskingCounter | None:
-    """Return the counter that the module updates by itself."""
-    counter = getattr(pl_module, "masking_counter", None)
-    return counter if isinstance(counter, MaskingCounter) else None
-
-
 def counts_masking(pl_module: LightningModule) -> bool:
-    return own_counter(pl_module) is not None or bool(masked_losses(pl_module))
+    counter = getattr(pl_module, "masking_counter", None)
+    return isinstance(counter, MaskingCounter) or bool(masked_losses(pl_module))
 
 
 def publish(trainer: Trainer, metrics: dict[str, float], step: int) -> None:
@@ -100,10 +95,11 @@ class WindowCallback(Callback):
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        # Another callback may have begun the batch: all read one counter.
         losses = masked_losses(pl_module)
-        of_losses = next((loss.masking_counter for loss in losses if loss.masking_counter), None)
-        self.counter = own_counter(pl_module) or of_losses or self._spare
+        counter = getattr(pl_module, "masking_counter", None)
+        if not isinstance(counter, MaskingCounter) and losses:
+            counter = losses[0].masking_counter  # another callback has begun the batch
+        self.counter = counter or self._spare
         self.counter.begin_batch(losses)
 
     def on_before_backward(
