@@ -81,6 +81,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
 
     Attributes:
         history: the closed `AccumulationWindow`s since training began or was resumed.
+        window: the open `AccumulationWindow`; None between two.
 
     Raises:
         ValueError: if an argument lies outside its range, or the number of items in a batch is
@@ -143,6 +144,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         self._rates = ScaledRates(self._batches_in_step)
         # While it is true, a search of the learning rate may load a checkpoint.
         self._training = False
+        self._warned = False  # that no window of the policy fits into an epoch
         super().__init__()
 
     def _reset(self) -> None:
@@ -152,7 +154,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         self.history: list[AccumulationWindow] = []
         self._last: AccumulationWindow | None = None
         self._items_closed = 0.0  # those of all closed windows
-        self._window: OpenWindow | None = None
+        self.window: OpenWindow | None = None
         self._forget_sums()
 
     def _forget_sums(self) -> None:
@@ -165,14 +167,14 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
 
     def _batches_in_step(self) -> int:
         # Between two windows, where a search of the learning rate may lie, steps keep their rates.
-        return 0 if self._window is None else self._window.length
+        return 0 if self.window is None else self.window.length
 
     # The start and the end of fit
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
         if self._fitting:
-            self._window, self._warned = None, False  # a checkpoint may set another window
+            self.window, self._warned = None, False  # a checkpoint may set another window
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         refuse(trainer, pl_module, self)
@@ -187,7 +189,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         # A resumed epoch loop reads it to see whether the checkpoint's batch had stepped. It must
         # not be set earlier: trainer.estimated_stepping_batches, which configure_optimizers may
         # read, divides by it.
-        if self._window is not None:
+        if self.window is not None:
             trainer.accumulate_grad_batches = trainer.fit_loop.batch_idx + 2
         self._accumulate = trainer.accumulate_grad_batches
 
@@ -214,9 +216,9 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         super().on_train_batch_start(trainer, pl_module, batch, batch_idx)
         if self._paced is None:
             self._paced = batch_idx
-        if self._window is None:
+        if self.window is None:
             self._open_window(trainer, batch_idx)
-        window = self._window
+        window = self.window
         assert window is not None
         window.length = batch_idx + 1 - window.batch
         if self._resumed and window.length > 1:
@@ -236,7 +238,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
 
     def _open_window(self, trainer: Trainer, batch_idx: int) -> None:
         place = trainer.current_epoch, batch_idx, trainer.global_step
-        self._window = OpenWindow(*place, items_before=self._items_closed, last=self._last)
+        self.window = OpenWindow(*place, items_before=self._items_closed, last=self._last)
         self._forget_sums()
         self._rates.follow(trainer.optimizers[0])  # it may have been replaced
 
@@ -278,8 +280,8 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         self, trainer: Trainer, pl_module: LightningModule, loss: Tensor
     ) -> None:
         super().on_before_backward(trainer, pl_module, loss)
-        assert self._window is not None
-        if self._added and self._window.length > 1:
+        assert self.window is not None
+        if self._added and self.window.length > 1:
             raise MisconfigurationException(
                 f"{type(trainer.optimizers[0]).__name__} computes the loss several times in a "
                 "step, and Lightning adds each gradient to those of the window's other batches. "
@@ -357,7 +359,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
                 "the loss must divide by one: not with reduction='none', and two losses of a batch "
                 "must divide by the same. Say them with items=lambda batch: ..."
             )
-        window = self._window
+        window = self.window
         assert window is not None
         closed = AccumulationWindow(
             window.epoch,
@@ -387,18 +389,18 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         if not windows.window_ends(trainer):
             return
         self._keep_pace(trainer, pl_module, stepped=True)
-        window = self._window
+        window = self.window
         # Where the loader gives None for an epoch's last batch, there is no step.
         if window is None or trainer.global_step == window.step:
             return
         self._last, mean_loss = self._close_window(trainer)
-        self._window = None
+        self.window = None
         self._items_closed += self._last.items
         self.history.append(self._last)
         self.log_step(trainer, trainer.global_step - 1, (window.length, mean_loss))
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self._window is not None:
+        if self.window is not None:
             # Lightning takes no step then, and zeroes the gradients when the next epoch starts.
             if not trainer.should_stop:
                 rank_zero_warn(
@@ -406,7 +408,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
                     "gradients of its last batches are dropped. Have its loader yield as many "
                     "batches as its length says."
                 )
-            self._window = None
+            self.window = None
             self._keep_pace(trainer, pl_module, stepped=trainer.is_last_batch)
         self._paced = 0
 
@@ -437,7 +439,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
 
     def state_dict(self) -> dict[str, Any]:
         state: dict[str, Any] = {"lr_scale": self._rates.scale, "items": self._items_closed}
-        for name, window in (("window", self._window), ("last", self._last)):
+        for name, window in (("window", self.window), ("last", self._last)):
             state[name] = None if window is None else {**asdict(window), "last": None}
         return state
 
@@ -448,12 +450,12 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
             self.history = []
         if self.lr_scale == "auto":
             self._rates.scale = state_dict["lr_scale"]
-        self._items_closed, self._window, self._last = state_dict["items"], None, None
+        self._items_closed, self.window, self._last = state_dict["items"], None, None
         if state_dict["last"] is not None:
             self._last = AccumulationWindow(**state_dict["last"])
         if state_dict["window"] is not None:
-            self._window = OpenWindow(**state_dict["window"])
-            self._window.last = self._last
+            self.window = OpenWindow(**state_dict["window"])
+            self.window.last = self._last
 
 
 def zero_gradients(trainer: Trainer, pl_module: LightningModule, batch_idx: int) -> None:

@@ -72,6 +72,7 @@ class WindowCallback(Callback):
 
     def __init__(self) -> None:
         self._fitting = True
+        self._counted = False  # whether anything has been counted in this training
         self.counter = self._spare = MaskingCounter()
         # The latest step and its values, unless they are written.
         self._unwritten: tuple[int, Any] | None = None
@@ -84,7 +85,7 @@ class WindowCallback(Callback):
         self._fitting = stage == "fit"
         if not self._fitting:
             return
-        self._counted = False  # whether anything has been counted in this training
+        self._counted = False
         if trainer.global_step == 0:  # not the continuation of an earlier fit
             self._unwritten = None
             self._reset()
