@@ -232,6 +232,9 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         self._batch_items = items_in(batch, self.items) if callable(self.items) else ONE
         self._accumulate = self._decide(trainer, window, batch_idx)
         trainer.accumulate_grad_batches = self._accumulate
+        if begins and self.items is None:
+            # A power of two costs no bit, and saves windows of so many batches the division.
+            self._unit = 2.0 ** (window.wanted.bit_length() - 1)
         # Lightning zeroes them by itself where accumulate_grad_batches divides the batch's index.
         if begins and batch_idx % self._accumulate:
             zero_gradients(trainer, pl_module, batch_idx)
