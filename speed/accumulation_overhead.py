@@ -43,7 +43,7 @@ from as_lightning import (
     MaskingMonitor,
 )
 from as_lightning.bench.machine import machine_description
-from as_lightning.callbacks.item_weights import multiply_gradients
+from as_lightning.callbacks.item_weights import divide_gradients
 from as_lightning.functional import MaskingCounts
 
 CLASSES = 32
@@ -106,8 +106,8 @@ class SwitchesCallbacks(Perceptron):
         self.with_callbacks = callbacks
         draw = random.Random(0)
         pairs = [on for _ in range(steps // length // 2) for on in draw.sample([True, False], 2)]
-        # the first window is with them: they set the trainer's accumulation, which stays when they
-        # are away
+        # what the trainer accumulates while they are away, or what they have set
+        self.other_accumulation = length
         self.order = [on for on in [True, False, *pairs] for _ in range(length)]
         self.step = 0
         self.seconds: list[float] = []
@@ -126,6 +126,10 @@ class SwitchesCallbacks(Perceptron):
         super().on_train_batch_end(outputs, batch, batch_idx)
         self.seconds.append(now - self.clock)
         self.step += 1
+        if self.order[self.step - 1] != self.order[self.step]:
+            accumulation = self.trainer.accumulate_grad_batches
+            self.trainer.accumulate_grad_batches = self.other_accumulation
+            self.other_accumulation = accumulation
         self.trainer.callbacks = self.chosen()  # type: ignore[attr-defined]
         self.clock = time.process_time()
 
@@ -144,14 +148,12 @@ class Idle(pl.Callback):
 
 
 class Multiplies(pl.Callback):
-    """One pass over all gradients before each step, as a window needs whose items nobody knew
-    before its last batch.
-    """
+    """One pass over all gradients before each step, as each window of several batches makes."""
 
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Any
     ) -> None:
-        multiply_gradients(optimizer, 0.999)
+        divide_gradients(optimizer, 1.001)
 
 
 def paired_steps(

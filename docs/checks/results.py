@@ -284,11 +284,6 @@ def test_the_table_of_wide_heads_is_that_of_its_runs(script) -> None:
     assert page == (RESULTS / "python_code" / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_pages_on_the_rule_of_alignment_are_those_of_the_committed_runs(script) -> None:
-    for path, text in script("alignment").pages().items():
-        assert text == path.read_text(encoding="utf-8"), path
-
-
 def test_the_map_of_losses_and_its_pages_are_those_of_its_cells(script) -> None:
     for path, text in (
         page

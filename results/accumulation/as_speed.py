@@ -38,8 +38,9 @@ class KeptHalfLife(AdaptiveGradientAccumulation):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
         super().on_before_optimizer_step(trainer, pl_module, optimizer)
+        assert self.window is not None
         for group in optimizer.param_groups:
-            group["betas"] = (0.9, 0.999**trainer.accumulate_grad_batches)
+            group["betas"] = (0.9, 0.999**self.window.length)
 
 
 class SmallCNN(ASSoftmaxMixin, pl.LightningModule):

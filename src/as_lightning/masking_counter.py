@@ -27,6 +27,7 @@ class MaskingCounter:
             None if nothing has been counted.
         denominator: what the batch's loss divides by, 0-dim; NaN where it cannot be said, or where
             two losses divide by different numbers; None if nothing has been counted.
+        losses: the loss modules that report to it.
         may_be_silent: whether a training may count nothing, as with a loss that masks nothing.
 
     Examples:
@@ -49,19 +50,19 @@ class MaskingCounter:
     def begin_batch(self, losses: Sequence[MaskedLoss] = ()) -> None:
         """Forget the batch before, and count what ``losses`` report, until `pause`."""
         self.counts = self.denominator = None
-        self._losses = losses
+        self.losses = losses
         self.resume()
 
     def resume(self) -> None:
         """Count again, after a `pause` inside a batch."""
         self._counting = True
-        for loss in self._losses:
+        for loss in self.losses:
             loss.masking_counter = self
 
     def pause(self) -> None:
         """Count nothing until `begin_batch` or `resume`: the batch's loss is computed."""
         self._counting = False
-        for loss in self._losses:
+        for loss in self.losses:
             loss.masking_counter = None
 
     def update(

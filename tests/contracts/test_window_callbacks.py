@@ -267,6 +267,18 @@ def test_a_run_resumed_inside_a_window_takes_the_mean_over_its_other_batches_and
     assert same_weights(resumed, by_hand)
 
 
+def test_testing_the_best_checkpoint_does_not_rewind_the_history(tmp_path: Path) -> None:
+    class Tested(ScriptedMasking):
+        def test_step(self, batch: Any, batch_idx: int) -> None: ...
+
+    saves, callbacks = SavesEveryBatch(tmp_path), ROWS["AS-Speed, and the monitor"].callbacks()
+    trainer, module = quiet_trainer(max_epochs=2, callbacks=[saves, *callbacks]), Tested((8,))
+    trainer.fit(module, loader_of(batches_of(4)))
+    before = [list(callback.history) for callback in callbacks]
+    trainer.test(module, loader_of(batches_of(2)), ckpt_path=saves.checkpoints()[2], verbose=False)
+    assert [callback.history for callback in callbacks] == before
+
+
 class Fails(pl.Callback):
     """Raises where a hook is called for the n-th time."""
 

@@ -48,9 +48,6 @@ class OpenWindow(AccumulationWindow):
     def items(self, value: float) -> None:  # type: ignore[override]
         self._items = value
 
-    def closed(self) -> AccumulationWindow:
-        return AccumulationWindow(**{**asdict(self), "last": None})
-
 
 class AdaptiveGradientAccumulation(windows.WindowCallback):
     r"""Step the optimizer where a policy says so, at any batch of training, exactly.
@@ -84,6 +81,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
 
     Attributes:
         history: the closed `AccumulationWindow`s since training began or was resumed.
+        window: the open `AccumulationWindow`; None between two.
 
     Raises:
         ValueError: if an argument lies outside its range, or the number of items in a batch is
@@ -146,6 +144,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         self._rates = ScaledRates(self._batches_in_step)
         # While it is true, a search of the learning rate may load a checkpoint.
         self._training = False
+        self._warned = False  # that no window of the policy fits into an epoch
         super().__init__()
 
     def _reset(self) -> None:
@@ -155,32 +154,34 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         self.history: list[AccumulationWindow] = []
         self._last: AccumulationWindow | None = None
         self._items_closed = 0.0  # those of all closed windows
-        self._window: OpenWindow | None = None
+        self.window: OpenWindow | None = None
         self._forget_sums()
 
     def _forget_sums(self) -> None:
-        """Forget the sums of this rank over the batches that the gradients are of."""
+        """Forget this rank's sums over the batches that the gradients are of."""
+        self._unit = 1.0 if self.items is None else unit_after(self._last)
         self._counts: Tensor | None = None
         self._items = self._loss = torch.zeros((), dtype=torch.float64)
-        # What the gradients are divided by, once the window has closed.
-        self._divisor: float | None = None
+        # The window and the mean of its losses, once its sums are known.
+        self._closed: tuple[AccumulationWindow, float] | None = None
 
     def _batches_in_step(self) -> int:
         # Between two windows, where a search of the learning rate may lie, steps keep their rates.
-        return 0 if self._window is None else self._window.length
+        return 0 if self.window is None else self.window.length
 
     # The start and the end of fit
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         super().setup(trainer, pl_module, stage)
         if self._fitting:
-            self._window, self._warned = None, False  # a checkpoint may set another window
+            self.window, self._warned = None, False  # a checkpoint may set another window
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         refuse(trainer, pl_module, self)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._training = self._resumed = True
+        _, self._ranks = windows.ranks_with_own_batches(trainer)
         # The batches of the epoch that the schedulers have followed, None until the first one.
         self._paced: int | None = None
         self._rates.follow(trainer.optimizers[0])
@@ -188,7 +189,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         # A resumed epoch loop reads it to see whether the checkpoint's batch had stepped. It must
         # not be set earlier: trainer.estimated_stepping_batches, which configure_optimizers may
         # read, divides by it.
-        if self._window is not None:
+        if self.window is not None:
             trainer.accumulate_grad_batches = trainer.fit_loop.batch_idx + 2
         self._accumulate = trainer.accumulate_grad_batches
 
@@ -215,9 +216,9 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         super().on_train_batch_start(trainer, pl_module, batch, batch_idx)
         if self._paced is None:
             self._paced = batch_idx
-        if self._window is None:
+        if self.window is None:
             self._open_window(trainer, batch_idx)
-        window = self._window
+        window = self.window
         assert window is not None
         window.length = batch_idx + 1 - window.batch
         if self._resumed and window.length > 1:
@@ -231,13 +232,16 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         self._batch_items = items_in(batch, self.items) if callable(self.items) else ONE
         self._accumulate = self._decide(trainer, window, batch_idx)
         trainer.accumulate_grad_batches = self._accumulate
+        if begins and self.items is None:
+            # A power of two costs no bit, and saves windows of so many batches the division.
+            self._unit = 2.0 ** (window.wanted.bit_length() - 1)
         # Lightning zeroes them by itself where accumulate_grad_batches divides the batch's index.
         if begins and batch_idx % self._accumulate:
             zero_gradients(trainer, pl_module, batch_idx)
 
     def _open_window(self, trainer: Trainer, batch_idx: int) -> None:
         place = trainer.current_epoch, batch_idx, trainer.global_step
-        self._window = OpenWindow(*place, items_before=self._items_closed, last=self._last)
+        self.window = OpenWindow(*place, items_before=self._items_closed, last=self._last)
         self._forget_sums()
         self._rates.follow(trainer.optimizers[0])  # it may have been replaced
 
@@ -279,8 +283,8 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         self, trainer: Trainer, pl_module: LightningModule, loss: Tensor
     ) -> None:
         super().on_before_backward(trainer, pl_module, loss)
-        assert self._window is not None
-        if self._added and self._window.length > 1:
+        assert self.window is not None
+        if self._added and self.window.length > 1:
             raise MisconfigurationException(
                 f"{type(trainer.optimizers[0]).__name__} computes the loss several times in a "
                 "step, and Lightning adds each gradient to those of the window's other batches. "
@@ -293,13 +297,10 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
                 f"training_step has returned a loss of shape {tuple(loss.shape)}, which is neither "
                 "the mean nor the sum over the batch's items."
             )
-        unit = unit_after(self._window.last) if self.items is not None else 1.0
-        weight = self._batch_items / unit
-        if self.loss_is == "sum":
-            weight = ONE / unit
+        weight = (ONE if self.loss_is == "sum" else self._batch_items) / self._unit
         weigh(loss, weight)
         if not self._added:
-            self._add(trainer, loss.detach(), weight, unit)
+            self._add(trainer, loss.detach(), weight * self._unit)
         self._added = True
 
     def _denominator(self, pl_module: LightningModule) -> Tensor:
@@ -315,14 +316,14 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
             )
         return denominator.to(long_dtype(denominator))
 
-    def _add(self, trainer: Trainer, loss: Tensor, weight: Tensor, unit: float) -> None:
+    def _add(self, trainer: Trainer, loss: Tensor, weight: Tensor) -> None:
         """Add the batch to the sums of the window."""
         value = loss.to(long_dtype(loss)).sum() * self._accumulate
         scaler = getattr(trainer.precision_plugin, "scaler", None)
         if scaler is not None:
             value = value / scaler.scale(torch.ones_like(value))
         # Without items the loss may be 0 / 0.
-        weighed = torch.where(self._batch_items == 0, 0.0, value * weight * unit)
+        weighed = torch.where(self._batch_items == 0, 0.0, value * weight)
         self._loss = self._loss + weighed
         self._items = self._items + self._batch_items
         counts = self.counter.counts
@@ -337,23 +338,22 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         """Make the gradients means over the items, before they are clipped and after a scaler has
         unscaled them.
         """
-        divisor = self._close_window(trainer)
+        window, _ = self._close_window(trainer)
+        divisor = window.items / self._unit / self._ranks
         if divisor not in (0.0, 1.0):
             divide_gradients(optimizer, divisor)
 
-    def _close_window(self, trainer: Trainer) -> float:
-        """Sum the window over the ranks, with its one host read, unless this batch has done so
-        already. Return what the gradients are divided by.
+    def _close_window(self, trainer: Trainer) -> tuple[AccumulationWindow, float]:
+        """Return the closed window and the mean of its losses: the sums over the ranks, with the
+        window's one host read, unless this batch has read them already.
         """
-        window = self._window
-        assert window is not None
-        if self._divisor is not None:
-            return self._divisor
+        if self._closed is not None:
+            return self._closed
         device = trainer.strategy.root_device
-        counts = torch.zeros(4) if self._counts is None else self._counts
-        parts = [counts[0], counts[1], self._items, self._loss]
         if device.type == "mps":  # which has no float64
             device = torch.device("cpu")
+        counts = torch.zeros(4) if self._counts is None else self._counts
+        parts = [counts[0], counts[1], self._items, self._loss]
         sums = torch.stack([part.to(device, torch.float64) for part in parts])
         masked, samples, items, loss = windows.sum_over_ranks(trainer, sums).tolist()
         if not math.isfinite(items):
@@ -362,19 +362,29 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
                 "the loss must divide by one: not with reduction='none', and two losses of a batch "
                 "must divide by the same. Say them with items=lambda batch: ..."
             )
-        window.masked_samples, window.samples, window.items = int(masked), int(samples), items
-        self._mean_loss = loss / items if items else 0.0
-        unit = unit_after(window.last) if self.items is not None else 1.0
-        _, ranks = windows.ranks_with_own_batches(trainer)
-        self._divisor = items / unit / ranks
-        return self._divisor
+        window = self.window
+        assert window is not None
+        closed = AccumulationWindow(
+            window.epoch,
+            window.batch,
+            window.step,
+            window.length,
+            items,
+            self._items_closed,
+            window.wanted,
+            int(masked),
+            int(samples),
+        )
+        self._closed = closed, loss / items if items else 0.0
+        return self._closed
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self._refuse_other_assignments(trainer)
-        self.counter.pause()
-        if outputs:
+        if not outputs:  # no loss, and so no backward
+            self.counter.pause()
+        else:
             # Lightning has divided it: later callbacks see the batch's own loss.
             outputs["loss"] = outputs["loss"] * self._accumulate
             if isinstance(self.policy, MaskingPolicy):
@@ -382,18 +392,18 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         if not windows.window_ends(trainer):
             return
         self._keep_pace(trainer, pl_module, stepped=True)
-        window = self._window
+        window = self.window
         # Where the loader gives None for an epoch's last batch, there is no step.
         if window is None or trainer.global_step == window.step:
             return
-        self._close_window(trainer)
-        self._window, self._last = None, window.closed()
-        self._items_closed += window.items
+        self._last, mean_loss = self._close_window(trainer)
+        self.window = None
+        self._items_closed += self._last.items
         self.history.append(self._last)
-        self.log_step(trainer, trainer.global_step - 1, (window.length, self._mean_loss))
+        self.log_step(trainer, trainer.global_step - 1, (window.length, mean_loss))
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self._window is not None:
+        if self.window is not None:
             # Lightning takes no step then, and zeroes the gradients when the next epoch starts.
             if not trainer.should_stop:
                 rank_zero_warn(
@@ -401,7 +411,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
                     "gradients of its last batches are dropped. Have its loader yield as many "
                     "batches as its length says."
                 )
-            self._window = None
+            self.window = None
             self._keep_pace(trainer, pl_module, stepped=trainer.is_last_batch)
         self._paced = 0
 
@@ -432,7 +442,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
 
     def state_dict(self) -> dict[str, Any]:
         state: dict[str, Any] = {"lr_scale": self._rates.scale, "items": self._items_closed}
-        for name, window in (("window", self._window), ("last", self._last)):
+        for name, window in (("window", self.window), ("last", self._last)):
             state[name] = None if window is None else {**asdict(window), "last": None}
         return state
 
@@ -443,12 +453,12 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
             self.history = []
         if self.lr_scale == "auto":
             self._rates.scale = state_dict["lr_scale"]
-        self._items_closed, self._window, self._last = state_dict["items"], None, None
+        self._items_closed, self.window, self._last = state_dict["items"], None, None
         if state_dict["last"] is not None:
             self._last = AccumulationWindow(**state_dict["last"])
         if state_dict["window"] is not None:
-            self._window = OpenWindow(**state_dict["window"])
-            self._window.last = self._last
+            self.window = OpenWindow(**state_dict["window"])
+            self.window.last = self._last
 
 
 def zero_gradients(trainer: Trainer, pl_module: LightningModule, batch_idx: int) -> None:

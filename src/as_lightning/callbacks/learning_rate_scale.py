@@ -69,13 +69,16 @@ class ScaledRates:
         if self._depth > 1 or batches == 0:
             return None
         factor = RATE_FACTORS[self.scale](batches)
-        self._scale(factor)
+        if factor == 1.0:
+            self.used = [group["lr"] for group in optimizer.param_groups]
+            return None
         closure = kwargs.get("closure")
         if closure is None:  # the loss has been computed, as with a scaler
+            self._scale(factor)
             return None
 
         def closure_at_scheduled_rates() -> Any:
-            self._restore_rates()
+            self._restore_rates()  # it may come again
             loss = closure()
             self._scale(factor)
             return loss

@@ -148,7 +148,10 @@ class MaskingMonitor(windows.WindowCallback):
                 return
         # The window at the end of an epoch may be short.
         batches = trainer.fit_loop.batch_idx % trainer.accumulate_grad_batches + 1
-        self.log_step(trainer, step, (window, batches, margin_of(pl_module)))
+        margins = {loss.delta for loss in self.counter.losses}
+        margin = margins.pop() if len(margins) == 1 else None
+        margin = getattr(pl_module, "current_delta", margin)
+        self.log_step(trainer, step, (window, batches, margin))
 
     def write_step(self, trainer: Trainer, step: int, values: Any) -> None:
         window, accumulated, delta = values
@@ -214,10 +217,3 @@ class MaskingMonitor(windows.WindowCallback):
         self._samples_before = state_dict["samples_before"]
         self._open_epoch = state_dict["open_epoch"]
         self._epoch_counts = torch.tensor(state_dict["epoch"])
-
-
-def margin_of(pl_module: LightningModule) -> float | None:
-    """Return the margin of the module's losses, None if there is not one margin."""
-    margins = {loss.delta for loss in windows.masked_losses(pl_module)}
-    own = margins.pop() if len(margins) == 1 else None
-    return getattr(pl_module, "current_delta", own)

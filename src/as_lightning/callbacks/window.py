@@ -19,14 +19,9 @@ def window_ends(trainer: Trainer) -> bool:
     return batches % trainer.accumulate_grad_batches == 0 or trainer.is_last_batch
 
 
-def own_counter(pl_module: LightningModule) -> MaskingCounter | None:
-    """Return the counter that the module updates by itself."""
-    counter = getattr(pl_module, "masking_counter", None)
-    return counter if isinstance(counter, MaskingCounter) else None
-
-
 def counts_masking(pl_module: LightningModule) -> bool:
-    return own_counter(pl_module) is not None or bool(masked_losses(pl_module))
+    counter = getattr(pl_module, "masking_counter", None)
+    return isinstance(counter, MaskingCounter) or bool(masked_losses(pl_module))
 
 
 def publish(trainer: Trainer, metrics: dict[str, float], step: int) -> None:
@@ -74,6 +69,7 @@ class WindowCallback(Callback):
 
     def __init__(self) -> None:
         self._fitting = True
+        self._counted = False  # whether anything has been counted in this training
         self.counter = self._spare = MaskingCounter()
         # The latest step and its values, unless they are written.
         self._unwritten: tuple[int, Any] | None = None
@@ -86,7 +82,7 @@ class WindowCallback(Callback):
         self._fitting = stage == "fit"
         if not self._fitting:
             return
-        self._counted = False  # whether anything has been counted in this training
+        self._counted = False
         if trainer.global_step == 0:  # not the continuation of an earlier fit
             self._unwritten = None
             self._reset()
@@ -97,10 +93,11 @@ class WindowCallback(Callback):
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        # Another callback may have begun the batch: all read one counter.
         losses = masked_losses(pl_module)
-        of_losses = next((loss.masking_counter for loss in losses if loss.masking_counter), None)
-        self.counter = own_counter(pl_module) or of_losses or self._spare
+        counter = getattr(pl_module, "masking_counter", None)
+        if not isinstance(counter, MaskingCounter) and losses:
+            counter = losses[0].masking_counter  # another callback has begun the batch
+        self.counter = counter or self._spare
         self.counter.begin_batch(losses)
 
     def on_before_backward(
