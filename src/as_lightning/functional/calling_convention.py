@@ -320,10 +320,6 @@ def label_rows(logits: Tensor, target: Tensor, ignore_index: int | None) -> Labe
     """
     check_logits(logits, "label")
     check_tensor("target", target)
-    if target.is_complex():
-        raise TypeError(
-            f"target must hold 0 and 1 (bool, integer or floating point), got {target.dtype}"
-        )
     if target.shape != logits.shape:
         raise ValueError(
             f"target must have the shape of logits, {tuple(logits.shape)}, with 1 at each positive "
