@@ -56,7 +56,7 @@ def chunk_times(shape: str, chunks: list[int], device: torch.device, rounds: int
     sides |= {str(size): partial(chunked, size) for size in chunks if size <= count}
     return {
         "shape": shape,
-        "rows": head_loss.workspace_rows(count, weight, classes),
+        "rows": head_loss.workspace_rows(count, weight),
         "times": interleaved_times(sides, DENSE, device, rounds=rounds),
     }
 

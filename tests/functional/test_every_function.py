@@ -391,131 +391,57 @@ def test_a_class_ruled_out_by_minus_infinity_changes_nothing_and_has_no_gradient
     assert not gradient[:, 6:].any()
 
 
-Refusals = list[tuple[dict[str, Any], type[Exception], str]]  # what is changed, and what is raised
+# What is changed in a good call, what is raised, and what its message names.
+Refusals = list[tuple[dict[str, Any], type[Exception], str]]
 GOOD = {"x": torch.zeros(2, 3), "target": torch.tensor([0, 1]), "weight": torch.ones(3)}
 GOOD_LABELS = torch.tensor([[1, 0, 0], [0, 0, 1]])
 ALSO_GOOD = {
     "labels": {"target": GOOD_LABELS},
     "head": {"x": torch.zeros(2, 4), "head": torch.zeros(3, 4)},
 }
-OUTPUT = SimpleNamespace(logits=1)
 BAD_LOGITS: Refusals = [
-    (
-        {"x": torch.zeros(2, 3).long()},
-        TypeError,
-        "logits must be a floating-point tensor, got torch.int64",
-    ),
-    (
-        {"x": torch.tensor(1.0), "target": torch.tensor(0)},
-        ValueError,
-        "must have a (class|label) dimension",
-    ),
-    ({"x": OUTPUT}, TypeError, r"logits must be a tensor, got SimpleNamespace: pass its \.logits"),
+    ({"x": torch.zeros(2, 3).long()}, TypeError, "^logits .*torch.int64"),
+    ({"x": torch.tensor(1.0), "target": torch.tensor(0)}, ValueError, "^logits .*dimension"),
+    ({"x": SimpleNamespace(logits=1)}, TypeError, r"^logits .*\.logits"),
 ]
 BAD_OPTIONS: Refusals = [
-    ({"reduction": "avg"}, ValueError, "reduction must be one of 'none', 'mean', 'sum', got 'avg'"),
-    ({"target": [0, 1]}, TypeError, "target must be a tensor, got list"),
+    ({"reduction": "avg"}, ValueError, "^reduction .*'avg'"),
+    ({"target": [0, 1]}, TypeError, "^target .*list"),
 ]
 OUT_OF_RANGE: Refusals = [
-    (
-        {"target": torch.tensor([0, 3])},
-        IndexError,
-        "target must hold class indices from 0 to 2 .* got 3",
-    ),
-    (
-        {"target": torch.tensor([0, -1])},
-        IndexError,
-        "target must hold class indices from 0 to 2 .* got -1",
-    ),
+    ({"target": torch.tensor([0, 3])}, IndexError, "^target .*0 to 2.* 3"),
+    ({"target": torch.tensor([0, -1])}, IndexError, "^target .*0 to 2.* -1"),
 ]
 BAD_WEIGHTS: Refusals = [
-    (
-        {"weight": torch.ones(4)},
-        ValueError,
-        r"weight must hold one weight per class, shape \(3,\), got \(4,\)",
-    ),
-    ({"weight": [1.0, 1.0, 1.0]}, TypeError, "weight must be a tensor, got list"),
-    ({"weight": torch.ones(3).long()}, TypeError, "weight must be a floating-point tensor"),
-    (
-        {"weight": torch.ones(3).requires_grad_()},
-        RuntimeError,
-        r"^weight must not require .*weight\.detach\(\)",
-    ),
+    ({"weight": torch.ones(4)}, ValueError, r"^weight .*\(3,\).*\(4,\)"),
+    ({"weight": [1.0, 1.0, 1.0]}, TypeError, "^weight .*list"),
+    ({"weight": torch.ones(3).long()}, TypeError, "^weight .*torch.int64"),
+    ({"weight": torch.ones(3).requires_grad_()}, RuntimeError, r"^weight .*weight\.detach\(\)"),
 ]
+FLOAT8 = torch.float8_e4m3fn
 BAD_CALLS: dict[str, Refusals] = {
     "transform": BAD_LOGITS,
-    "classes": BAD_LOGITS
-    + BAD_OPTIONS
-    + OUT_OF_RANGE
-    + BAD_WEIGHTS
-    + [
-        (
-            {"target": torch.zeros(2)},
-            TypeError,
-            "target must hold class indices .* got torch.float32",
-        ),
-        ({"target": torch.full((2, 3), 1 / 3)}, TypeError, "soft targets"),
-        (
-            {"target": torch.tensor([0, 1, 2])},
-            ValueError,
-            r"target must have shape \(2,\) .* got \(3,\)",
-        ),
+    "classes": [
+        *(BAD_LOGITS + BAD_OPTIONS + OUT_OF_RANGE + BAD_WEIGHTS),
+        ({"target": torch.zeros(2)}, TypeError, "^target .*torch.float32"),
+        ({"target": torch.full((2, 3), 1 / 3)}, TypeError, "^target .*soft targets"),
+        ({"target": torch.tensor([0, 1, 2])}, ValueError, r"^target .*\(2,\).*\(3,\)"),
     ],
-    "labels": BAD_LOGITS
-    + BAD_OPTIONS
-    + [
-        ({"target": torch.zeros(2)}, ValueError, r"the shape of logits, \(2, 3\), .* got \(2,\)"),
-        (
-            {"target": torch.full((2, 3), 0.5)},
-            ValueError,
-            r"only 0 and 1, and .* got 0.5 \(6 such values\)",
-        ),
-        (
-            {"target": torch.full((2, 3), -1)},
-            ValueError,
-            "target must hold only 0 and 1, .* got -1",
-        ),
-        (
-            {"target": torch.full((2, 3), torch.nan)},
-            ValueError,
-            "target must hold only 0 and 1, .* got nan",
-        ),
-        ({"target": torch.zeros(2, 3).cfloat()}, TypeError, "target must hold 0 and 1"),
+    "labels": [
+        *(BAD_LOGITS + BAD_OPTIONS),
+        ({"target": torch.zeros(2)}, ValueError, r"^target .*\(2, 3\).*\(2,\)"),
+        ({"target": torch.full((2, 3), 0.5)}, ValueError, "^target .*0 and 1.* 0.5"),
+        ({"target": torch.full((2, 3), -1)}, ValueError, "^target .*0 and 1.* -1"),
+        ({"target": torch.full((2, 3), torch.nan)}, ValueError, "^target .*0 and 1.* nan"),
     ],
-    "head": BAD_OPTIONS
-    + OUT_OF_RANGE
-    + BAD_WEIGHTS
-    + [
-        (
-            {"x": torch.zeros(2, 5)},
-            ValueError,
-            r"^the hidden states must have shape .* weight \(C, d\), got",
-        ),
-        (
-            {"x": torch.zeros(2, 4).to(torch.float8_e4m3fn)},
-            TypeError,
-            "^the hidden states .* torch.float8_e4m3fn: co",
-        ),
-        (
-            {"x": torch.zeros(2, 4).double()},
-            TypeError,
-            "^the hidden states, the head's weight .* must have one dtype",
-        ),
-        (
-            {"target": torch.tensor([0])},
-            ValueError,
-            r"^target must have shape \(2,\), that of the hidden states",
-        ),
-        (
-            {"head": torch.zeros(3, 4, device="meta")},
-            ValueError,
-            "^the hidden states, .* on one device, .* meta",
-        ),
-        (
-            {"ignore_index": None},
-            TypeError,
-            "^ignore_index must be an integer, got None: .* leave it out",
-        ),
+    "head": [
+        *(BAD_OPTIONS + OUT_OF_RANGE + BAD_WEIGHTS),
+        ({"x": torch.zeros(2, 5)}, ValueError, r"^the hidden states.*\(C, d\)"),
+        ({"x": torch.zeros(2, 4).to(FLOAT8)}, TypeError, "^the hidden states.*float8"),
+        ({"x": torch.zeros(2, 4).double()}, TypeError, "^the hidden states.* one dtype"),
+        ({"target": torch.tensor([0])}, ValueError, r"^target .*\(2,\)"),
+        ({"head": torch.zeros(3, 4, device="meta")}, ValueError, "^the hidden states.*device"),
+        ({"ignore_index": None}, TypeError, "^ignore_index .*None"),
     ],
 }
 
@@ -546,11 +472,11 @@ WITH_A_MARGIN = [public for public in PUBLIC if "delta" in inspect.signature(pub
 @pytest.mark.parametrize(
     ("delta", "error", "message"),
     [
-        (1.5, ValueError, r"delta .* \[0, 1\], got 1.5"),
-        (-0.1, ValueError, r"delta .* \[0, 1\], got -0.1"),
-        (float("nan"), ValueError, r"delta .* \[0, 1\], got nan"),
-        ("0.1", TypeError, r"delta must be a number in \[0, 1\], got '0.1' of type str"),
-        (True, TypeError, "delta must be a number"),
+        (1.5, ValueError, "^delta .*1.5"),
+        (-0.1, ValueError, "^delta .*-0.1"),
+        (float("nan"), ValueError, "^delta .*nan"),
+        ("0.1", TypeError, "^delta .*str"),
+        (True, TypeError, "^delta "),
     ],
 )
 def test_a_margin_that_is_none_is_refused(
@@ -566,136 +492,47 @@ def test_a_margin_that_is_none_is_refused(
 
 COUNTS = torch.tensor([50, 20, 4])
 NAN, TAU = math.nan, torch.tensor(1.5)
-BAD_ARGUMENTS: list[tuple[Callable[..., Tensor], dict[str, Any], type[Exception], str]] = [
-    (functional.sparse_softmax, {"k": 0}, ValueError, "k must be an integer of at least 1, got 0"),
-    (
-        functional.sparse_softmax,
-        {"k": 4},
-        ValueError,
-        "k must be at most the number of classes, 3, got 4",
-    ),
-    (functional.sparse_softmax, {"k": 2.0}, TypeError, "k must be an int.*got 2.0 of type float"),
-    (
-        functional.entmax,
-        {"alpha": 1.0},
-        ValueError,
-        r"alpha must be a number in \(1, 2\].*softmax.*got 1.0",
-    ),
-    (functional.entmax, {"alpha": NAN}, ValueError, r"alpha must be a number in \(1, 2\]"),
-    (functional.entmax, {"alpha": TAU}, TypeError, "alpha must be a number"),
-    (functional.taylor_softmax, {"order": 3}, ValueError, "order must be 2, 4 or 6 .*, got 3"),
-    (
-        functional.taylor_softmax,
-        {"order": 0},
-        ValueError,
-        "order must be an integer of at least 2, got 0$",
-    ),
-    (functional.taylor_softmax, {"order": 2.0}, TypeError, "order must be an integer .*got 2.0"),
-    (functional.t_softmax, {"tau": 0}, ValueError, "tau must be a positive temperature, got 0"),
-    (
-        functional.t_softmax,
-        {"tau": "1"},
-        TypeError,
-        "tau must be a positive temperature, got '1' of type str",
-    ),
-    (functional.am_softmax, {"tau": 0.0}, ValueError, "tau must be a positive temperature"),
-    (
-        functional.am_softmax_loss,
-        {"margin": -0.1},
-        ValueError,
-        "margin must be a margin .*got -0.1",
-    ),
-    (
-        functional.label_smoothing_loss,
-        {"smoothing": 1.0},
-        ValueError,
-        r"smoothing must be a number in \[0, 1\)",
-    ),
-    (
-        functional.perturb_max,
-        {"noise": "uniform"},
-        ValueError,
-        "noise must be one of 'gumbel'.*got 'uniform'",
-    ),
-    (
-        functional.focal_loss,
-        {"gamma": -1},
-        ValueError,
-        "gamma must be a number of 0 or more, got -1",
-    ),
-    (
-        functional.generalised_cross_entropy_loss,
-        {"q": 1.1},
-        ValueError,
-        r"q must be a number in \[0, 1\], got 1.1",
-    ),
-    (
-        functional.encouraging_loss,
-        {"log_end": 1.0},
-        ValueError,
-        r"log_end must be a number in \[0, 1\), got 1.0",
-    ),
-    (functional.logit_adjusted_loss, {"tau": -0.5}, ValueError, "tau must be .* got -0.5"),
-    (functional.logit_adjusted_loss, {"tau": NAN}, ValueError, "tau must be .* got nan"),
-    (functional.class_weighted_loss, {"power": -1}, ValueError, "power must be .* got -1"),
-    (functional.class_weighted_loss, {"beta": 0.0}, ValueError, r"beta must be .*\(0, 1\], got 0"),
-    (
-        functional.logit_adjusted_loss,
-        {"class_counts": COUNTS[:2]},
-        ValueError,
-        r"shape \(3,\) for .*, got \(2,\)",
-    ),
-    (
-        functional.logit_adjusted_loss,
-        {"class_counts": COUNTS / 0},
-        ValueError,
-        "0 or more, got inf",
-    ),
-    (functional.class_weighted_loss, {"class_counts": -COUNTS}, ValueError, "0 or more, got -50"),
-    (
-        functional.logit_adjusted_loss,
-        {"class_counts": [1, 2]},
-        TypeError,
-        "class_counts must be a tensor, got list",
-    ),
-    (
-        functional.asymmetric_loss,
-        {"gamma_negative": -1},
-        ValueError,
-        "gamma_negative must be a number .*got -1",
-    ),
-    (
-        functional.asymmetric_loss,
-        {"gamma_positive": -0.1},
-        ValueError,
-        "gamma_positive must be a number .*got -0.1",
-    ),
-    (functional.asymmetric_loss, {"clip": 1.0}, ValueError, "clip must be a number .*got 1.0"),
-    (functional.asymmetric_loss, {"clip": -0.1}, ValueError, "clip must be a number .*got -0.1"),
-    (
-        functional.multilabel_sparse_loss,
-        {"k": 4},
-        ValueError,
-        "k must be at most the number of labels, 3, got 4",
-    ),
-    (
-        functional.multilabel_as_cross_entropy,
-        {"logits": torch.zeros(2, 0)},
-        ValueError,
-        "at least one label",
-    ),
+Change = tuple[Callable[..., Tensor], dict[str, Any], type[Exception]]
+# the message begins with the name of the argument that is changed last
+BAD_ARGUMENTS: list[Change] = [
+    (functional.sparse_softmax, {"k": 0}, ValueError),
+    (functional.sparse_softmax, {"k": 4}, ValueError),
+    (functional.sparse_softmax, {"k": 2.0}, TypeError),
+    (functional.entmax, {"alpha": 1.0}, ValueError),
+    (functional.entmax, {"alpha": NAN}, ValueError),
+    (functional.entmax, {"alpha": TAU}, TypeError),
+    (functional.taylor_softmax, {"order": 3}, ValueError),
+    (functional.taylor_softmax, {"order": 0}, ValueError),
+    (functional.taylor_softmax, {"order": 2.0}, TypeError),
+    (functional.t_softmax, {"tau": 0}, ValueError),
+    (functional.t_softmax, {"tau": "1"}, TypeError),
+    (functional.am_softmax, {"tau": 0.0}, ValueError),
+    (functional.am_softmax_loss, {"margin": -0.1}, ValueError),
+    (functional.label_smoothing_loss, {"smoothing": 1.0}, ValueError),
+    (functional.perturb_max, {"noise": "uniform"}, ValueError),
+    (functional.focal_loss, {"gamma": -1}, ValueError),
+    (functional.generalised_cross_entropy_loss, {"q": 1.1}, ValueError),
+    (functional.encouraging_loss, {"log_end": 1.0}, ValueError),
+    (functional.logit_adjusted_loss, {"tau": -0.5}, ValueError),
+    (functional.logit_adjusted_loss, {"tau": NAN}, ValueError),
+    (functional.class_weighted_loss, {"power": -1}, ValueError),
+    (functional.class_weighted_loss, {"beta": 0.0}, ValueError),
+    (functional.logit_adjusted_loss, {"class_counts": COUNTS[:2]}, ValueError),
+    (functional.logit_adjusted_loss, {"class_counts": COUNTS / 0}, ValueError),
+    (functional.class_weighted_loss, {"class_counts": -COUNTS}, ValueError),
+    (functional.logit_adjusted_loss, {"class_counts": [1, 2]}, TypeError),
+    (functional.asymmetric_loss, {"gamma_negative": -1}, ValueError),
+    (functional.asymmetric_loss, {"gamma_positive": -0.1}, ValueError),
+    (functional.asymmetric_loss, {"clip": 1.0}, ValueError),
+    (functional.asymmetric_loss, {"clip": -0.1}, ValueError),
+    (functional.multilabel_sparse_loss, {"k": 4}, ValueError),
+    (functional.multilabel_as_cross_entropy, {"logits": torch.zeros(2, 0)}, ValueError),
 ]
 
 
-@pytest.mark.parametrize(
-    ("public", "change", "error", "message"),
-    BAD_ARGUMENTS,
-    ids=lambda value: (
-        getattr(value, "__name__", "") or (next(iter(value)) if isinstance(value, dict) else "")
-    ),
-)
+@pytest.mark.parametrize(("public", "change", "error"), BAD_ARGUMENTS)
 def test_an_argument_out_of_its_range_is_refused_by_name(
-    public: Callable[..., Any], change: dict[str, Any], error: type[Exception], message: str
+    public: Callable[..., Any], change: dict[str, Any], error: type[Exception]
 ) -> None:
     labels = public.__name__.startswith(("asymmetric", "multilabel"))
     given = {
@@ -706,5 +543,6 @@ def test_an_argument_out_of_its_range_is_refused_by_name(
     arguments = inspect.signature(public).parameters.keys()
     if "logits" in change:
         given["target"] = change["logits"]
-    with pytest.raises(error, match=message):
+    (name,) = change
+    with pytest.raises(error, match=f"^{name} must"):
         public(**{name: value for name, value in given.items() if name in arguments} | change)

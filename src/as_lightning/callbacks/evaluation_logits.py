@@ -29,6 +29,7 @@ class EvaluationLogits:
         dataloader_idx: int,
     ) -> None:
         self.callback, self.logits, self.dataloader_idx = callback, logits, dataloader_idx
+        self.target: str | int | None = None  # its place in a batch, where `compare` knows it
         self._outputs: list[Tensor] = []  # the different logits of the present step
         self._labels: Any = None  # the labels that a Hugging Face model was called with
         self._hooks: list[RemovableHandle] = []
@@ -133,7 +134,7 @@ class EvaluationLogits:
                 logits = self._outputs[0]
             target = self._labels
             if target is None:
-                target = _target_of(batch)
+                target = _target_of(batch) if self.target is None else batch[self.target]
         outputs = len(self._outputs)
         self.drop()
         way_out = f"{self.callback}(logits=lambda module, batch: (module.net(batch[0]), batch[1]))"

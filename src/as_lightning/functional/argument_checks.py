@@ -54,6 +54,8 @@ def check_temperature(tau: object) -> float:
 
 def check_tensor(name: str, value: object) -> None:
     """Raise ``TypeError`` unless ``value`` is a plain tensor, not a DTensor."""
+    if type(value) is Tensor:
+        return
     hint = ""
     if hasattr(value, "full_tensor"):
         hint = ": pass its .full_tensor()"

@@ -72,7 +72,9 @@ def autocast_dtype(device: torch.device) -> torch.dtype | None:
 
 def class_dimension(logits: Tensor) -> int:
     """Return the dimension of the classes: 1, or 0 for logits of shape ``(C)``."""
-    return min(logits.dim() - 1, 1)
+    if logits.dim() == 1:
+        return 0
+    return 1
 
 
 class ClassRows(NamedTuple):
@@ -164,8 +166,10 @@ def class_rows(logits: Tensor, target: Tensor, ignore_index: int) -> ClassRows:
     """
     check_logits(logits)
     check_tensor("target", target)
-    shape, classes = logits.shape, logits.size(class_dimension(logits))
-    expected = shape[:0] if len(shape) == 1 else shape[:1] + shape[2:]
+    shape = logits.shape
+    expected = shape[:1]
+    if len(shape) != 2:
+        expected = shape[: class_dimension(logits)] + shape[2:]
     if target.dtype != torch.int64:
         check_index_dtype(target, expected)
     if target.shape != expected:
@@ -176,8 +180,8 @@ def class_rows(logits: Tensor, target: Tensor, ignore_index: int) -> ClassRows:
     if len(shape) == 1:
         logits, target = logits.unsqueeze(0), target.reshape(1)
     elif len(shape) > 2:
-        logits, target = logits.movedim(1, -1).reshape(-1, classes), target.reshape(-1)
-    return ClassRows(logits, *safe_targets(target, classes, ignore_index))
+        logits, target = logits.movedim(1, -1).reshape(-1, shape[1]), target.reshape(-1)
+    return ClassRows(logits, *safe_targets(target, logits.shape[1], ignore_index))
 
 
 def reduce_rows(
@@ -316,10 +320,6 @@ def label_rows(logits: Tensor, target: Tensor, ignore_index: int | None) -> Labe
     """
     check_logits(logits, "label")
     check_tensor("target", target)
-    if target.is_complex():
-        raise TypeError(
-            f"target must hold 0 and 1 (bool, integer or floating point), got {target.dtype}"
-        )
     if target.shape != logits.shape:
         raise ValueError(
             f"target must have the shape of logits, {tuple(logits.shape)}, with 1 at each positive "

@@ -139,8 +139,9 @@ def traceable_loss(
         # transforms refuse operations in place, and fake tensors the constant `ONE` that these take
         in_place = not (traced() or recorded(rows))
         mask = masked_by_delta(probability, target_probability, delta, in_place=in_place)
-        if in_place or torch.compiler.is_compiling():
-            # the derivative of a difference costs nothing in backward
+        if in_place:  # the derivative of a difference costs nothing in backward
+            rows = torch.sub(rows, mask, alpha=FAR_BELOW[rows.dtype])
+        elif torch.compiler.is_compiling():
             rows = torch.sub(rows, mask.to(rows.dtype), alpha=FAR_BELOW[rows.dtype])
         else:
             # forward-mode differentiation under make_fx (torch 2.11) crashes at such a difference

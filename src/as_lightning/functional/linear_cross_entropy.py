@@ -130,11 +130,13 @@ def as_linear_cross_entropy(
         loss, masked = _fused_loss(
             hidden, head_weight, bias, target, ignored, weight, delta, dtype, reduction
         )
-        counts = counts_of_rows(masked, ignored, classes)
+        counts = None
+        if return_counts:
+            counts = counts_of_rows(masked, ignored, classes)
     loss = loss.to(loss_dtype(dtype, hidden.device))
     if reduction == "none":
         loss = loss.reshape(shape)
-    if not return_counts:
+    if counts is None:
         return loss
     return loss, counts
 

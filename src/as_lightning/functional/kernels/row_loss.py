@@ -299,17 +299,17 @@ def differentiable_backward(
 
     The stored gradient is a softmax less a constant, which gives the second derivative.
     """
-    unit, grad_rows = gradient_unit(gradient.dtype), None
+    unit, terms = gradient_unit(gradient.dtype), []
     if grad_loss is not None:
         scale = (_zero_where_ignored(grad_loss, ignored) / unit).unsqueeze(-1)
-        grad_rows = (gradient * scale).to(gradient.dtype)
+        terms.append((gradient * scale).to(gradient.dtype))
     if grad_gradient is not None:
         stored = gradient.to(accumulation_dtype(gradient.dtype)) / unit
         upstream = grad_gradient.to(stored.dtype) * unit
         q = stored + torch.zeros_like(stored).scatter_(-1, target.unsqueeze(-1), 1.0)
-        second_order = (q * (upstream - (q * upstream).sum(-1, keepdim=True))).to(gradient.dtype)
-        grad_rows = second_order if grad_rows is None else grad_rows + second_order
-    return grad_rows
+        second_order = q * (upstream - (q * upstream).sum(-1, keepdim=True))
+        terms.append(second_order.to(gradient.dtype))
+    return functools.reduce(torch.add, terms) if terms else None
 
 
 def graph_is_kept() -> bool:
@@ -352,7 +352,8 @@ def _save_gradient(
 def _compiled_backward(
     ctx: Any, grad_loss: Tensor | None, _: Tensor | None, grad_gradient: Tensor | None
 ) -> tuple[Tensor | None, None, None, None, None]:
-    grad_rows = differentiable_backward(*ctx.saved_tensors, grad_loss, grad_gradient)
+    gradient, target, ignored = ctx.saved_tensors
+    grad_rows = differentiable_backward(gradient, target, ignored, grad_loss, grad_gradient)
     return grad_rows, None, None, None, None
 
 
