@@ -227,8 +227,11 @@ def test_what_is_left_out_of_the_data_is_said_before_the_first_run_and_no_label_
     )
     assert finished.error == 0
     before = finished.printed.partition("Equal means within")[0]
-    assert "2 rows without text or label are left out, the first in line 34" in before
-    assert "2 classes with fewer than 10 rows are left out: 'c' (1); 'd' (1)" in before
+    assert "lack text or label and are left out (data.drop_blank): 2 of 34" in before
+    assert (
+        "rows of classes below data.min_per_class=10 are left out: 2 of 32 in train, e.g. c, d"
+        in before
+    )
     assert "TextFile: 2 classes ([/b], [red]); train / validation / test 24 / 3 / 3" in before
 
 
@@ -422,7 +425,7 @@ def test_what_a_candidate_names_as_its_range_is_tuned_and_one_called_softmax_is_
         ),
         (
             ["data.path=x.csv"],
-            "these data have no data.path: add data=audio_folder or data=conll or data=",
+            "these data have no data.path: add data=audio_folder or data=",
         ),
         (
             [*SPLITS, "data.split_seed=per_seed"],

@@ -57,11 +57,7 @@ SETTINGS: dict[type[BenchmarkDataModule], dict[str, Any]] = {
             {"shots": 200},
             r"data.shots is 200, but class '\d' has \d+ training samples: set it to that",
         ),
-        (
-            Digits,
-            {"imbalance": 200},
-            r"without a training sample .*the largest has 128",
-        ),
+        (Digits, {"imbalance": 200}, r"without a training sample .*the largest has 128"),
         (
             Digits,
             {"imbalance": 2, "first": 5},

@@ -6,14 +6,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from harness import data_on_two_ranks
-from harness.data_on_two_ranks import (
-    BATCH,
-    EPOCHS,
-    TRAIN,
-    VALIDATION,
-    Numbered,
-    Watches,
-)
+from harness.data_on_two_ranks import BATCH, EPOCHS, TRAIN, VALIDATION, Numbered, Watches
 from harness.rank_processes import Seen, run_two_ranks
 from harness.scripted_masking import quiet_trainer
 from hypothesis import given

@@ -251,10 +251,8 @@ class BenchmarkDataModule(pl.LightningDataModule):
         undecoded.
         """
         train = self.splits["train"]
-        pair: list[Any] = [train.inputs, train.targets]
-        for place, values in enumerate(pair):
-            pair[place] = values[rows] if isinstance(values, Tensor) else Subset(values, rows)
-        self.splits["train"] = LabelledDataset(*pair, train.transform)
+        inputs, targets = rows_of(train.inputs, rows), rows_of(train.targets, rows)
+        self.splits["train"] = LabelledDataset(inputs, targets, train.transform)
         if "train" in self.texts:
             self.texts["train"] = [self.texts["train"][row] for row in rows]
 
@@ -316,6 +314,11 @@ class BenchmarkDataModule(pl.LightningDataModule):
         batches.
         """
         return {"batch_size": self.batch_size, "sampler": order}
+
+
+def rows_of(values: Any, rows: Sequence[int]) -> Any:
+    """Some rows of a tensor, or of a sequence without reading them."""
+    return values[rows] if isinstance(values, Tensor) else Subset(values, rows)
 
 
 def check_one_process(trainer: pl.Trainer) -> None:

@@ -80,7 +80,7 @@ class ClassFolder(DecodedDataModule):
         if labels is not None:
             self.paths["labels"] = labels
         self.validation_share = validation_share
-        self.table = {
+        self.table: dict[str, Any] = {
             "text_column": str(file_column),
             "label_column": str(label_column),
             "label_separator": label_separator,

@@ -6,7 +6,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from lightning.pytorch.utilities import rank_zero_only
 
@@ -19,7 +19,8 @@ _MESSAGES: list[list[str]] = []  # a list for each open block of `collected_mess
 _READINGS: list[list[Reading]] = []  # a list for each open block of `collected_readings`
 
 
-class Reading(NamedTuple):
+@dataclass(frozen=True)
+class Reading:
     """What was done to ``count`` of ``total``, with the setting that changes it, and one of them."""
 
     what: str

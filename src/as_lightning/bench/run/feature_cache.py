@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -59,7 +59,7 @@ def cache_features(
     if datamodule.splits_by_seed:
         groups = [list(datamodule.splits)]
     for group in groups:
-        samples = ConcatDataset([datamodule.splits[split] for split in group])
+        samples: ConcatDataset[Any] = ConcatDataset([datamodule.splits[split] for split in group])
         keys = [joblib.hash(samples[index][0].numpy()) for index in range(len(samples))]
         # The same order, however the samples are dealt out.
         distinct = dict(sorted({key: index for index, key in enumerate(keys)}.items()))
@@ -71,8 +71,8 @@ def cache_features(
         remaining = iter(keys)
         for split in group:
             targets = datamodule.splits[split].targets
-            own = [rows[key] for key in islice(remaining, len(targets))]
-            datamodule.splits[split] = LabelledDataset(Subset(values, own), targets)
+            own: Any = Subset(values, [rows[key] for key in islice(remaining, len(targets))])
+            datamodule.splits[split] = LabelledDataset(own, targets)
     datamodule.collate = partial(_collated, datamodule.collate)
 
 
@@ -88,7 +88,7 @@ def encoder_digest(encoder: FrozenEncoder) -> str:
 
 
 def frozen_outputs(
-    encoder: FrozenEncoder, samples: Sequence[Any], encoder_key: str, sample_keys: list[str]
+    encoder: FrozenEncoder, samples: Subset[Any], encoder_key: str, sample_keys: list[str]
 ) -> Outputs:
     """The outputs of the frozen layers; the two keys are what they are kept under."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

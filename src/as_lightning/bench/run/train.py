@@ -280,7 +280,7 @@ def _run(
         config=settings,
         resumed=checkpoint is not None,
         inputs=inputs,
-        reading=[reading._asdict() for reading in getattr(datamodule, "readings", ())],
+        reading=[dict(vars(reading)) for reading in getattr(datamodule, "readings", ())],
         **(
             {"candidate": config.method.name, "epochs": config.trainer.max_epochs}
             | (fields or _job_overrides())

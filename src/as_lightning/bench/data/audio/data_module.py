@@ -49,7 +49,7 @@ def decode_clip(content: bytes, changes: list[str] | None = None) -> tuple[Tenso
     short is a shorter clip to libsndfile.
     """
     changes = [] if changes is None else changes
-    blocks = []
+    blocks: list[np.ndarray] = []
     try:
         with _Stream(io.BytesIO(content)) as file:
             rate = file.samplerate

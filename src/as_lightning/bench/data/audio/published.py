@@ -122,7 +122,7 @@ class SpeechCommands(AudioDataModule):
 
     def index(self) -> dict[str, list[LabelledFile]]:
         root = self.files()["all"]
-        split_of = {}
+        split_of: dict[str, str] = {}
         for split, file in (("validation", "validation_list.txt"), ("test", "testing_list.txt")):
             split_of |= dict.fromkeys((root / file).read_text().split(), split)
         splits: dict[str, list[LabelledFile]] = {split: [] for split in SPLITS}

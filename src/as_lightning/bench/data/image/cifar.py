@@ -36,8 +36,10 @@ class CIFAR10(ImageDataModule):
 
     published: ClassVar[type[datasets.CIFAR10]] = datasets.CIFAR10
 
-    def __init__(self, validation_size: int = 5000, **images: Any) -> None:
-        super().__init__(**images)
+    def __init__(
+        self, validation_size: int = 5000, horizontal_flip: bool = True, **images: Any
+    ) -> None:
+        super().__init__(horizontal_flip=horizontal_flip, **images)
         self.validation_size = validation_size
 
     def prepare_data(self) -> None:
