@@ -20,7 +20,9 @@ from omegaconf import OmegaConf
 from as_lightning.bench.commands.compare import main
 from as_lightning.bench.packages import config_dir
 from as_lightning.bench.run.recorder import RunRecorder
-from as_lightning.compare.configured import ConfiguredComparison
+from as_lightning.compare.configured import (
+    Command,
+)
 from as_lightning.compare.plan import default_settings
 from as_lightning.report.page import write_report
 from as_lightning.report.record import ComparisonRecord
@@ -94,11 +96,11 @@ def compare(tmp_path, monkeypatch, capfd, logging_as_before) -> Callable[..., Fi
     return run
 
 
-def configured(*arguments: str) -> ConfiguredComparison:
+def configured(*arguments: str) -> Command:
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         composer = GlobalHydra.instance().config_loader()
         config = composer.load_configuration("compare", [*arguments], run_mode=RunMode.MULTIRUN)
-        return ConfiguredComparison(config, launcher=None, loader=composer, arguments=arguments)  # type: ignore[arg-type]
+        return Command(config, launcher=None, loader=composer, arguments=arguments)  # type: ignore[arg-type]
 
 
 def reviews(folder: Path, labels: str = "ab") -> list[str]:

@@ -12,7 +12,7 @@ from scipy import stats
 
 from as_lightning.bench.run.predictions import PREDICTIONS_FILE
 from as_lightning.bench.run.result import RESULT_FILE, Result, find_results, read_runs, whole_file
-from as_lightning.bench.run.runner import Made, correlation, finished_or_made
+from as_lightning.bench.run.runner import RunOutput, correlation, finished_or_made
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_run_that_is_made_anew_leaves_no_predictions_of_the_one_before(result,
     )  # the same, by what the result holds
     assert (tmp_path / PREDICTIONS_FILE).exists()
 
-    def fails() -> Made:
+    def fails() -> RunOutput:
         raise FileNotFoundError("reviews.csv")
 
     with pytest.raises(FileNotFoundError):

@@ -19,7 +19,7 @@ from torch.utils.data import ConcatDataset, Subset
 
 from as_lightning.bench.data.base import BenchmarkDataModule, LabelledDataset, say
 from as_lightning.bench.encoders.frozen import FrozenEncoder, FrozenOutput
-from as_lightning.bench.run.fingerprint import Fingerprint, digest
+from as_lightning.bench.run.identity import digest, value_digest
 from as_lightning.bench.run.result import whole_file
 
 CHUNK = 64  # samples of one size that the frozen layers take at once
@@ -70,7 +70,7 @@ def cache_features(
         torch.__version__,
         str(CHUNK),
         str(encoder.frozen_settings()),
-        Fingerprint(weights, "weights").digest,
+        value_digest(weights),
     ]
     device = "cuda" if torch.cuda.is_available() else "cpu"
     encoder_device = next(encoder.parameters()).device
@@ -87,7 +87,7 @@ def cache_features(
         first_samples: dict[str, tuple[int, tuple[int, ...]]] = {}
         for index in range(len(all_samples)):
             values = all_samples[index][0]
-            digests.append(Fingerprint(values, "input").digest)
+            digests.append(value_digest(values))
             first_samples.setdefault(digests[-1], (index, tuple(values.shape)))
         rows = {
             digest: row for row, digest in enumerate(sorted(first_samples))

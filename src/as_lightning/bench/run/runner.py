@@ -30,7 +30,7 @@ from as_lightning.callbacks import MaskingMonitor
 
 log = logging.getLogger(__name__)
 LOCK_FILE = "run.lock"
-Made = tuple[Result, Predictions | None]
+RunOutput = tuple[Result, Predictions | None]
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def finished_or_made(
     directory: Path,
     config: dict[str, Any],
     inputs: dict[str, str],
-    make: Callable[[], Made],
+    make: Callable[[], RunOutput],
     processes: int = 1,
 ) -> Result:
     """The result in `directory` if it is of the same run; else the result of `make`, which replaces
@@ -110,7 +110,7 @@ def trained(
     test_metric: str | None,
     score: str,
     **about: Any,
-) -> Made:
+) -> RunOutput:
     """Train, from a checkpoint if there is one, and test the weights of the best validation.
 
     ``test_metric`` is the metric of the test that is the score; None leaves the test unread. The

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import platform
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -24,13 +25,12 @@ from as_lightning.bench.data.base import BenchmarkDataModule
 from as_lightning.bench.data.files import checksum
 from as_lightning.bench.run.checkpoint_io import WholeFileCheckpointIO
 from as_lightning.bench.run.feature_cache import cache_features
-from as_lightning.bench.run.fingerprint import Fingerprint, digest
-from as_lightning.bench.run.identity import WITHOUT_EFFECT
+from as_lightning.bench.run.identity import WITHOUT_EFFECT, code_files, digest
 from as_lightning.bench.run.predictions import PredictionRecorder, example_ids
 from as_lightning.bench.run.recorder import RunRecorder
 from as_lightning.bench.run.result import Result
 from as_lightning.bench.run.resume import ResumedState, checked_start, checkpoint_to_resume
-from as_lightning.bench.run.runner import Made, finished_or_made, trained
+from as_lightning.bench.run.runner import RunOutput, finished_or_made, trained
 from as_lightning.bench.run.settings import (
     SettingError,
     checked_settings,
@@ -142,23 +142,13 @@ def run_inputs(config: DictConfig) -> dict[str, str]:
         inputs["model"] = checksum([Path(config.model.name)])
     if (tokenizer := config.data.get("tokenizer")) and Path(tokenizer).is_dir():
         inputs["tokenizer"] = checksum([Path(tokenizer)])
-    targets = {  # the fingerprint of a library's class or function has one part
-        path: located(
-            part.path if part._target_.startswith("hydra.utils.get_") else part._target_
-        )  # e.g. get_method
-        for path, part in parts_with_target(config)
-    }
-    user_code = {
-        path: part for path, part in targets.items() if len(Fingerprint(part, path).parts) > 1
-    }
-    for name, in_method in (
-        ("code", False),
-        ("method.code", True),
-    ):  # compared methods differ in the latter
-        if parts := {
-            path: part for path, part in user_code.items() if path.startswith("method") == in_method
-        }:
-            inputs[name] = Fingerprint(parts, "code").readable
+    modules = set()
+    for _, part in parts_with_target(config):
+        target = part.path if part._target_.startswith("hydra.utils.get_") else part._target_
+        modules.add(getattr(located(target), "__module__", ""))
+    code = code_files()
+    if any(getattr(sys.modules.get(name), "__file__", None) in code for name in modules):
+        inputs["code"] = digest(*(code[path] for path in sorted(code)))
     if config.get("ckpt_path") is not None:
         inputs["ckpt_path"] = checksum([Path(config.ckpt_path)])
     return inputs
@@ -221,7 +211,7 @@ def _run(
     settings: dict[str, Any],
     inputs: dict[str, str],
     fields: Any,
-) -> Made:
+) -> RunOutput:
     loggers = _made(config.logger)
     datamodule = read_data(config)
     module = made_module(config, datamodule)
