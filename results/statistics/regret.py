@@ -74,7 +74,7 @@ def chosen_settings(folder: Path, number: int) -> dict[str, Mapping[str, Any]]:
     rates = learning_rates(DEFAULT_RATE, default_settings()["search"]["lr_factor"])
     spaces = {method: {"lr": rates, **knobs(method_config(method), ())} for method in KNOBS}
 
-    plan = ComparisonPlan(list(KNOBS), "softmax", EPOCHS, budgets=1, **seeds)
+    plan = ComparisonPlan(list(KNOBS), "softmax", EPOCHS, half_epochs=False, **seeds)
     plan = plan.of(spaces, name="digits", score="accuracy")
     finished: dict[Run, Outcome] = {}
 

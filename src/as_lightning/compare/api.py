@@ -44,7 +44,7 @@ class ComparisonReport:
 
     @property
     def findings(self) -> Findings:
-        """The numbers, arm by arm."""
+        """The numbers, candidate by candidate."""
         return findings(self.record)
 
     @property
@@ -72,7 +72,7 @@ def compare(
     methods: Sequence[str] | None = None,
     losses: Mapping[str, Any] | None = None,
     baseline: str | None = None,
-    budgets: float | Sequence[float] | None = None,
+    half_epochs: bool | None = None,
     trials: int | None = None,
     seeds: Literal["auto"] | int | Sequence[int] | None = None,
     max_seeds: int | None = None,
@@ -123,8 +123,7 @@ def compare(
             ``neutral`` value at which the loss is the baseline's. Class counts are bound by you:
             ``partial(LogitAdjustedLoss, class_counts=counts)``.
         baseline: what the others are compared with; by default softmax, or the first factory.
-        budgets: shares of ``max_epochs``, in (0, 2]; by default 0.5 and 1 for the baseline, 1 for
-            the others.
+        half_epochs: whether the baseline trained for half the epochs is a candidate too.
         trials: settings tried for each candidate; a single one has its own learning rate, and of
             each range the ``default``, or else ``low``.
         seeds: ``"auto"``, how many, or which.
@@ -180,7 +179,7 @@ def compare(
         candidates = with_losses(own, replaces, methods, losses or {}, baseline, {})
     candidates = baseline_first(candidates, baseline)
     design = {
-        "budgets": budgets,
+        "half_epochs": half_epochs,
         "trials": trials,
         "seeds": seeds,
         "max_seeds": max_seeds,

@@ -65,7 +65,6 @@ NOT_OF_RUNS = {*default_settings(), "hydra"}  # settings of the comparison
 NOT_OF_PLAN = {"search", "module", "losses", "candidates", "default_methods"}
 # settings that the comparison gives each run
 RUN_KEYS = {
-    "trainer.max_epochs",
     "data.split_seed",
     "seed",
     "test",
@@ -249,17 +248,18 @@ def app_comparison(command: Command, console: Console) -> Prepared:
         rates = dict.fromkeys(f"{config.optimizer.lr:g}" for config in configs.values())
         shown = " or ".join(rates)
         facts["notes"] = [f"The learning rate was not tuned: all candidates ran at {shown}."]
+    pickled = {name: candidate.pickled(name) for name, candidate in candidates.items()}
     recipe = Recipe(
         str(command.sample.name),
-        {name: candidate.pickled(name) for name, candidate in candidates.items()},
-        plan.full_epochs,
+        {name: pickled[plan.tuned_as(name)] for name in plan.family},
+        {name: plan.epochs(name) for name in plan.family},
         split_per_seed=command.split_seed == PER_SEED,
     )
     whole_data = data
     if data.splits_by_seed and (data.shots or data.imbalance):  # other seeds test what is left out
         with collected_messages():
             whole_data = read_data(command.compose("data.shots=null", "data.imbalance=null"))
-    plan = plan.of(spaces, named_examples(whole_data), **facts)
+    plan = plan.with_spaces(spaces, named_examples(whole_data), **facts)
     return Prepared(plan, recipe, RunIdentity.of(shared(command, described), {"data": data_digest(data)}))
 
 
@@ -311,6 +311,8 @@ def app_configs(
                     raise SettingError(f"there is no {group}: {nearest(group, GROUPS)}")
             configs[name], unread = checked_settings(command.compose(*swept, *overrides))
             all_unread.append(set(unread))
+            epochs = configs[name].trainer.max_epochs
+            plan.own_epochs[name] = check_count("trainer.max_epochs", epochs, least=1)
             for config in (configs[name], *searched(configs[name], search)):
                 check_trainer(plain(config.trainer))
                 for key in SHARED_KEYS:

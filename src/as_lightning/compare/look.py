@@ -81,8 +81,8 @@ def prepared(
         pickled_trainer = bytes(cloudpickle.dumps(arguments))
     except Exception as error:  # whatever an object of the user's raises
         raise TypeError(f"trainer cannot be pickled, and each run gets a copy: {error}") from None
-    full = plan.full_epochs
-    recipe = Recipe(name, pickled, full, monitor, mode, pickled_trainer, logits)
+    epochs = {label: plan.epochs(label) for label in plan.family}
+    recipe = Recipe(name, pickled, epochs, monitor, mode, pickled_trainer, logits)
     found = look(recipe, version)
     first, spaces = found[plan.baseline], {}
     metric = name_in_test(monitor)
@@ -112,8 +112,9 @@ def prepared(
         facts["changes"] = changes(first, found)
     per_seed = any(candidate.splits_by_seed for candidate in candidates.values())
     recipe = recipe._replace(
+        candidates={label: pickled[plan.tuned_as(label)] for label in plan.family},
         test_metric=metric if tests else None,
-        inputs={label: looked.inputs for label, looked in found.items()},
+        inputs={label: found[plan.tuned_as(label)].inputs for label in plan.family},
         processes=processes,
         split_per_seed=per_seed,
         process=os.getpid(),
@@ -121,7 +122,7 @@ def prepared(
     )
     if per_seed:
         facts["splits"] = "per_seed"
-    return Prepared(plan.of(spaces, **facts), recipe, RunIdentity.of({}, {"data": first.targets}))
+    return Prepared(plan.with_spaces(spaces, **facts), recipe, RunIdentity.of({}, {"data": first.targets}))
 
 
 def changes(first: Looked, found: Mapping[str, Looked]) -> dict[str, dict[str, list[str]]]:
@@ -179,7 +180,7 @@ def look(recipe: Recipe, version: str) -> dict[str, Looked]:
     first = next(iter(recipe.candidates))
     for name in recipe.candidates:
         with of_candidate(name, first), TemporaryDirectory() as folder:
-            run = Run("tuning", name, {}, 1.0, 0)
+            run = Run("tuning", name, {}, 0)
             candidate = recipe.candidate(run)
             module, data = made(candidate, run)
             before = module_digest(module)

@@ -30,7 +30,7 @@ from as_lightning.bench.run.train import comparable_config, run_inputs, train
 from as_lightning.callbacks import TemperatureScaling
 from as_lightning.compare.candidates import Candidate
 from as_lightning.compare.next_runs import best_validation
-from as_lightning.compare.plan import Run, epochs_of
+from as_lightning.compare.plan import Run
 from as_lightning.compare.same_run import ScoredTargets
 from as_lightning.compare.search import RATE
 
@@ -50,7 +50,7 @@ class Recipe(NamedTuple):
 
     name: str
     candidates: Mapping[str, bytes]  # pickled
-    epochs: int  # of budget 1
+    epochs: Mapping[str, int]  # of the runs of each candidate
     monitor: str = ""
     mode: str = "max"
     trainer: bytes = b""  # its arguments, pickled
@@ -70,7 +70,7 @@ class Recipe(NamedTuple):
     def settings(self, run: Run) -> dict[str, Any]:
         """Return what decides a run of one's own module beside the digests of its inputs."""
         trained_by = {"seed": run.seed, "monitor": self.monitor, "mode": self.mode}
-        return {**run.about(self.epochs), **trained_by, "metric": self.test_metric}
+        return {**run.about(self.epochs[run.candidate]), **trained_by, "metric": self.test_metric}
 
     def identity(self, run: Run) -> RunIdentity:
         """Return the identity of a run."""
@@ -112,7 +112,7 @@ def make(recipe: Recipe, directory: Path, run: Run) -> Result:
 def run_config(config: DictConfig, run: Run, recipe: Recipe, folder: Path) -> DictConfig:
     """Return a run's configuration: that of its candidate with the settings of the run."""
     config = config.copy()
-    fields = run.about(recipe.epochs)
+    fields = run.about(recipe.epochs[run.candidate])
     with open_dict(config):
         for name, value in run.settings.items():
             OmegaConf.update(config, setting_path(name), value, force_add=True)
@@ -141,7 +141,7 @@ def own_run(recipe: Recipe, candidate: Candidate, run: Run, **about: Any) -> Run
     """Train and test one's own module; the score is the test metric, or the best validation
     where there is none.
     """
-    epochs = epochs_of(run.budget, recipe.epochs)
+    epochs = recipe.epochs[run.candidate]
     arguments = cloudpickle.loads(recipe.trainer)
     every = arguments.get("check_val_every_n_epoch", 1)
     limits = {"max_epochs": epochs, "check_val_every_n_epoch": every and min(every, epochs)}
@@ -151,7 +151,7 @@ def own_run(recipe: Recipe, candidate: Candidate, run: Run, **about: Any) -> Run
         module, data = made(candidate, run)
         arguments |= limits
         trainer = own_trainer(recipe, arguments, folder, targets)
-        about |= {"name": recipe.name, "seed": run.seed, **run.about(recipe.epochs)}
+        about |= {"name": recipe.name, "seed": run.seed, **run.about(epochs)}
         output = trained(trainer, module, data, score=recipe.monitor, test_metric=metric, **about)
     result = output[0]
     require_monitor(result, trainer, recipe.monitor)

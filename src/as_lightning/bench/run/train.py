@@ -50,7 +50,6 @@ def log_settings(loggers: Sequence[Logger], config: DictConfig, result: Result) 
         config.method.get("delta", 1.0)
     )  # with margin 1 nothing is masked: plain cross-entropy
     hyperparameters = {
-        "budget": result.budget,
         "delta": delta,
         "method": config.method.name,
         "seed": config.seed,
