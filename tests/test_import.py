@@ -68,11 +68,11 @@ class Module(ASSoftmaxMixin, pl.LightningModule): ...
 
 
 @pytest.mark.parametrize("rows", [8, 40_000], ids=["few logits", "many logits"])
-def test_a_loss_through_the_mixin_takes_at_most_4_calls_before_arithmetic(rows):
+def test_a_loss_through_the_mixin_takes_at_most_5_calls_before_arithmetic(rows):
     module, depth = Module(), Depth()
     with depth:
         module.as_softmax_loss(torch.randn(rows, 4), torch.zeros(rows, dtype=torch.int64))
     outside_the_kernel = [call for call in depth.ours if ".kernels." not in call]
     assert depth.ours
-    assert len(outside_the_kernel) + 1 <= 4
-    assert rows > 8 or len(depth.ours) <= 4
+    assert len(outside_the_kernel) + 1 <= 5
+    assert rows > 8 or len(depth.ours) <= 5

@@ -1,15 +1,16 @@
-"""The mixin in a new module, and in one that exists."""
+"""The mixin in a new module, and in one that exists; in Python and on Lightning's command line."""
 
 import copy
-import functools
+import pickle
+from functools import partial
 
 import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from harness.searches import FindsInTheSecondEpoch
-from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder, OnExceptionCheckpoint
+from harness.own_modules import WithCriterion
+from harness.scripted_masking import quiet_trainer
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -17,30 +18,24 @@ from torch.utils.data import DataLoader, TensorDataset
 from as_lightning import (
     AdaptiveGradientAccumulation,
     ASSoftmaxMixin,
-    DeltaWarmup,
     LinearCrossEntropyLoss,
+    MaskingCounter,
     MaskingMonitor,
 )
-from as_lightning.functional import as_cross_entropy
-from as_lightning.mixin import HOOKS
+from as_lightning.functional import as_cross_entropy, multilabel_as_cross_entropy
+from as_lightning.mixin import RefusesSilence
 
 
 class New(ASSoftmaxMixin, pl.LightningModule):
     """The first way: a module that calls the loss."""
 
-    def __init__(self, delta: float = 0.1, delta_warmup: DeltaWarmup | None = None) -> None:
-        super().__init__(delta=delta, delta_warmup=delta_warmup)
+    def __init__(self, delta: float = 0.1) -> None:
+        super().__init__(delta=delta)
         self.net = nn.Linear(4, 3)
-        self.deltas: list[float] = []
 
     def training_step(self, batch, batch_idx):
-        self.deltas.append(self.current_delta)
         inputs, target = batch
         return self.as_softmax_loss(self.net(inputs), target)
-
-    def validation_step(self, batch, batch_idx):
-        self.validation_delta = self.current_delta
-        self.as_softmax_loss(self.net(batch[0]), batch[1])
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.1)
@@ -79,24 +74,40 @@ def batches():
     return DataLoader(TensorDataset(inputs, target), batch_size=4)
 
 
-def fit(module, batches, tmp_path, *, validation=None, ckpt_path=None, **arguments) -> pl.Trainer:
-    quiet = dict.fromkeys(
-        ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
-    )
-    settings = {"max_epochs": 2, "accelerator": "cpu", "default_root_dir": tmp_path}
-    trainer = pl.Trainer(**(settings | quiet | arguments))
-    trainer.fit(module, batches, validation, ckpt_path=ckpt_path)
+def fit(module, batches, *, validation=None, **arguments) -> pl.Trainer:
+    trainer = quiet_trainer(**({"max_epochs": 2} | arguments))
+    trainer.fit(module, batches, validation)
     return trainer
 
 
-def test_training_with_delta_one_is_training_with_cross_entropy(batches, tmp_path):
+def test_training_with_delta_one_is_training_with_cross_entropy(batches):
     weights = []
-    for cls in (Existing, WithAS):
+    for make in (Existing, partial(WithAS, delta=1.0)):
         pl.seed_everything(0)
-        module = cls(4) if cls is Existing else cls(4, delta=1.0)
-        fit(module, batches, tmp_path)
+        module = make(4)
+        fit(module, batches)
         weights.append(module.net.weight.detach())
     torch.testing.assert_close(*weights)
+
+
+def test_the_losss_margin_is_the_modules_margin_and_both_can_be_set():
+    module = WithAS(4, delta=0.3)
+    assert isinstance(module.criterion, nn.CrossEntropyLoss)
+    module.criterion.delta = 0.5
+    assert module.as_softmax_delta == 0.5
+    module.as_softmax_delta = 1.0
+    assert module.criterion.delta == 1.0
+    with pytest.raises(ValueError, match="delta"):
+        module.as_softmax_delta = 1.5
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+@pytest.mark.parametrize("make", [New, partial(WithAS, 4)])
+def test_a_copy_has_a_margin_of_its_own(duplicate, make):
+    module = make(delta=0.3)
+    other = duplicate(module)
+    other.as_softmax_delta = 0.6
+    assert (module.as_softmax_delta, other.as_softmax_delta) == (0.3, 0.6)
 
 
 class NamesItsHyperparameters(Existing):
@@ -127,25 +138,35 @@ def test_a_checkpoint_has_the_margin_also_where_the_module_saves_its_hyperparame
     class Mixed(ASSoftmaxMixin, plain):
         as_softmax_replaces = "criterion"
 
-    module = Mixed(**arguments, delta=0.3, delta_warmup=DeltaWarmup(batches=2))
-    fit(module, batches, tmp_path).save_checkpoint(tmp_path / "model.ckpt")
-    loaded = Mixed.load_from_checkpoint(tmp_path / "model.ckpt", weights_only=True)
+    module, path = Mixed(**arguments, delta=0.3), tmp_path / "model.ckpt"
+    fit(module, batches).save_checkpoint(path)
+    loaded = Mixed.load_from_checkpoint(path, weights_only=True)
     assert torch.equal(loaded.net.weight, module.net.weight)
     assert (loaded.hparams.lr, loaded.as_softmax_delta) == (0.25, 0.3)
-    assert loaded._as_softmax_warmup.warmup == DeltaWarmup(batches=2)
     if plain is Existing:
-        assert loaded.hparams.delta_warmup == DeltaWarmup(batches=2)
+        assert loaded.hparams.delta == 0.3
     else:
-        assert (
-            plain.load_from_checkpoint(tmp_path / "model.ckpt", weights_only=True).hparams
-            == module.hparams
-        )
-    assert (
-        Mixed.load_from_checkpoint(
-            tmp_path / "model.ckpt", weights_only=True, delta=0.7
-        ).as_softmax_delta
-        == 0.7
-    )
+        assert plain.load_from_checkpoint(path, weights_only=True).hparams == module.hparams
+    again = Mixed.load_from_checkpoint(path, weights_only=True, delta=0.7)
+    assert again.as_softmax_delta == 0.7
+
+
+@pytest.mark.parametrize("parametrized", [False, True])
+def test_the_head_loss_is_the_loss_of_the_heads_logits_and_counts_the_same(parametrized):
+    module = New(delta=0.2)
+    module.masked_loss.masking_counter = counter = MaskingCounter()
+    if parametrized:
+        nn.utils.parametrizations.weight_norm(
+            module.net
+        ).parametrizations.weight.original0.data.mul_(3.0)
+    hidden, target = torch.randn(7, 4), torch.tensor([0, 1, 2, -100, 1, 0, 2])
+    fused = module.as_softmax_head_loss(hidden, module.net, target)
+    fused_counts = counter.close_window().counts
+    dense = module.as_softmax_loss(module.net(hidden), target)
+    torch.testing.assert_close(fused, dense)
+    assert fused_counts.tolist() == counter.close_window().counts.tolist()
+    fused.backward()
+    assert all(weight.grad.any() for weight in module.net.parameters())
 
 
 def test_the_head_loss_looks_at_a_parametrized_weight_once():
@@ -156,258 +177,148 @@ def test_the_head_loss_looks_at_a_parametrized_weight_once():
     torch.testing.assert_close(head.state_dict(), as_called.state_dict(), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("parametrized", [False, True])
-def test_the_head_loss_is_the_loss_of_the_heads_logits_and_counts_the_same(parametrized):
-    module = New(delta=0.2)
-    if parametrized:
-        nn.utils.parametrizations.weight_norm(
-            module.net
-        ).parametrizations.weight.original0.data.mul_(3.0)
-    hidden, target = torch.randn(7, 4), torch.tensor([0, 1, 2, -100, 1, 0, 2])
-    fused = module.as_softmax_head_loss(hidden, module.net, target)
-    fused_counts = module.masking_counter.close_window().counts
-    dense = module.as_softmax_loss(module.net(hidden), target)
-    torch.testing.assert_close(fused, dense)
-    assert fused_counts.tolist() == module.masking_counter.close_window().counts.tolist()
-    fused.backward()
-    assert all(weight.grad.any() for weight in module.net.parameters())
+def test_each_loss_of_the_mixin_takes_its_settings_by_name():
+    module, logits = New(delta=0.3), torch.randn(6, 3)
+    target = torch.tensor([0, 1, 2, -1, 1, 0])
+    settings = {"weight": torch.tensor([1.0, 2.0, 0.5]), "ignore_index": -1, "reduction": "sum"}
+    loss = module.as_softmax_loss(logits, target, **settings)
+    assert loss == as_cross_entropy(logits, target, 0.3, **settings)
+    labels = torch.ones(6, 3, 2).tril()
+    several = module.multilabel_as_softmax_loss(logits[..., None].expand(6, 3, 2), labels)
+    expected = multilabel_as_cross_entropy(logits[..., None].expand(6, 3, 2), labels, 0.3)
+    assert several == expected
+    with pytest.raises(TypeError, match="MultiLabelASSoftmaxLoss"):
+        module.as_softmax_loss(logits, torch.ones(6, 3))
 
 
-def test_evaluation_computes_the_loss_but_counts_nothing(batches, tmp_path):
-    module = New()
-    module.eval()
-    module.as_softmax_loss(torch.randn(2, 3), torch.tensor([0, 1]))
-    assert not module.masking_counter.counted
-    fit(module.train(), batches, tmp_path, max_epochs=1, validation=batches)
-    assert module.masking_counter.open_sums.counts[1] == sum(len(batch[1]) for batch in batches)
+@pytest.mark.parametrize("make", [New, partial(WithAS, 4)])
+def test_training_is_counted_and_validation_is_not(make, batches):
+    module, monitor = make(delta=0.3), MaskingMonitor()
 
+    class AlsoValidates(pl.Callback):
+        def on_validation_batch_start(self, trainer, pl_module, batch, batch_idx):
+            pl_module.training_step(batch, batch_idx)
 
-def test_the_warmup_counts_batches_and_not_optimizer_steps_and_validation_uses_the_final_margin(
-    batches, tmp_path
-):
-    module = New(
-        delta=0.2, delta_warmup=DeltaWarmup(ratio=0.5)
-    ).eval()  # parts in eval mode are trained too
-    fit(
-        module,
-        batches,
-        tmp_path,
-        accumulate_grad_batches=3,
-        validation=batches,
-        callbacks=[monitor := MaskingMonitor()],
-    )
-    assert module.deltas == [1.0] * 6 + [0.2] * 6
-    assert module.validation_delta == 0.2
+    module.validation_step = lambda batch, batch_idx: None
+    module.eval()  # parts in eval mode are trained too
+    fit(module, batches, validation=batches, callbacks=[monitor, AlsoValidates()])
     assert [epoch.samples for epoch in monitor.history] == [24, 24]
-
-
-class ChangesLength(New):
-    """Each epoch has a length of its own; notes each batch's delta and saves every epoch."""
-
-    lengths = (8, 2, 6)
-
-    def train_dataloader(self):
-        length = self.lengths[self.trainer.current_epoch]
-        return DataLoader(
-            TensorDataset(torch.ones(length, 4), torch.zeros(length, dtype=torch.long))
-        )
-
-    def on_train_epoch_end(self):
-        self.trainer.save_checkpoint(
-            f"{self.trainer.default_root_dir}/{self.trainer.current_epoch}.ckpt"
-        )
-
-
-def test_the_length_of_the_warmup_is_fixed_at_the_first_batch_of_training(tmp_path):
-    settings = {
-        "batches": None,
-        "tmp_path": tmp_path,
-        "max_epochs": 3,
-        "reload_dataloaders_every_n_epochs": 1,
-    }
-    warmup = DeltaWarmup(ratio=0.5)
-    whole, resumed = (ChangesLength(delta=0.2, delta_warmup=warmup) for _ in range(2))
-    fit(whole, **settings)
-    assert whole.deltas == [1.0] * 12 + [0.2] * 4  # half of three epochs of eight batches
-    fit(resumed, **settings, ckpt_path=tmp_path / "1.ckpt")
-    assert resumed.deltas == whole.deltas[10:]
-    resumed.deltas.clear()
-    fit(resumed, **settings)  # another training
-    assert resumed.deltas == whole.deltas
-
-
-@pytest.mark.parametrize("max_epochs", [-1, 2])
-def test_a_warmup_ratio_beside_max_steps_is_refused_and_names_batches(
-    max_epochs, batches, tmp_path
-):
-    module = New(delta_warmup=DeltaWarmup(ratio=0.1))
-    with pytest.raises(ValueError, match=r"DeltaWarmup\(ratio=\.\.\.\) needs .* give batches"):
-        fit(module, batches, tmp_path, max_steps=5, max_epochs=max_epochs)
-    assert module.deltas == []
-
-
-@pytest.mark.parametrize(
-    "finder",
-    [
-        LearningRateFinder(num_training_steps=4, early_stop_threshold=None, update_attr=False),
-        FindsInTheSecondEpoch(),
-    ],
-)
-def test_a_search_of_the_learning_rate_leaves_a_warmup_ratio_as_it_is(finder, batches, tmp_path):
-    plain, searched = (
-        New(delta=0.2, delta_warmup=DeltaWarmup(ratio=0.5, shape="linear")) for _ in range(2)
-    )
-    fit(plain, batches, tmp_path, max_epochs=4)
-    fit(searched, batches, tmp_path, max_epochs=4, callbacks=[finder])
-    search = slice(6, 10) if isinstance(finder, FindsInTheSecondEpoch) else slice(0, 4)
-    assert searched.deltas[search] == plain.deltas[search]  # those of the batches that come next
-    del searched.deltas[search]
-    assert searched.deltas == plain.deltas
-
-
-def test_a_search_of_the_batch_size_leaves_a_warmup_ratio_and_the_counts_as_they_are(
-    batches, tmp_path
-):
-    class Sized(pl.LightningDataModule):
-        batch_size = 2
-
-        def train_dataloader(self):
-            return DataLoader(batches.dataset, batch_size=self.batch_size)
-
-        val_dataloader = train_dataloader
-
-    module = New(delta=0.2, delta_warmup=DeltaWarmup(ratio=0.5))
-    finder = BatchSizeFinder(max_trials=2, steps_per_trial=2)
-    callbacks = [finder, monitor := MaskingMonitor(), speed := AdaptiveGradientAccumulation()]
-    fit(module, Sized(), tmp_path, callbacks=callbacks)
-    training = [1.0] * 6 + [0.2] * 6  # of 4 samples each
-    assert module.deltas[-12:] == training
-    assert [epoch.samples for epoch in monitor.history] == [24, 24]
-    assert sum(window.samples for window in speed.history) == 48
-
-
-def test_a_warmup_ratio_passes_a_fast_dev_run(batches, tmp_path):
-    module = New(delta_warmup=DeltaWarmup(ratio=0.5))
-    fit(module, batches, tmp_path, fast_dev_run=4)
-    assert module.deltas == [1.0, 1.0, 0.1, 0.1]
-
-
-class FailsAt(New):
-    """Fails inside the training step of one batch."""
-
-    fails_at: int | None = None
-
-    def training_step(self, batch, batch_idx):
-        loss = super().training_step(batch, batch_idx)
-        if len(self.deltas) - 1 == self.fails_at:
-            raise RuntimeError("out of memory")
-        return loss
-
-
-def test_a_warmup_repeats_the_margin_of_a_batch_that_an_exception_has_ended(batches, tmp_path):
-    whole, failing, resumed = (
-        FailsAt(delta_warmup=DeltaWarmup(batches=10, shape="linear")) for _ in range(3)
-    )
-    fit(whole, batches, tmp_path)
-    failing.fails_at = 4
-    with pytest.raises(RuntimeError, match="out of memory"):
-        fit(
-            failing,
-            batches,
-            tmp_path,
-            callbacks=[OnExceptionCheckpoint(tmp_path)],
-            enable_checkpointing=True,
-        )
-    fit(resumed, batches, tmp_path, ckpt_path=tmp_path / "on_exception.ckpt")
-    assert failing.deltas == whole.deltas[:5]
-    assert resumed.deltas[:6] == whole.deltas[4:10]
+    assert module.masked_loss.masking_counter is None
 
 
 @pytest.mark.parametrize(
     "bases", [(pl.LightningModule, ASSoftmaxMixin), (Existing, ASSoftmaxMixin)]
 )
-def test_the_mixin_after_the_module_is_refused_with_the_order_that_works(bases):
-    with pytest.raises(
-        TypeError,
-        match=rf"Name the mixin first: class Wrong\(ASSoftmaxMixin, {bases[0].__name__}\)",
-    ):
+def test_the_mixin_after_the_module_is_refused(bases):
+    with pytest.raises(TypeError, match="ASSoftmaxMixin after"):
         type("Wrong", bases, {})
 
 
-@pytest.mark.parametrize("hook", HOOKS)
-def test_a_hook_that_hides_the_mixins_is_refused_where_the_class_is_made(hook):
-    def hides(self, *args):
-        return None
+def test_a_next_class_with_a_delta_of_its_own_is_refused_with_the_way_out():
+    class Huber(Existing):
+        def __init__(self, *args, delta: float = 5.0, **kwargs) -> None:
+            super().__init__(*args, **kwargs)
 
-    with pytest.raises(
-        TypeError, match=rf"Hides.{hook} hides that of ASSoftmaxMixin.* call super\(\).{hook}"
-    ):
-        type("Hides", (ASSoftmaxMixin, Existing), {hook: hides})
-    with pytest.raises(TypeError, match=rf"Other.{hook} hides that of ASSoftmaxMixin"):
-        type("Inherits", (type("Other", (), {hook: functools.partialmethod(hides)}), WithAS), {})
-    type("AfterIt", (ASSoftmaxMixin, type("Theirs", (Existing,), {hook: hides})), {})
-
-
-@pytest.mark.parametrize(("name", "value"), [("predict_proba", print), ("as_softmax_delta", 0.5)])
-def test_what_the_mixin_hides_of_the_next_class_has_to_be_chosen(name, value):
-    theirs = type("Theirs", (Existing,), {name: value})
-    with pytest.raises(
-        TypeError, match=rf"hides Theirs.{name}: .*in class Mixed .*`{name} = Theirs.{name}`"
-    ):
-        type("Mixed", (ASSoftmaxMixin, theirs), {})
-    type("Mixed", (ASSoftmaxMixin, theirs), {name: value})
-
-
-def test_a_module_that_skips_the_mixins_init_is_told_to_call_it():
-    wrong = type(
-        "Wrong", (ASSoftmaxMixin, pl.LightningModule), {"__init__": pl.LightningModule.__init__}
-    )
-    with pytest.raises(RuntimeError, match=r"call `super\(\).__init__\(delta=...\)` first"):
-        wrong().as_softmax_loss(torch.randn(2, 3), torch.tensor([0, 1]))
+    with pytest.raises(TypeError, match=r"ASSoftmaxLoss\.like"):
+        type("Unclear", (ASSoftmaxMixin, type("PassesOn", (Huber,), {})), {})
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "message"),
+    ("arguments", "error", "name"),
     [
-        ({"delta": 1.5}, ValueError, r"delta .* \[0, 1\], got"),
-        ({"delta": torch.tensor(0.1)}, TypeError, r"delta must be a number in \[0, 1\], got"),
-        (
-            {"delta_warmup": 0.1},
-            TypeError,
-            r"a DeltaWarmup, such as DeltaWarmup\(ratio=0.1\), got 0.1",
-        ),
+        ({"delta": 1.5}, ValueError, "delta"),
+        ({"delta": torch.tensor(0.1)}, TypeError, "delta"),
+        ({"delta_warmup": None}, TypeError, "delta_warmup"),
     ],
 )
-def test_bad_arguments_are_refused_when_the_module_is_made(arguments, error, message):
-    with pytest.raises(error, match=message):
-        WithAS(4, **arguments)
+def test_bad_arguments_are_refused_when_the_module_is_made(arguments, error, name):
+    for make in (partial(WithAS, 4), type("Bare", (ASSoftmaxMixin, pl.LightningModule), {})):
+        with pytest.raises(error, match=name):
+            make(**arguments)
+    unknown = type("Unknown", (WithAS,), {"as_softmax_validation": "cross_entropy"})
+    with pytest.raises(ValueError, match="as_softmax_validation"):
+        unknown(4)
 
 
 def test_a_margin_of_numpy_is_a_number():
-    margin = WithAS(4, delta=np.float32(0.25)).as_softmax_delta
-    assert (type(margin), margin) == (float, 0.25)
+    module = WithAS(4, delta=np.float32(0.25))
+    assert type(module.as_softmax_delta) is type(module.hparams.delta) is float
+
+
+# --- the attribute that is replaced
+
+
+class Around(nn.Module):
+    """Somebody's loss that calls one of PyTorch's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = nn.CrossEntropyLoss(ignore_index=-1)
+
+    def forward(self, input, target):
+        return 2 * self.part(input, target)
+
+
+class Module(pl.LightningModule):
+    """Somebody's module: the loss is an argument."""
+
+    on_the_class = staticmethod(F.cross_entropy)
+    a_property = property(lambda self: F.cross_entropy)
+
+    def __init__(self, loss) -> None:
+        super().__init__()
+        self.criterion = loss
+
+
+def replacing(name: str) -> type:
+    return type("Replacing", (ASSoftmaxMixin, Module), {"as_softmax_replaces": name})
+
+
+@pytest.mark.parametrize(
+    ("name", "loss", "factor"),
+    [
+        ("criterion", nn.CrossEntropyLoss(ignore_index=-1), 1),
+        ("criterion", partial(F.cross_entropy, ignore_index=-1), 1),
+        ("criterion.part", Around(), 2),
+    ],
+)
+def test_the_attribute_is_replaced_where_it_is(name, loss, factor):
+    logits, target = torch.randn(6, 3), torch.tensor([0, 1, 2, -1, 1, 0])
+    module = replacing(name)(loss, delta=0.3)
+    expected = factor * as_cross_entropy(logits, target, 0.3, ignore_index=-1)
+    torch.testing.assert_close(module.criterion(logits, target), expected)
+    assert module.masked_loss.called
+    assert not module.state_dict()
+
+
+@pytest.mark.parametrize("name", ["on_the_class", "a_property", "missing"])
+def test_an_attribute_that_the_instance_does_not_hold_is_refused(name):
+    with pytest.raises(AttributeError, match=name):
+        replacing(name)(nn.CrossEntropyLoss())
+
+
+@pytest.mark.parametrize("name", ["forward", "training_step", "criterion"])
+def test_what_is_no_loss_of_pytorchs_is_refused(name):
+    with pytest.raises(TypeError, match=r"self\.as_softmax_loss"):
+        replacing(name)(Around())
+
+
+# --- a training that would not be that of the masked loss
 
 
 class Manual(New):
-    """Steps by itself and returns nothing, as manual training steps do; ``counts`` says on which
-    batches it counts.
-    """
+    """Steps by itself and returns nothing, as manual training steps do."""
 
-    def __init__(self, counts, steps=lambda batch_idx: True):
-        super().__init__()
-        self.automatic_optimization = False
-        self.counts, self.steps = counts, steps
+    automatic_optimization = False
 
     def training_step(self, batch, batch_idx):
-        logits = self.net(batch[0])
-        loss = (
-            self.as_softmax_loss(logits, batch[1])
-            if self.counts(batch_idx)
-            else F.cross_entropy(logits, batch[1])
-        )
-        self.manual_backward(loss)
-        if self.steps(batch_idx):
-            self.optimizers().step()
+        self.manual_backward(super().training_step(batch, batch_idx))
+        self.optimizers().step()
+
+
+class SkipsTheFirst(New):
+    def training_step(self, batch, batch_idx):
+        return None if batch_idx == 0 else super().training_step(batch, batch_idx)
 
 
 class Silent(New):
@@ -415,32 +326,47 @@ class Silent(New):
         return F.cross_entropy(self.net(batch[0]), batch[1])
 
 
-@pytest.mark.parametrize("make", [Silent, lambda: Manual(counts=lambda batch_idx: False)])
-def test_a_module_that_never_calls_the_masked_loss_is_refused(make, batches, tmp_path):
-    with pytest.raises(
-        MisconfigurationException, match=r"no masking counts.*self\.as_softmax_loss.*_replaces"
-    ):
-        fit(make(), batches, tmp_path)
-
-
-def test_a_manual_batch_that_neither_steps_nor_counts_is_no_silence(batches, tmp_path):
-    module = Manual(counts=lambda batch_idx: batch_idx >= 2, steps=lambda batch_idx: batch_idx >= 2)
-    fit(module, batches, tmp_path)
-    assert module.masking_counter.counted
-
-
 @pytest.mark.parametrize("callbacks", [[], [MaskingMonitor], [AdaptiveGradientAccumulation]])
-def test_a_first_batch_that_returns_none_is_no_silence(callbacks, batches, tmp_path):
-    class SkipsTheFirst(New):
-        def training_step(self, batch, batch_idx):
-            return None if batch_idx == 0 else super().training_step(batch, batch_idx)
+def test_a_module_that_never_calls_the_masked_loss_is_refused_after_its_first_batch(
+    callbacks, batches
+):
+    with pytest.raises(MisconfigurationException, match="training_step"):
+        fit(Silent(), batches, callbacks=[callback() for callback in callbacks])
+    trainer = fit(SkipsTheFirst(), batches, callbacks=[callback() for callback in callbacks])
+    assert trainer.fit_loop.total_batch_idx == 2 * len(batches) - 1
 
-    module = SkipsTheFirst()
-    trainer = fit(
-        module, batches, tmp_path, max_epochs=1, callbacks=[callback() for callback in callbacks]
-    )
-    assert module.masking_counter.counted
-    assert trainer.fit_loop.total_batch_idx == len(batches) - 1
+
+@pytest.mark.parametrize("make", [New, Manual, SkipsTheFirst])
+def test_the_check_ends_with_the_first_batch_that_calls_the_masked_loss(make, batches):
+    trainer = fit(make(), batches)
+    assert trainer.fit_loop.total_batch_idx == 2 * len(batches) - 1
+    assert not [c for c in trainer.callbacks if isinstance(c, RefusesSilence)]
+
+
+def test_the_check_adds_to_the_modules_own_callbacks_and_skips_none(batches):
+    class Counts(pl.Callback):
+        calls = 0
+
+        def on_train_batch_end(self, *args):
+            self.calls += 1
+
+    own, after = Counts(), type("After", (Counts,), {})()
+
+    class Theirs(Existing):
+        def configure_callbacks(self):
+            return own
+
+    class Mixed(ASSoftmaxMixin, Theirs):
+        as_softmax_replaces = "criterion"
+
+        def configure_callbacks(self):
+            return [*super().configure_callbacks(), after]
+
+    fit(Mixed(4), batches)
+    assert own.calls == after.calls == 2 * len(batches)
+
+
+# --- validation
 
 
 class Validates(WithAS):
@@ -459,43 +385,24 @@ class ValidatesWithSoftmax(Validates):
 
 
 @pytest.mark.parametrize(("cls", "delta"), [(Validates, 0.3), (ValidatesWithSoftmax, 1.0)])
-def test_val_loss_is_the_masked_loss_or_plain_softmax_as_the_class_says(
-    cls, delta, batches, tmp_path
-):
-    module = cls(
-        4, lr=0.0, delta=0.3
-    )  # a rate of 0: the weights that are validated are those at the end
+def test_val_loss_is_the_masked_loss_or_plain_softmax_as_the_class_says(cls, delta, batches):
+    module = cls(4, lr=0.0, delta=0.3)  # a rate of 0 keeps the weights
     nn.init.normal_(module.net.weight, std=4.0)  # confident enough that the margin masks
     whole = DataLoader(batches.dataset, batch_size=24)
-    trainer = fit(module, batches, tmp_path, max_epochs=1, validation=whole)
+    trainer = fit(module, batches, validation=whole)
     inputs, target = batches.dataset.tensors
-    expected = as_cross_entropy(
-        module.net(inputs), target, delta, ignore_index=-1, reduction="sum"
-    ).detach()
+    settings = {"ignore_index": -1, "reduction": "sum"}
+    expected = as_cross_entropy(module.net(inputs), target, delta, **settings).detach()
     torch.testing.assert_close(trainer.callback_metrics["val_loss"], expected)
-    masked = as_cross_entropy(module.net(inputs), target, 0.3, ignore_index=-1, reduction="sum")
+    masked = as_cross_entropy(module.net(inputs), target, 0.3, **settings)
     assert (masked == expected) == (delta == 0.3)
-    inputs, target = inputs[-4:], target[-4:]  # training stays masked
-    last = as_cross_entropy(module.net(inputs), target, 0.3, ignore_index=-1, reduction="sum")
-    torch.testing.assert_close(module.training_loss, last)
-    trainer.test(module, whole, verbose=False)
-    torch.testing.assert_close(trainer.callback_metrics["val_loss"], expected)
-
-
-def test_softmax_validation_by_hand_follows_eval_mode():
-    module = ValidatesWithSoftmax(4, delta=0.3)
-    logits, target = 3 * torch.randn(6, 3), torch.tensor([0, 1, 2, -1, 1, 0])
-    assert (module.current_delta, module.eval().current_delta) == (0.3, 1.0)
-    assert module.criterion.delta == module.as_softmax_delta == 0.3
-    expected = F.cross_entropy(logits, target, ignore_index=-1, reduction="sum")
-    torch.testing.assert_close(module.criterion(logits, target), expected)
-
-
-def test_an_unknown_loss_for_validation_is_refused():
-    with pytest.raises(
-        ValueError, match="must be one of 'as_softmax', 'softmax', got 'cross_entropy'"
-    ):
-        type("Unknown", (WithAS,), {"as_softmax_validation": "cross_entropy"})(4)
+    last = as_cross_entropy(module.net(inputs[-4:]), target[-4:], 0.3, **settings)
+    torch.testing.assert_close(module.training_loss, last)  # training stays masked
+    for evaluate in (trainer.test, trainer.validate):
+        evaluate(module, whole, verbose=False)
+        torch.testing.assert_close(trainer.callback_metrics["val_loss"], expected)
+    assert module.as_softmax_delta == 0.3
+    assert module.masked_loss.masks
 
 
 class Scaled(nn.Linear):
@@ -511,36 +418,79 @@ nn.utils.spectral_norm(normalised)
 
 
 @pytest.mark.parametrize(
-    ("head", "message"),
-    [
-        (patched, "the forward of this Linear has been replaced"),
-        (Scaled(4, 3), "it is Scaled, whose forward may compute something else"),
-        (nn.Sequential(nn.Linear(4, 3)), "it is Sequential"),
-        (hooked, "it has hooks"),
-        (pruned, "a hook makes its weight"),
-        (normalised, "a hook makes its weight"),
-    ],
+    "head", [patched, Scaled(4, 3), nn.Sequential(nn.Linear(4, 3)), hooked, pruned, normalised]
 )
-def test_the_losses_of_heads_refuse_what_they_would_go_around_and_name_the_way_out(head, message):
+def test_the_losses_of_heads_refuse_what_they_would_go_around_and_name_the_way_out(head):
     hidden, target = torch.randn(2, 4), torch.tensor([0, 1])
-    with pytest.raises(
-        TypeError, match=rf"{message}.*use self\.as_softmax_loss\(head\(hidden\), target\)"
-    ):
+    with pytest.raises(TypeError, match=r"self\.as_softmax_loss\(head\(hidden\), target\)"):
         New().as_softmax_head_loss(hidden, head, target)
     if head is hooked:  # in a module that holds the head, profilers may watch it
         return
     loss = LinearCrossEntropyLoss(4, 3)
     loss.linear = head
-    with pytest.raises(
-        TypeError, match=rf"LinearCrossEntropyLoss reads .*{message}.*ASSoftmaxLoss\(1\.0\)"
-    ):
+    with pytest.raises(TypeError, match=r"ASSoftmaxLoss\(1\.0\)"):
         loss(hidden, target)
 
 
-def test_the_head_loss_trains_under_a_profiler_that_hooks_every_module(batches, tmp_path):
+def test_the_head_loss_trains_under_a_profiler_that_hooks_every_module(batches):
     class Wide(New):
         def training_step(self, batch, batch_idx):
             return self.as_softmax_head_loss(batch[0], self.net, batch[1])
 
-    trainer = fit(Wide(), batches, tmp_path, profiler="pytorch", max_steps=1)
-    assert trainer.global_step == 1
+    assert fit(Wide(), batches, profiler="pytorch", max_steps=1).global_step == 1
+
+
+# --- Lightning's command line
+
+
+class OnCommandLine(WithCriterion):
+    def train_dataloader(self):
+        target = torch.zeros(4, dtype=torch.int64)
+        return DataLoader(TensorDataset(torch.ones(4, 8), target), batch_size=2)
+
+
+class OnCommandLineAS(ASSoftmaxMixin, OnCommandLine):
+    as_softmax_replaces = "criterion"
+
+
+@pytest.fixture
+def command_line(monkeypatch):
+    """Makes Lightning's command line of the module."""
+    pytest.importorskip("jsonargparse")
+    from lightning.pytorch.cli import LightningCLI
+
+    monkeypatch.setattr("sys.argv", ["train.py"])
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "max_epochs": 1}
+
+    def made(*args: str, run: bool = False) -> LightningCLI:
+        return LightningCLI(
+            OnCommandLineAS,
+            args=list(args),
+            trainer_defaults={**quiet, "accelerator": "cpu"},
+            run=run,
+            seed_everything_default=1,
+        )
+
+    return made
+
+
+def test_the_command_line_sets_each_argument_and_what_it_prints_makes_the_same_module_again(
+    command_line, tmp_path, capsys
+):
+    for args, expected in (([], (0.5, 0.01)), (["--model.delta=0.2", "--model.lr=1"], (0.2, 1.0))):
+        with pytest.raises(SystemExit):
+            command_line(*args, "--print_config")
+        config = tmp_path / "config.yaml"
+        config.write_text(capsys.readouterr().out)
+        module, again = command_line(*args).model, command_line(f"--config={config}").model
+        assert again.hparams == module.hparams
+        assert (again.as_softmax_delta, again.hparams.lr) == expected
+
+
+def test_a_run_saves_its_configuration_and_a_checkpoint_that_loads_back(command_line, tmp_path):
+    folder = f"--trainer.default_root_dir={tmp_path}"
+    cli = command_line("fit", "--model.delta=0.2", folder, run=True)
+    assert "delta: 0.2" in next(tmp_path.rglob("config.yaml")).read_text()
+    path = cli.trainer.checkpoint_callback.best_model_path
+    loaded = OnCommandLineAS.load_from_checkpoint(path, weights_only=False)
+    assert (loaded.as_softmax_delta, loaded.hparams.lr) == (0.2, 0.01)

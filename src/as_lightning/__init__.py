@@ -6,13 +6,13 @@ Source: Lv et al., "Adaptive Sparse Softmax: An Effective and Efficient Softmax 
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-from warnings import warn
 
 if TYPE_CHECKING:
     from as_lightning.callbacks import (
         AccumulationSchedule,
         AccumulationWindow,
         AdaptiveGradientAccumulation,
+        DeltaWarmup,
         MarginHistogram,
         MaskingMonitor,
         TemperatureScaling,
@@ -20,11 +20,18 @@ if TYPE_CHECKING:
     )
     from as_lightning.compare.api import compare as compare
     from as_lightning.losses import ASSoftmaxLoss, LinearCrossEntropyLoss, MultiLabelASSoftmaxLoss
+    from as_lightning.losses_for_conditions import (
+        AsymmetricLoss,
+        EncouragingLoss,
+        FocalLoss,
+        GeneralisedCrossEntropyLoss,
+        LogitAdjustedLoss,
+        class_weights,
+    )
     from as_lightning.masking_counter import MaskingCounter
     from as_lightning.metrics import MaskingRate
     from as_lightning.mixin import ASSoftmaxMixin
     from as_lightning.report.table import verdicts as verdicts
-    from as_lightning.schedules import DeltaWarmup
 
 __version__ = "0.4.0"
 
@@ -34,8 +41,13 @@ __all__ = [
     "AccumulationSchedule",
     "AccumulationWindow",
     "AdaptiveGradientAccumulation",
+    "AsymmetricLoss",
     "DeltaWarmup",
+    "EncouragingLoss",
+    "FocalLoss",
+    "GeneralisedCrossEntropyLoss",
     "LinearCrossEntropyLoss",
+    "LogitAdjustedLoss",
     "MarginHistogram",
     "MaskingCounter",
     "MaskingMonitor",
@@ -43,45 +55,40 @@ __all__ = [
     "MultiLabelASSoftmaxLoss",
     "TemperatureScaling",
     "TokenBudget",
+    "class_weights",
 ]
 
 # The module of each public name, except for the callbacks. A name is imported on first access, so
 # that the commands' help does not wait for torch.
-_NAMES_BY_MODULE = {
-    "losses": ("ASSoftmaxLoss", "LinearCrossEntropyLoss", "MultiLabelASSoftmaxLoss"),
-    "masking_counter": ("MaskingCounter",),
-    "metrics": ("MaskingRate",),
-    "mixin": ("ASSoftmaxMixin",),
-    "schedules": ("DeltaWarmup",),
+_MODULES = {
+    "ASSoftmaxLoss": "losses",
+    "ASSoftmaxMixin": "mixin",
+    "AsymmetricLoss": "losses_for_conditions",
+    "EncouragingLoss": "losses_for_conditions",
+    "FocalLoss": "losses_for_conditions",
+    "GeneralisedCrossEntropyLoss": "losses_for_conditions",
+    "LinearCrossEntropyLoss": "losses",
+    "LogitAdjustedLoss": "losses_for_conditions",
+    "MaskingCounter": "masking_counter",
+    "MaskingRate": "metrics",
+    "MultiLabelASSoftmaxLoss": "losses",
+    "class_weights": "losses_for_conditions",
     # these need as-lightning[benchmark], so `import *` leaves them out
-    "compare.api": ("compare",),
-    "report.table": ("verdicts",),
+    "compare": "compare.api",
+    "verdicts": "report.table",
 }
-_MODULE_BY_NAME = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 _SUBMODULES = ("callbacks", "compat", "functional")
-_RENAMED = {  # since 0.4, for one release
-    "MaskingPolicy": ("callbacks.accumulation_policy", "MaskingPolicy"),
-    "StepSchedule": ("callbacks", "AccumulationSchedule"),
-}
 
 
 def __getattr__(name: str) -> Any:
     if name in _SUBMODULES:
         return import_module(f"{__name__}.{name}")
-    if name in _RENAMED:
-        module, new_name = _RENAMED[name]
-        warn(
-            f"as_lightning.{name} is deprecated: it is {__name__}.{module}.{new_name}",
-            FutureWarning,
-            stacklevel=2,
-        )
-        return getattr(import_module(f"{__name__}.{module}"), new_name)
-    if name not in __all__ and name not in _MODULE_BY_NAME:
+    if name not in __all__ and name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_MODULE_BY_NAME.get(name, 'callbacks')}"), name)
+    value = getattr(import_module(f"{__name__}.{_MODULES.get(name, 'callbacks')}"), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_MODULE_BY_NAME, *_SUBMODULES})
+    return sorted({*globals(), *__all__, *_MODULES, *_SUBMODULES})

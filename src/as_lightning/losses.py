@@ -1,44 +1,192 @@
-"""The losses as modules: thin shells over `as_lightning.functional`."""
+"""The losses as PyTorch losses: thin shells over `as_lightning.functional`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from as_lightning.functional.argument_checks import check_class_weight
+from as_lightning.functional.argument_checks import check_class_weight, check_reduction
 from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.linear_cross_entropy import (
     as_linear_cross_entropy,
     check_label_smoothing,
     why_not_linear,
 )
-from as_lightning.functional.masking import DEFAULT_DELTA
+from as_lightning.functional.masking import DEFAULT_DELTA, check_delta
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
-from as_lightning.masking_counter import MaskedLoss
+
+if TYPE_CHECKING:
+    from as_lightning.functional.counts import MaskingCounts
+    from as_lightning.masking_counter import MaskingCounter
+
+Loss = TypeVar("Loss", bound="MaskedLoss")
+SETTINGS = ("weight", "pos_weight", "ignore_index", "reduction", "label_smoothing")
 
 
-class ASSoftmaxLoss(MaskedLoss):
-    r"""AS-Softmax cross-entropy in the place of `torch.nn.CrossEntropyLoss`.
+class MaskedLoss(nn.Module):
+    """A loss with a margin ``delta``, whose masking the callbacks count while a batch is trained.
 
-    Its ``weight`` is a buffer of that name, so state dicts of the two modules load into one
-    another.
+    Attributes:
+        delta: the margin of the next loss, in [0, 1]. Set it at any time.
+        masks: whether the margin is in force; without it the loss is that of ``delta=1``.
+        called: whether a loss was computed since this was set to False.
+        masking_counter: what gets the counts. Callbacks set it from a batch's start to its
+            backward pass.
+    """
+
+    delta: float
+    masks = True
+    called = False
+    masking_counter: MaskingCounter | None = None
+    # PyTorch's losses whose settings `like` takes over, and the settings
+    module: ClassVar[type[nn.Module]]
+    function: ClassVar[Callable[..., Tensor]]
+    kept: ClassVar[tuple[str, ...]]
+
+    def counted(self, function: Callable[..., Any], *operands: Tensor, **settings: Any) -> Tensor:
+        """Return the loss of a ``function`` whose last operand is the target, and report the
+        counts.
+        """
+        self.called = True
+        delta = self.delta if self.masks else 1.0
+        if self.masking_counter is None:
+            return function(*operands, delta, **settings)
+        loss, counts = function(*operands, delta, **settings, return_counts=True)
+        divisor = denominator(counts, operands[-1], **settings)
+        self.masking_counter.update(counts, denominator=divisor)
+        return loss
+
+    @classmethod
+    def like(cls: type[Loss], loss: Any, delta: float = DEFAULT_DELTA) -> Loss:
+        """Return a masked loss with the settings of PyTorch's own: a module, a function, or a
+        ``functools.partial`` of one.
+
+        Raises:
+            TypeError: if ``loss`` is anything else, or has a setting that the masked loss lacks.
+        """
+        called, given = loss, {}
+        if isinstance(loss, partial) and not loss.args:
+            called, given = loss.func, loss.keywords
+        if type(called) is not cls.module and called is not cls.function:
+            raise TypeError(
+                f"{cls.__name__} takes the place of {cls.module.__name__}, its function or a "
+                f"functools.partial of one, not of {loss!r}: call self.as_softmax_loss(logits, "
+                "target) in training_step"
+            )
+        settings = {name: getattr(called, name) for name in SETTINGS if hasattr(called, name)}
+        settings |= given
+        lost = {
+            name for name in settings.keys() - cls.kept if not _is_neutral(name, settings[name])
+        }
+        if lost:
+            raise TypeError(
+                f"{cls.__name__} has no {', '.join(sorted(lost))}: drop it, or call "
+                "self.as_softmax_loss(logits, target) in training_step"
+            )
+        masked = cls(delta, **{name: settings[name] for name in cls.kept if name in settings})
+        if not isinstance(loss, nn.Module):  # the weight of a function is in no state dict
+            masked.register_buffer("weight", masked.weight, persistent=False)
+        return masked
+
+    def extra_repr(self) -> str:
+        return f"delta={self.delta}"
+
+
+def masked_losses(module: nn.Module) -> list[MaskedLoss]:
+    """Return the losses with a margin inside a module."""
+    return [part for part in module.modules() if isinstance(part, MaskedLoss)]
+
+
+def _is_neutral(name: str, value: Any) -> bool:
+    """Return whether a setting changes nothing."""
+    return value is None or (name == "label_smoothing" and value == 0)
+
+
+def denominator(
+    counts: MaskingCounts,
+    target: Tensor,
+    *,
+    ignore_index: int,
+    reduction: str,
+    weight: Tensor | None = None,
+    **_: Any,
+) -> Tensor | float | None:
+    """Return what a reduced loss divides by, None where it is not reduced.
+
+    For ``"mean"`` this is the sum of the targets' class weights, over the rows that are not
+    ignored.
+    """
+    if reduction == "sum":
+        return 1.0
+    if reduction == "none":
+        return None
+    if weight is None:
+        return counts.samples
+    return summed_weights(target, weight, ignore_index)
+
+
+def summed_weights(target: Tensor, weight: Tensor, ignore_index: int = -100) -> Tensor:
+    """Return the sum of the class weights of the targets that are not ignored.
+
+    >>> summed_weights(torch.tensor([0, 2, -100]), torch.tensor([1.0, 2.0, 0.5]))
+    tensor(1.5000)
+    """
+    ignored = target == ignore_index
+    weights = weight[target.masked_fill(ignored, 0)]
+    return weights.masked_fill(ignored, 0.0).sum()
+
+
+def check_one_class(logits: Tensor, target: Tensor) -> None:
+    """Raise ``TypeError`` if the target holds a number for each class."""
+    if target.dim() == logits.dim():
+        raise TypeError(
+            "AS-Softmax takes one class index per sample, and target has the shape of the logits: "
+            "of several labels use MultiLabelASSoftmaxLoss, or self.multilabel_as_softmax_loss"
+        )
+
+
+def cross_entropy_settings(loss: nn.CrossEntropyLoss) -> dict[str, Any]:
+    """Return the settings of a loss of one class per sample that its function takes."""
+    if loss.label_smoothing:
+        raise ValueError(f"{type(loss).__name__} has no label_smoothing: set it to 0")
+    return {
+        "weight": loss.weight,
+        "ignore_index": loss.ignore_index,
+        "reduction": loss.reduction,
+    }
+
+
+class ASSoftmaxLoss(MaskedLoss, nn.CrossEntropyLoss):
+    r"""AS-Softmax as an `torch.nn.CrossEntropyLoss`: settings and state dict are PyTorch's own.
+
+    `like` makes one with the settings of an existing loss.
 
     Args:
-        delta: the margin, in [0, 1]; 1 is plain cross-entropy. It may be changed between calls. The
-            default of 0.1 is the paper's; tuning seldom chooses it.
+        delta: the margin, in [0, 1]; 1 is plain cross-entropy. The paper's is 0.1.
         weight: a weight per class, shape ``(C)``.
         ignore_index: target value of rows that take no part.
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
 
+    Raises:
+        TypeError: if the target has the shape of the logits.
+
     Source: paper, section III; shapes and errors are those of `as_cross_entropy`.
 
     Examples:
-        >>> import torch
-        >>> ASSoftmaxLoss(delta=0.5)(torch.tensor([[4.0, 0.0, 0.0], [1.0, 0.9, -2.0]]), torch.tensor([0, 0]))
+        >>> loss = ASSoftmaxLoss(delta=0.5)
+        >>> loss(torch.tensor([[4.0, 0.0, 0.0], [1.0, 0.9, -2.0]]), torch.tensor([0, 0]))
         tensor(0.3351)
+        >>> ASSoftmaxLoss.like(torch.nn.CrossEntropyLoss(ignore_index=0), delta=0.7)
+        ASSoftmaxLoss(delta=0.7)
     """
 
-    weight: Tensor | None
+    module, function = nn.CrossEntropyLoss, F.cross_entropy
+    kept = ("weight", "ignore_index", "reduction")
 
     def __init__(
         self,
@@ -48,33 +196,74 @@ class ASSoftmaxLoss(MaskedLoss):
         ignore_index: int = -100,
         reduction: str = "mean",
     ) -> None:
-        super().__init__(delta, ignore_index=ignore_index, reduction=reduction)
-        self.register_buffer("weight", weight)
+        check_reduction(reduction)
+        super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
+        self.delta = check_delta(delta)
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return self._counted(as_cross_entropy, logits, target, self.delta, weight=self.weight)
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        check_one_class(input, target)
+        return self.counted(as_cross_entropy, input, target, **cross_entropy_settings(self))
 
 
-class MultiLabelASSoftmaxLoss(MaskedLoss):
-    r"""Multi-label AS-Softmax cross-entropy.
+class MultiLabelASSoftmaxLoss(MaskedLoss, nn.BCEWithLogitsLoss):
+    r"""AS-Softmax of several labels per sample, as an `torch.nn.BCEWithLogitsLoss`.
 
     Args:
-        delta: the margin, in [0, 1]; 1 masks nothing. It may be changed between calls. The default
-            of 0.1 is the paper's; tuning seldom chooses it.
+        delta: the margin, in [0, 1]; 1 masks nothing. The paper's is 0.1.
         ignore_index: target value of unknown labels, which are left out.
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
 
-    Source: paper, section III; shapes and errors are those of `multilabel_as_cross_entropy`.
+    Shape:
+        Logits and target are ``(N, C)``, with two labels or more.
+
+    Raises:
+        ValueError: if the shape is another one: PyTorch's loss has no label dimension.
+
+    Source: paper, section III; errors are those of `multilabel_as_cross_entropy`.
 
     Examples:
-        >>> import torch
         >>> loss = MultiLabelASSoftmaxLoss(delta=0.5)
         >>> loss(torch.tensor([[4.0, 0.0, -3.0], [1.0, 0.9, -2.0]]), torch.tensor([[1, 0, 0], [0, 1, 0]]))
         tensor(0.8451)
     """
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return self._counted(multilabel_as_cross_entropy, logits, target, self.delta)
+    module, function = nn.BCEWithLogitsLoss, F.binary_cross_entropy_with_logits
+    kept = ("ignore_index", "reduction")
+
+    def __init__(
+        self, delta: float = DEFAULT_DELTA, *, ignore_index: int = -100, reduction: str = "mean"
+    ) -> None:
+        check_reduction(reduction)
+        super().__init__(reduction=reduction)
+        self.delta = check_delta(delta)
+        self.ignore_index = ignore_index
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        if input.dim() != 2 or input.size(1) == 1:
+            raise ValueError(
+                "MultiLabelASSoftmaxLoss expects logits of shape (N, C) with C labels per sample, "
+                f"two or more, got {tuple(input.shape)}: of one label no margin can be met; of "
+                "more dimensions use self.multilabel_as_softmax_loss, with the labels in "
+                "dimension 1"
+            )
+        settings = {"ignore_index": self.ignore_index, "reduction": self.reduction}
+        return self.counted(multilabel_as_cross_entropy, input, target, **settings)
+
+
+def masked_loss_like(loss: Any, delta: float = DEFAULT_DELTA) -> MaskedLoss:
+    """Return the masked loss for the place of one of PyTorch's, of one class or of several
+    labels.
+
+    >>> masked_loss_like(torch.nn.BCEWithLogitsLoss(), delta=0.3)
+    MultiLabelASSoftmaxLoss(delta=0.3)
+    """
+    called = loss
+    if isinstance(loss, partial):
+        called = loss.func
+    several = MultiLabelASSoftmaxLoss
+    if type(called) is several.module or called is several.function:
+        return several.like(loss, delta)
+    return ASSoftmaxLoss.like(loss, delta)
 
 
 class LinearCrossEntropyLoss(MaskedLoss):
@@ -103,7 +292,6 @@ class LinearCrossEntropyLoss(MaskedLoss):
         `linear_cross_entropy`.
 
     Examples:
-        >>> import torch
         >>> loss = LinearCrossEntropyLoss(16, 50_000)
         >>> loss(torch.randn(4, 16), torch.tensor([0, 7, 7, 49_999])).backward()
         >>> loss.linear.weight.grad.shape
@@ -126,9 +314,12 @@ class LinearCrossEntropyLoss(MaskedLoss):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(delta, ignore_index=ignore_index, reduction=reduction)
+        super().__init__()
         check_label_smoothing(label_smoothing)
         check_class_weight(weight, num_classes)
+        self.delta = check_delta(delta)
+        self.ignore_index = ignore_index
+        self.reduction = check_reduction(reduction)
         self.register_buffer("weight", weight)
         self.linear = nn.Linear(in_features, num_classes, bias=bias, device=device, dtype=dtype)
 
@@ -137,11 +328,16 @@ class LinearCrossEntropyLoss(MaskedLoss):
         if problem is not None:
             raise TypeError(
                 "LinearCrossEntropyLoss reads the weight and bias of its linear layer and does "
-                "not call it, but "
-                f"{problem}: compute ASSoftmaxLoss({self.delta})(linear(hidden), target) with a "
-                "layer of your own"
+                f"not call it, but {problem}: compute ASSoftmaxLoss({self.delta})(linear(hidden), "
+                "target) with a layer of your own"
             )
-        operands = input, self.linear.weight, target, self.delta
-        return self._counted(
-            as_linear_cross_entropy, *operands, bias=self.linear.bias, weight=self.weight
+        return self.counted(
+            as_linear_cross_entropy,
+            input,
+            self.linear.weight,
+            target,
+            bias=self.linear.bias,
+            weight=self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
         )

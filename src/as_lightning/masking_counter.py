@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
-from torch import Tensor, nn
+from torch import Tensor
 
-from as_lightning.functional.argument_checks import check_reduction
 from as_lightning.functional.counts import MaskingCounts
-from as_lightning.functional.masking import DEFAULT_DELTA, check_delta
+
+if TYPE_CHECKING:
+    from as_lightning.losses import MaskedLoss
 
 
 class WindowSums(NamedTuple):
@@ -95,7 +96,7 @@ class MaskingCounter:
         self._steps_before: int | None = None  # optimizer steps when training began
         self.drop_window()
 
-    def update(self, counts: MaskingCounts) -> None:
+    def update(self, counts: MaskingCounts, denominator: Any = None) -> None:
         """Add a batch's counts to the open window, without waiting for the device.
 
         Under a trainer it counts ``training_step`` alone, and nothing after `end_batch`.
@@ -210,34 +211,3 @@ class MaskingCounter:
                 "the callbacks count, leave ASSoftmaxMixin out."
             )
         )
-
-
-class MaskedLoss(nn.Module):
-    """A loss whose masking `MaskingMonitor` and `AdaptiveGradientAccumulation` count while a batch
-    is trained.
-    """
-
-    masking_counter: MaskingCounter | None = (
-        None  # set by the callbacks from a batch's start to its end, else None
-    )
-
-    def __init__(
-        self, delta: float = DEFAULT_DELTA, *, ignore_index: int = -100, reduction: str = "mean"
-    ) -> None:
-        super().__init__()
-        self.delta = check_delta(delta)
-        self.ignore_index = ignore_index
-        self.reduction = check_reduction(reduction)
-
-    def _counted(self, function: Callable[..., Any], *operands: Any, **settings: Any) -> Tensor:
-        settings |= {"ignore_index": self.ignore_index, "reduction": self.reduction}
-        if self.masking_counter is None:
-            return function(*operands, **settings)
-        loss, counts = function(*operands, **settings, return_counts=True)
-        self.masking_counter.update(counts)
-        return loss
-
-    def extra_repr(self) -> str:
-        weight = getattr(self, "weight", None)
-        weight_text = "" if weight is None else f", weight of {weight.numel()} classes"
-        return f"delta={self.delta}, ignore_index={self.ignore_index}, reduction={self.reduction!r}{weight_text}"

@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
-from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import lightning.pytorch as pl
-from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor, nn
 
-from as_lightning.fitted_temperature import FittedTemperature, own_weights, weights_of
+from as_lightning.fitted_temperature import FittedTemperature, weights_of
 from as_lightning.functional.argument_checks import check_choice
-from as_lightning.functional.calibration import scaled_probabilities, weights_digest
-from as_lightning.functional.counts import MaskingCounts
+from as_lightning.functional.calibration import scaled_probabilities
 from as_lightning.functional.cross_entropy import as_cross_entropy
 from as_lightning.functional.linear_cross_entropy import as_linear_cross_entropy, why_not_linear
 from as_lightning.functional.masking import DEFAULT_DELTA, check_delta
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
-from as_lightning.masking_counter import MaskingCounter, trainer_at_work
-from as_lightning.mixed_class import check_class, complete_hyperparameters
-from as_lightning.replaced_loss import CountedLoss, refuse_another_loss, replace_loss
-from as_lightning.schedules import DeltaWarmup, WarmupOfTraining
-
-HOOKS = (
-    "on_fit_start",
-    "on_train_batch_start",
-    "on_train_batch_end",
-    "on_save_checkpoint",
-    "on_load_checkpoint",
+from as_lightning.hugging_face import LossOfLabels, is_hugging_face_model
+from as_lightning.losses import (
+    ASSoftmaxLoss,
+    MaskedLoss,
+    MultiLabelASSoftmaxLoss,
+    check_one_class,
+    masked_loss_like,
+    masked_losses,
 )
-TEMPERATURE_KEY, LENGTH_KEY = (
-    "as_softmax_temperature",
-    "as_softmax_training_batches",
-)  # in checkpoints
+
+TEMPERATURE_KEY = "as_softmax_temperature"  # in checkpoints
 
 if TYPE_CHECKING:
     _Base = pl.LightningModule
@@ -42,56 +37,46 @@ else:
 
 
 class ASSoftmaxMixin(_Base):
-    r"""Gives a ``LightningModule`` the AS-Softmax loss and reports the masking to the callbacks.
+    r"""Gives a ``LightningModule`` the AS-Softmax loss.
 
     Name it *before* the module's class. In a new module, call `as_softmax_loss` in
     ``training_step``. Or mix it into an existing module whose ``training_step`` calls an attribute
     as ``loss(logits, target)``, and name that attribute (dots reach into submodules), as in the
-    example. Its ``weight``, ``ignore_index`` and ``reduction`` stay in force, also if a
-    ``functools.partial`` sets them. An ``nn.BCEWithLogitsLoss`` becomes the multi-label loss, of
-    logits ``(N, C)`` with two labels or more. Any other loss is refused: what it does would be
-    lost. If the attribute is a Hugging Face classifier, the ``loss`` that it computes from
-    ``labels`` is replaced.
+    example: it becomes an `ASSoftmaxLoss` with the settings of the ``nn.CrossEntropyLoss``,
+    ``F.cross_entropy`` or ``functools.partial`` of one that it was, and an
+    ``nn.BCEWithLogitsLoss`` becomes a `MultiLabelASSoftmaxLoss`. Any other loss is refused. If the
+    attribute is a Hugging Face classifier, the ``loss`` that it computes from ``labels`` is
+    replaced.
 
     The loss is the masked one in validation and test too, so ``val_loss`` is not comparable with
-    that of a softmax run. With ``as_softmax_validation = "softmax"`` losses outside training are
-    plain softmax cross-entropy (``delta=1``).
+    that of a softmax run. With ``as_softmax_validation = "softmax"`` the trainer's validations and
+    tests compute plain softmax cross-entropy (``delta=1``).
 
     Args:
         *args: positional arguments of the next class in line.
-        delta: the margin, in [0, 1]; 0.1, the paper's, if it is None (tuning mostly chose 0.4 to
-            1). If the next class has its own argument ``delta``, it gets the value, and the margin
-            is the class's ``as_softmax_delta``.
-        delta_warmup: a schedule of the margin for the start of training.
+        delta: the margin, in [0, 1].
         **kwargs: keyword arguments of the next class in line.
 
     Attributes:
         as_softmax_replaces: the attribute to replace; None in a module that calls `as_softmax_loss`
             itself.
-        as_softmax_validation: the loss outside training, ``"as_softmax"`` (at the final margin) or
-            ``"softmax"``.
-        as_softmax_progress: the share of training that is done, in [0, 1]: set it before each batch
-            in a loop without a Trainer (Fabric, or your own), where a ``delta_warmup`` needs it.
+        as_softmax_validation: the loss of validations and tests, ``"as_softmax"`` or ``"softmax"``.
+        as_softmax_delta: the margin of the next loss, also to set.
         as_softmax_temperature: what `predict_proba` divides the logits by; None where none is
             fitted for the present weights. `TemperatureScaling` fits it, and checkpoints restore
             it.
         as_softmax_multilabel: whether `predict_proba` is of several labels. A replaced loss or a
             callback sets it.
-        masking_counter: counts the masking, in training only. If one step computes two losses, both
-            are counted.
 
     Raises:
-        ValueError: if the margin is out of range, or the loss to replace has settings that
-            AS-Softmax cannot carry on.
+        ValueError: if the margin is out of range.
         TypeError: if an argument is of a wrong type or ``as_softmax_replaces`` names no
-            cross-entropy of PyTorch's; when a class is defined that hides the mixin's methods, or
-            has methods that the mixin hides, or has no ``as_softmax_delta`` and a next class with a
-            ``delta``.
+            cross-entropy of PyTorch's; when a class is defined that names the mixin after its
+            ``LightningModule``, or whose next class has an argument ``delta`` too.
         AttributeError: if ``as_softmax_replaces`` names nothing that the module has after its
-            ``__init__``.
-        MisconfigurationException: in training, after the first batch that computes a loss and
-            counts nothing, and where the attribute of ``as_softmax_replaces`` is set to another
-            loss later.
+            ``__init__``, or an attribute of a class.
+        MisconfigurationException: after the first batch that computes a loss without the masked
+            one.
 
     Source: paper, section III; Lightning's ``save_hyperparameters`` collects ``delta`` with the
         module's own arguments.
@@ -107,85 +92,58 @@ class ASSoftmaxMixin(_Base):
         >>> class WithAS(ASSoftmaxMixin, Theirs):
         ...     as_softmax_replaces = "criterion"
         >>> WithAS(4, delta=0.2).criterion
-        CountedLoss(delta=0.2, reduction=mean)
+        ASSoftmaxLoss(delta=0.2)
     """
 
     as_softmax_replaces: ClassVar[str | None] = None
     as_softmax_validation: Literal["as_softmax", "softmax"] = "as_softmax"
-    as_softmax_progress: float | None = None
-    _as_softmax_class_delta: ClassVar[float | None] = None  # the margin that a class sets
-    _as_softmax_warned = False
-    masking_counter: MaskingCounter
+    as_softmax: MaskedLoss
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        margin = vars(cls).get("as_softmax_delta")
-        if margin is not None and not isinstance(margin, property):
-            cls._as_softmax_class_delta = check_delta(margin)
-            del cls.as_softmax_delta
-        check_class(cls, ASSoftmaxMixin, HOOKS, margin=cls._as_softmax_class_delta)
-
-    def __init__(
-        self,
-        *args: Any,
-        delta: float | None = None,
-        delta_warmup: DeltaWarmup | None = None,
-        **kwargs: Any,
-    ) -> None:
-        check_choice("as_softmax_validation", self.as_softmax_validation, ("as_softmax", "softmax"))
-        margin = kwargs.pop("as_softmax_delta", None)
-        if margin is not None:
-            message = "as_softmax_delta= is deprecated: delta= is the margin, or as_softmax_delta of the class"
-            warnings.warn(message, FutureWarning, stacklevel=2)
-        if self._as_softmax_class_delta is None:
-            # Lightning's save_hyperparameters, which the next class calls, reads `delta` and
-            # `kwargs` in this frame
-            delta = margin = check_delta(
-                next((x for x in (margin, delta) if x is not None), DEFAULT_DELTA)
+        position = cls.__mro__.index(ASSoftmaxMixin)
+        if pl.LightningModule in cls.__mro__[:position]:
+            raise TypeError(
+                f"class {cls.__name__} names ASSoftmaxMixin after its LightningModule, so training "
+                "would be that of plain softmax: name the mixin first"
             )
-            super().__init__(
-                *args, **kwargs
-            )  # LightningCLI reads here that the arguments go to the next class
-        else:
-            margin = self._as_softmax_class_delta if margin is None else check_delta(margin)
-            self._init_next_class(*args, **kwargs, **({} if delta is None else {"delta": delta}))
-        self.masking_counter = MaskingCounter(module=self)
-        self._as_softmax_warmup = WarmupOfTraining(delta_warmup)
-        self.as_softmax_delta = (
-            margin  # LightningCLI saves the arguments as given: None for the default
-        )
-        self._as_softmax_fitted = FittedTemperature()
-        if self.as_softmax_replaces is not None:
-            multilabel = replace_loss(self, self.as_softmax_replaces, partial(CountedLoss, self))
-            self._as_softmax_fitted.multilabel = multilabel or None
+        for base in cls.__mro__[position + 1 :]:
+            own_init: Any = vars(base).get("__init__", object.__init__)
+            if "delta" in inspect.signature(own_init).parameters:
+                raise TypeError(
+                    f"{base.__name__}.__init__ has an argument delta of its own: leave the mixin "
+                    "out, and set self.criterion = ASSoftmaxLoss.like(self.criterion, delta=...)"
+                )
 
-    def _init_next_class(self, *args: Any, **kwargs: Any) -> None:
-        """Call the next class's ``__init__``, whose ``delta`` is its own: save_hyperparameters
-        stops at this frame.
-        """
+    def __init__(self, *args: Any, delta: float = DEFAULT_DELTA, **kwargs: Any) -> None:
+        check_choice("as_softmax_validation", self.as_softmax_validation, ("as_softmax", "softmax"))
+        # Lightning's save_hyperparameters, which the next class calls, reads `delta` and `kwargs`
+        # in this frame; LightningCLI reads in the call that the arguments go to the next class.
+        delta = check_delta(delta)
         super().__init__(*args, **kwargs)
+        self._as_softmax_arguments = {"delta": delta}
+        self._as_softmax_fitted = FittedTemperature()
+        self._as_softmax_name = "as_softmax"
+        if self.as_softmax_replaces is None:
+            self.as_softmax = ASSoftmaxLoss(delta)
+        elif is_hugging_face_model(attrgetter(self.as_softmax_replaces)(self)):
+            self.as_softmax = LossOfLabels(attrgetter(self.as_softmax_replaces)(self), delta)
+        else:
+            self._as_softmax_name = self.as_softmax_replaces
+            replace_loss(self, self.as_softmax_replaces, delta)
+
+    @property
+    def masked_loss(self) -> MaskedLoss:
+        """The loss that holds the margin."""
+        return attrgetter(self._as_softmax_name)(self)
 
     @property
     def as_softmax_delta(self) -> float:
-        """The margin as it was set, also as a replaced loss's ``delta``; setting it sets the
-        hyperparameter too.
-        """
-        if not hasattr(self, "_as_softmax_delta"):
-            raise RuntimeError(
-                f"{type(self).__name__} was not initialised by ASSoftmaxMixin: call "
-                "`super().__init__(delta=...)` "
-                "first in its __init__"
-            )
-        return self._as_softmax_delta
+        return self.masked_loss.delta
 
     @as_softmax_delta.setter
     def as_softmax_delta(self, value: float) -> None:
-        self._as_softmax_delta = check_delta(value)
-        # not a `delta` of the module's own, or of its configuration after
-        # save_hyperparameters(config)
-        saved_by_name = getattr(self, "_hparams_name", None) in (None, "kwargs")
-        if self._as_softmax_class_delta is None and saved_by_name and "delta" in self.hparams:
-            self.hparams["delta"] = self._as_softmax_delta
+        self.masked_loss.delta = check_delta(value)
 
     @property
     def as_softmax_temperature(self) -> float | None:
@@ -197,55 +155,27 @@ class ASSoftmaxMixin(_Base):
 
     @property
     def as_softmax_multilabel(self) -> bool:  # a class may set it instead
-        return bool(self._as_softmax_fitted.multilabel)
+        known = self._as_softmax_fitted.multilabel
+        if known is not None:
+            return known
+        loss = self.masked_loss
+        return isinstance(loss, MultiLabelASSoftmaxLoss) or getattr(loss, "multilabel", False)
 
     @as_softmax_multilabel.setter
     def as_softmax_multilabel(self, value: bool) -> None:
         self._as_softmax_fitted.multilabel = value
 
-    @property
-    def current_delta(self) -> float:
-        """The margin of the next loss, by ``delta_warmup`` in training and
-        ``as_softmax_validation`` outside.
+    def configure_callbacks(self) -> list[pl.Callback]:
+        """Add the check that training calls the masked loss, and softmax in validation if asked
+        for.
         """
-        delta = self.as_softmax_delta
-        if self._in_training:
-            return self._as_softmax_warmup.margin(
-                self, trainer_at_work(self), self.as_softmax_progress, delta
-            )
-        return 1.0 if self.as_softmax_validation == "softmax" else delta
-
-    @property
-    def _in_training(self) -> bool:
-        # not by the mode where there is a trainer: parts in eval mode are trained too, as in
-        # fine-tuning
-        trainer = trainer_at_work(self)
-        return self.training if trainer is None else trainer.training
-
-    def on_fit_start(self) -> None:
-        """Forget the counts before this training."""
-        super().on_fit_start()
-        self.masking_counter.start(self.trainer)
-        self._as_softmax_warmup.start(self.trainer)
-
-    def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
-        """Drop the temperature, which was fitted for the weights before this batch, and fix the
-        batch's margin.
-        """
-        self.masking_counter.begin_batch()
-        self._as_softmax_fitted.value = None
-        self._as_softmax_warmup.begin_batch(self.trainer, self.as_softmax_delta)
-        return super().on_train_batch_start(batch, batch_idx)
-
-    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Raise if the module's loss is not the masked one, which training itself would
-        not show.
-        """
-        super().on_train_batch_end(outputs, batch, batch_idx)
-        self.masking_counter.refuse_silence(self, outputs)
-        replaced, counter = self.as_softmax_replaces, self.masking_counter
-        if replaced is not None and counter.counted and counter.batch_samples is None:
-            refuse_another_loss(self, replaced)
+        callbacks = super().configure_callbacks()
+        if isinstance(callbacks, pl.Callback):
+            callbacks = [callbacks]
+        ours: list[pl.Callback] = [RefusesSilence()]
+        if self.as_softmax_validation == "softmax":
+            ours.append(EvaluatesSoftmax())
+        return [*callbacks, *ours]
 
     def as_softmax_loss(
         self,
@@ -256,15 +186,10 @@ class ASSoftmaxMixin(_Base):
         ignore_index: int = -100,
         reduction: str = "mean",
     ) -> Tensor:
-        """`as_cross_entropy` at `current_delta`, counted in training."""
-        settings: dict[str, Any] = {
-            "weight": weight,
-            "ignore_index": ignore_index,
-            "reduction": reduction,
-        }
-        return self._counted(
-            *as_cross_entropy(logits, target, self.current_delta, return_counts=True, **settings)
-        )
+        """`as_cross_entropy` at the module's margin, counted in training."""
+        check_one_class(logits, target)
+        settings = {"weight": weight, "ignore_index": ignore_index, "reduction": reduction}
+        return self.masked_loss.counted(as_cross_entropy, logits, target, **settings)
 
     def as_softmax_head_loss(
         self,
@@ -280,101 +205,135 @@ class ASSoftmaxMixin(_Base):
         logits.
 
         See `as_linear_cross_entropy`. It reads the head's ``weight`` and ``bias`` with their
-        parametrizations, and does not call ``head.forward``. They may be DTensors, ``Shard(0)``, as
-        ``ColwiseParallel`` makes them.
+        parametrizations, and does not call ``head.forward``.
 
         Raises:
-            TypeError: if ``head`` is not exactly an ``nn.Linear``, or has hooks other than those of
-                a parallel style.
+            TypeError: if ``head`` is not exactly an ``nn.Linear``, or has hooks.
         """
-        if (problem := why_not_linear(head, hooks=False)) is not None:
+        problem = why_not_linear(head, hooks=False)
+        if problem is not None:
             raise TypeError(
                 "as_softmax_head_loss reads the weight and bias of an nn.Linear and does not call "
-                f"it, but {problem}: "
-                "use self.as_softmax_loss(head(hidden), target)"
+                f"it, but {problem}: use self.as_softmax_loss(head(hidden), target)"
             )
-        settings: Any = {
+        settings: dict[str, Any] = {
             "bias": head.bias,
             "weight": weight,
             "ignore_index": ignore_index,
             "reduction": reduction,
         }
-        operands = hidden, head.weight, target, self.current_delta
-        return self._counted(*as_linear_cross_entropy(*operands, return_counts=True, **settings))
+        operands = hidden, head.weight, target
+        return self.masked_loss.counted(as_linear_cross_entropy, *operands, **settings)
 
     def multilabel_as_softmax_loss(
         self, logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: str = "mean"
     ) -> Tensor:
-        """`multilabel_as_cross_entropy` at `current_delta`, with counting."""
-        settings: dict[str, Any] = {
-            "ignore_index": ignore_index,
-            "reduction": reduction,
-            "return_counts": True,
-        }
-        return self._counted(
-            *multilabel_as_cross_entropy(logits, target, self.current_delta, **settings)
-        )
-
-    def _counted(self, loss: Tensor, counts: MaskingCounts) -> Tensor:
-        if self._in_training:
-            self.masking_counter.update(counts)
-        return loss
+        """`multilabel_as_cross_entropy` at the module's margin, counted in training."""
+        settings = {"ignore_index": ignore_index, "reduction": reduction}
+        return self.masked_loss.counted(multilabel_as_cross_entropy, logits, target, **settings)
 
     def predict_proba(self, logits: Tensor) -> Tensor:
         """The probabilities of logits, classes last: ``softmax(logits / as_softmax_temperature)``,
-        or ``sigmoid`` for several labels. Without a fitted temperature (see `TemperatureScaling`)
-        it warns once and uses 1.
+        or ``sigmoid`` for several labels.
+
+        Without a fitted temperature (see `TemperatureScaling`) it warns and uses 1.
         """
         temperature = self.as_softmax_temperature
-        if temperature is None and not self._as_softmax_warned:
-            self._as_softmax_warned = True
-            rank_zero_warn(
+        if temperature is None:
+            warnings.warn(
                 f"no temperature is fitted for the weights of {type(self).__name__}, so "
-                "predict_proba gives those of "
-                "temperature 1. Train with the callback TemperatureScaling and validation data"
+                "predict_proba gives those of temperature 1. Train with the callback "
+                "TemperatureScaling and validation data",
+                stacklevel=2,
             )
         return scaled_probabilities(logits, temperature, self.as_softmax_multilabel)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Save the temperature of the checkpoint's weights, training's length for a warm-up, and
-        the arguments.
-        """
+        """Save the temperature of the checkpoint's weights, and the margin beside the arguments."""
         super().on_save_checkpoint(checkpoint)
-        fitted = (
-            self._as_softmax_fitted
-        )  # a callback such as EMAWeightAveraging may save other weights
-        temperature = fitted.saved_with(checkpoint["state_dict"])
-        saved = {"temperature": temperature} | (
-            {} if temperature is None else {"weights": fitted.weights}
-        )
-        checkpoint[TEMPERATURE_KEY] = {**saved, "multilabel": self.as_softmax_multilabel}
-        if self._as_softmax_warmup.training_batches is not None:
-            checkpoint[LENGTH_KEY] = self._as_softmax_warmup.training_batches
-        if (
-            self.CHECKPOINT_HYPER_PARAMS_KEY in checkpoint
-            and type(self).__init__ is ASSoftmaxMixin.__init__
-        ):
-            warmup, margin = self._as_softmax_warmup.warmup, self._as_softmax_delta
-            mixin_arguments: dict[str, Any] = {} if warmup is None else {"delta_warmup": warmup}
-            mixin_arguments |= {"delta": margin} if self._as_softmax_class_delta is None else {}
-            complete_hyperparameters(self, checkpoint, mixin_arguments)
+        checkpoint[TEMPERATURE_KEY] = self._as_softmax_fitted.saved_with(checkpoint["state_dict"])
+        key, name_key = self.CHECKPOINT_HYPER_PARAMS_KEY, self.CHECKPOINT_HYPER_PARAMS_NAME
+        if key not in checkpoint or type(self).__init__ is not ASSoftmaxMixin.__init__:
+            return
+        saved = dict(checkpoint[key])
+        if checkpoint.get(name_key) not in (None, "kwargs"):
+            # Lightning would look for the argument of save_hyperparameters(config) in the
+            # signature of the mixin, which has none of that name.
+            saved = {checkpoint[name_key]: checkpoint[key]}
+            checkpoint[name_key] = "kwargs"
+            checkpoint.pop(self.CHECKPOINT_HYPER_PARAMS_TYPE, None)
+        checkpoint[key] = self._as_softmax_arguments | saved
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restore training's length for a warm-up, and the temperature that was fitted for the
-        checkpoint's weights.
-        """
+        """Restore the temperature that was fitted for the checkpoint's weights."""
         super().on_load_checkpoint(checkpoint)
-        self._as_softmax_warmup.training_batches = checkpoint.get(LENGTH_KEY)
-        saved = checkpoint.get(TEMPERATURE_KEY, {"temperature": None, "multilabel": None})
-        if saved["multilabel"] is not None:
-            self._as_softmax_fitted.multilabel = bool(saved["multilabel"])
-        if "weights" not in saved and saved["temperature"] is not None:  # as before 0.4
-            weights, state = own_weights(self), checkpoint.get("state_dict", {})
-            tensors = {name: x for name, x in state.items() if name in weights}
-            tensors |= {
-                n: nn.Parameter(x, False)
-                for n, x in tensors.items()
-                if type(weights[n]) is nn.Parameter
-            }
-            saved = saved | {"weights": weights_digest(tensors) or None}
-        self._as_softmax_fitted.set(saved["temperature"], saved.get("weights"))
+        if TEMPERATURE_KEY in checkpoint:
+            self._as_softmax_fitted.load(checkpoint[TEMPERATURE_KEY])
+
+
+def replace_loss(module: nn.Module, name: str, delta: float) -> None:
+    """Put a masked loss like the attribute ``name`` of ``module`` in its place; dots reach into
+    submodules.
+    """
+    path, _, attribute = name.rpartition(".")
+    parent = module.get_submodule(path)
+    loss = masked_loss_like(getattr(parent, attribute), delta)
+    setattr(parent, attribute, loss)
+    if getattr(parent, attribute) is not loss:
+        raise AttributeError(
+            f"{name} is an attribute of the class {type(parent).__name__}, which hides that of an "
+            "instance: set it in __init__, or call self.as_softmax_loss in training_step"
+        )
+
+
+class RefusesSilence(pl.Callback):
+    """Raises after the first batch that computes a loss and calls no masked one: training itself
+    would not show it.
+    """
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        for loss in masked_losses(pl_module):
+            loss.called = False
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        if any(loss.called for loss in masked_losses(pl_module)):
+            # a new list: Lightning is going through the old one
+            others = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
+            trainer.callbacks = others  # type: ignore[attr-defined]
+        elif outputs:
+            raise MisconfigurationException(
+                f"{type(pl_module).__name__}.training_step has computed a loss without the masked "
+                "one: call self.as_softmax_loss(logits, target) there, or set as_softmax_replaces "
+                "to the attribute that it calls as loss(logits, target)"
+            )
+
+
+class EvaluatesSoftmax(pl.Callback):
+    """Turns the margin off in validation and test."""
+
+    def _evaluates(self, pl_module: pl.LightningModule, evaluates: bool) -> None:
+        for loss in masked_losses(pl_module):
+            loss.masks = not evaluates
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._evaluates(pl_module, True)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._evaluates(pl_module, False)
+
+    on_test_start = on_validation_start
+    on_test_end = on_validation_end
+
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        self._evaluates(pl_module, False)

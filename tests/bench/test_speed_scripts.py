@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 SMALL = {
     "accumulation_overhead": "overhead --rounds 1 --steps 20 --milliseconds 1",
     "class_parallel": "--shapes 8x64x4 --shares 0.5 --rounds 1",
+    "calls_per_batch": "",
     "cross_entropy": "--shapes 8x5 --shares 0.5 --rounds 1 --no-compile --dtype bfloat16",
     "finetuning": "--layers 3 --width 32 --rows 4 --rounds 1",
     "extreme_training": "--classes 300 --samples 64 --batch-size 32 --epochs 1",

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from as_lightning.functional.calibration import is_multilabel
-from as_lightning.replaced_loss import LossOfLabels
+from as_lightning.hugging_face import LossOfLabels
 
 LogitsAndTarget = tuple[Tensor, Tensor]
 

@@ -16,7 +16,7 @@ from as_lightning.callbacks.window import sum_over_ranks
 from as_lightning.functional.argument_checks import check_count
 from as_lightning.functional.calling_convention import in_float64
 from as_lightning.functional.leads import target_leads
-from as_lightning.masking_counter import MaskedLoss
+from as_lightning.losses import MaskedLoss
 
 
 class MarginHistogram(ValidationCallback):

@@ -14,7 +14,8 @@ from lightning.pytorch.strategies import ModelParallelStrategy, SingleDeviceStra
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
-from as_lightning.masking_counter import MaskedLoss, MaskingCounter, WindowSums
+from as_lightning.losses import MaskedLoss
+from as_lightning.masking_counter import MaskingCounter, WindowSums
 
 COUNTS = "as_lightning_open_counts"  # key of a checkpoint
 

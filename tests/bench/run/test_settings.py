@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import lightning.pytorch as pl
 import pytest
 from harness.tiny_encoder import save_encoder
 from hydra.utils import get_object
@@ -314,13 +313,6 @@ def test_the_margin_has_the_default_of_the_configuration_wherever_a_public_name_
         name: of_name["delta"].default for name, of_name in parameters.items() if "delta" in of_name
     }
     defaults = {name: margin for name, margin in margins.items() if isinstance(margin, float)}
-
-    class Module(as_lightning.ASSoftmaxMixin, pl.LightningModule):
-        pass
-
-    defaults["ASSoftmaxMixin"] = (
-        Module().as_softmax_delta
-    )  # its argument is None where none is given
     assert (
         defaults.pop("LinearCrossEntropyLoss") == 1.0
     )  # PyTorch's own loss, unless a margin is given
@@ -384,7 +376,6 @@ AUTHORS_RUN = {
     "callbacks.model_checkpoint.mode": "max",
     "seed": 42,
     "method.delta": 0.1,
-    "method.delta_warmup": None,
     "method.callbacks.adaptive_gradient_accumulation.max_steps": 2,
     "method.callbacks.adaptive_gradient_accumulation.scale": 1.0,
     "method.callbacks.adaptive_gradient_accumulation.lr_scale": "none",

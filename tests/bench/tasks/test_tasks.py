@@ -1,5 +1,7 @@
 """What is measured of each task, how its loss is called, and the head of cosines."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from as_lightning.bench.data.digits import Digits
 from as_lightning.bench.tasks.classifier import Classifier, CosineHead
 from as_lightning.bench.tasks.tasks import IGNORED, TaskForm
+from as_lightning.losses_for_conditions import ClassWeightedLoss, FocalLoss
 
 NAMES = ["B-x", "B-y", "I-x", "I-y", "O"]
 
@@ -230,6 +233,33 @@ def test_the_loss_of_tagged_words_is_the_mean_over_words_whatever_the_batches():
         loader = DataLoader(TensorDataset(inputs, target), batch_size=size)
         (logged,) = quiet_trainer().validate(module, loader, verbose=False)
         expected = F.cross_entropy(module(inputs).flatten(0, 1), target.flatten())
+        assert logged["val/loss"] == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.bug_report(
+    "Lightning-AI/pytorch-lightning#2924",
+    "The epoch's mean of a loss with class weights is weighed by rows.",
+)
+@pytest.mark.parametrize(
+    "criterion",
+    [
+        torch.nn.CrossEntropyLoss(weight=torch.tensor([1.0, 9.0, 3.0, 0.0, 2.0])),
+        partial(ClassWeightedLoss, power=1.5),
+        FocalLoss(weight=torch.tensor([1.0, 9.0, 3.0, 1.0, 2.0])),
+    ],
+)
+def test_a_loss_with_class_weights_is_the_weighted_mean_over_the_split_whatever_the_batches(
+    criterion,
+):
+    target = torch.tensor([0] * 40 + [1] * 15 + [2] * 5)
+    inputs, counts = torch.randn(60, 4), torch.tensor([900, 90, 10, 1, 1])
+    encoder = torch.nn.Identity()
+    encoder.out_features = 4
+    module = Classifier(encoder, NAMES, criterion, torch.optim.SGD, class_counts=counts)
+    for size in (7, 20):
+        loader = DataLoader(TensorDataset(inputs, target), batch_size=size)
+        (logged,) = quiet_trainer().validate(module, loader, verbose=False)
+        expected = module.criterion(module(inputs), target)
         assert logged["val/loss"] == pytest.approx(float(expected), rel=1e-5)
 
 

@@ -10,12 +10,12 @@ import lightning.pytorch as pl
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torchmetrics import MetricCollection
+from torchmetrics import MeanMetric, MetricCollection
 
 from as_lightning.bench.tasks.tasks import TaskForm
 from as_lightning.functional.calling_convention import IGNORED
 from as_lightning.functional.linear_cross_entropy import linear_cross_entropy
-from as_lightning.functional.variants.class_counts import with_class_counts
+from as_lightning.losses import cross_entropy_settings, summed_weights
 from as_lightning.mixin import ASSoftmaxMixin
 
 
@@ -26,8 +26,8 @@ class Classifier(pl.LightningModule):
         encoder: maps a batch of inputs to features ``(N, out_features)``, or ``(N, L,
             out_features)`` for token data.
         class_names: the names of the ``C`` classes.
-        criterion: the loss, called as ``criterion(logits, target)``; one with an argument
-            ``class_counts`` is given it.
+        criterion: the loss, called as ``criterion(logits, target)``; or a ``functools.partial`` of
+            a loss's class that lacks its argument ``class_counts``, as `LogitAdjustedLoss`.
         optimizer: called with the parameters, e.g. ``partial(torch.optim.AdamW, lr=1e-3)``.
         lr_scheduler: called as ``lr_scheduler(optimizer, total_steps=...)``; stepped with every
             optimizer step.
@@ -35,8 +35,8 @@ class Classifier(pl.LightningModule):
         probabilities: maps logits to what the method takes for probabilities; softmax by default.
         targets: what the loss takes: ``"class_index"``, or ``"multi_hot"``, {0, 1} for each class.
         task: what the data's targets are: see `BenchmarkDataModule`.
-        class_counts: how many training targets each class has, for a ``criterion`` that asks for
-            it.
+        class_counts: how many training targets each class has, for a ``criterion`` that lacks
+            them.
         class_groups: the classes of each named group, e.g. ``few``; the test logs the accuracy of
             each group.
 
@@ -61,15 +61,15 @@ class Classifier(pl.LightningModule):
         self.task = TaskForm(task, class_names, targets)
         self.encoder = encoder
         self.head = (head or nn.Linear)(int(encoder.out_features), len(class_names))  # type: ignore[arg-type]
-        self.criterion = (
-            criterion
-            if class_counts is None
-            else with_class_counts(criterion, lambda: class_counts)
-        )
+        if isinstance(criterion, partial) and isinstance(criterion.func, type):
+            criterion = criterion(class_counts=class_counts)
+        self.criterion = criterion
         self.probabilities = probabilities or partial(torch.softmax, dim=-1)
         self._make_optimizer, self._make_lr_scheduler = optimizer, lr_scheduler
         self.validation_metrics = self.task.metrics().clone(prefix="val/")
         self.test_metrics = self.task.metrics(class_groups).clone(prefix="test/")
+        self.validation_loss = MeanMetric()
+        self.test_loss = MeanMetric()
 
     def forward(self, inputs: Tensor) -> Tensor:
         """The logits, of shape ``(N, C)`` or ``(N, L, C)``."""
@@ -84,13 +84,14 @@ class Classifier(pl.LightningModule):
         """The loss of a batch in training."""
         return self.criterion(*self.task.loss_arguments(self(inputs), target))
 
-    def _evaluate(self, batch: tuple[Tensor, Tensor], metrics: MetricCollection) -> None:
+    def _evaluate(
+        self, batch: tuple[Tensor, Tensor], metrics: MetricCollection, mean_loss: MeanMetric
+    ) -> None:
         inputs, target = batch
         logits = self(inputs)
         loss = self.criterion(*self.task.loss_arguments(logits, target))
-        # the loss of tagged words is a mean over these
-        count = int((target != IGNORED).sum()) if self.task.task == "token" else len(target)
-        self.log(f"{metrics.prefix}loss", loss, batch_size=count, sync_dist=True)
+        mean_loss.update(loss, self._denominator(target))
+        self.log(f"{metrics.prefix}loss", mean_loss, batch_size=len(target))
         metrics.update(*self.task.scored(logits, target, self.probabilities))
         for (
             name,
@@ -98,11 +99,20 @@ class Classifier(pl.LightningModule):
         ) in metrics.items():  # a bar of all metrics is too long for a narrow console
             self.log(name, metric, batch_size=len(target), prog_bar=name.endswith("/accuracy"))
 
+    def _denominator(self, target: Tensor) -> Tensor | int:
+        """Return what the mean loss of a batch divides by, so that batches add up to the split."""
+        weight = getattr(self.criterion, "weight", None)
+        if weight is not None and self.task.class_index:
+            return summed_weights(target, weight, IGNORED)
+        if self.task.task == "token":  # the loss of tagged words is a mean over these
+            return (target != IGNORED).sum()
+        return len(target)
+
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        self._evaluate(batch, self.validation_metrics)
+        self._evaluate(batch, self.validation_metrics, self.validation_loss)
 
     def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        self._evaluate(batch, self.test_metrics)
+        self._evaluate(batch, self.test_metrics, self.test_loss)
 
     def on_test_epoch_end(self) -> None:
         """Log the share of wrong training labels that are predicted, and the share whose true class
@@ -140,9 +150,6 @@ class Classifier(pl.LightningModule):
         }
 
 
-OF_LOSS = ("weight", "ignore_index", "reduction")
-
-
 class FusedSoftmaxClassifier(Classifier):
     """The same classifier, whose head and plain cross-entropy are computed together in training,
     without the logits.
@@ -164,7 +171,7 @@ class FusedSoftmaxClassifier(Classifier):
 
     def training_loss(self, inputs: Tensor, target: Tensor) -> Tensor:
         assert isinstance(self.head, nn.Linear)
-        settings = {name: getattr(self.criterion, name) for name in (*OF_LOSS, "label_smoothing")}
+        settings = cross_entropy_settings(self.criterion)
         hidden, head = self.encoder(inputs), self.head
         return linear_cross_entropy(hidden, head.weight, target, linear_bias=head.bias, **settings)
 
@@ -179,6 +186,7 @@ class ASSoftmaxClassifier(ASSoftmaxMixin, Classifier):
     """
 
     as_softmax_replaces = "criterion"
+    criterion: nn.CrossEntropyLoss
 
     def __init__(self, *args: Any, fused_head: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -190,7 +198,7 @@ class ASSoftmaxClassifier(ASSoftmaxMixin, Classifier):
         if not self.fused_head:
             return super().training_loss(inputs, target)
         assert isinstance(self.head, nn.Linear)
-        settings = {name: getattr(self.criterion, name) for name in OF_LOSS}
+        settings = cross_entropy_settings(self.criterion)
         return self.as_softmax_head_loss(self.encoder(inputs), self.head, target, **settings)
 
 

@@ -44,15 +44,9 @@ def class_weighted_loss(
         >>> class_weighted_loss(logits, target, class_counts=torch.tensor([90, 10]))
         tensor(0.4133)
     """
-    power = check_number("power", power, lambda value: value >= 0, "a number of 0 or more")
-    beta = check_number("beta", beta, lambda value: 0 < value <= 1, "a number in (0, 1]")
     counts = checked_counts(class_counts, logits)
     check_class_weight(weight, counts.numel())
-    effective_counts = (
-        counts if beta == 1 else -torch.expm1(counts * math.log(beta))
-    )  # the 1 - beta cancels
-    class_weight = effective_counts**-power
-    class_weight = class_weight / class_weight.mean()
+    class_weight = _weights_of(counts, beta, power)
     weight = class_weight if weight is None else class_weight * weight
     return cross_entropy_of(
         lambda rows, _: rows,
@@ -62,3 +56,29 @@ def class_weighted_loss(
         ignore_index=ignore_index,
         reduction=reduction,
     )
+
+
+def class_weights(class_counts: Tensor, beta: float = 1.0, power: float = 1.0) -> Tensor:
+    """Return the weights of `class_weighted_loss`, for the ``weight`` of any loss: shape ``(C)``.
+
+    Source: Cui et al. 2019 (arXiv 1901.05555), equations 2 and 5.
+
+    Examples:
+        >>> class_weights(torch.tensor([90, 10]))
+        tensor([0.2000, 1.8000])
+        >>> class_weights(torch.tensor([90, 10]), beta=0.9)
+        tensor([0.7889, 1.2111])
+    """
+    one_row = torch.empty(class_counts.shape, device=class_counts.device)
+    return _weights_of(checked_counts(class_counts, one_row), beta, power)
+
+
+def _weights_of(counts: Tensor, beta: float, power: float) -> Tensor:
+    """Return one weight per class, of mean 1, from checked counts."""
+    power = check_number("power", power, lambda value: value >= 0, "a number of 0 or more")
+    beta = check_number("beta", beta, lambda value: 0 < value <= 1, "a number in (0, 1]")
+    effective_counts = counts
+    if beta < 1:
+        effective_counts = -torch.expm1(counts * math.log(beta))  # the 1 - beta cancels
+    weight = effective_counts**-power
+    return weight / weight.mean()
