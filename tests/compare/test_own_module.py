@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.utils.data import ConcatDataset, DataLoader, random_split
 
 from as_lightning import (
+    LogitAdjustedLoss,
     MaskingMonitor,
     TemperatureScaling,
     compare,
@@ -32,19 +33,19 @@ from as_lightning.compare.look import Prepared, prepared
 from as_lightning.compare.make import make
 from as_lightning.compare.methods import with_losses
 from as_lightning.compare.plan import ComparisonPlan, Run
-from as_lightning.functional import as_cross_entropy, logit_adjusted_loss
+from as_lightning.functional import as_cross_entropy
 
 QUICK: dict[str, Any] = {
     "monitor": "val/acc",
     "seeds": 3,
     "trials": 1,
-    "budgets": 1,
+    "half_epochs": False,
     "methods": ["as_softmax"],
     "replaces": "criterion",
     "trainer": {"max_epochs": 2, "accelerator": "cpu"},
     "progress": False,
 }
-FINAL = Run("final", "own", {}, 1.0, 0)
+FINAL = Run("final", "own", {}, 0)
 
 
 class Focal(nn.Module):
@@ -87,6 +88,17 @@ def no_batch(data: pl.LightningDataModule) -> list[Any]:
     return []
 
 
+def with_loss(loss: nn.Module) -> Any:
+    """A class whose loss is this one."""
+
+    class WithLoss(WithCriterion):
+        def __init__(self, lr: float = 0.01) -> None:
+            super().__init__(lr)
+            self.criterion = loss
+
+    return WithLoss
+
+
 def logits_of(module: Any, batch: Any) -> tuple[Tensor, Tensor]:
     return module(batch[0]), batch[1]
 
@@ -99,7 +111,7 @@ def test_a_module_of_each_form_is_compared_with_built_in_losses_and_its_own(
     asked = {
         "replaces": replaces,
         "methods": ["as_softmax", "entmax"],
-        "losses": {"focal": Focal(), "adjusted": partial(logit_adjusted_loss, class_counts=counts)},
+        "losses": {"focal": Focal(), "adjusted": partial(LogitAdjustedLoss, class_counts=counts)},
         "seeds": 1,
         "logits": logits_of,
     }
@@ -126,7 +138,7 @@ def test_a_module_of_each_form_is_compared_with_built_in_losses_and_its_own(
 def test_the_argument_of_ones_own_loss_is_tuned_in_its_range_and_its_neutral_value_is_the_baseline():
     gamma = {"low": 0.5, "high": 5.0, "default": 2.0, "neutral": 0.0}
     asked = {"losses": {"focal": (Focal, {"gamma": gamma})}, "trials": 4, "tuning_seeds": 1}
-    own = variant(WithCriterion, criterion=nn.MultiMarginLoss())  # any loss, without methods
+    own = with_loss(nn.MultiMarginLoss())  # any loss, without methods
     record = compare(
         own, Points, **(QUICK | asked | {"methods": [], "seeds": 1} | trainer(max_epochs=1))
     ).record
@@ -139,7 +151,7 @@ def test_the_argument_of_ones_own_loss_is_tuned_in_its_range_and_its_neutral_val
 def test_a_loss_is_the_methods_in_training_and_the_modules_own_outside():
     batch = (torch.randn(6, 8), torch.arange(6) % 5)
     weight = torch.arange(1.0, 6.0)
-    own = variant(WithCriterion, criterion=nn.CrossEntropyLoss(weight=weight))
+    own = with_loss(nn.CrossEntropyLoss(weight=weight))
     methods = ["as_softmax", "label_smoothing"]
     candidate = own_candidate("own", own, Points())
     made = with_losses(candidate, "criterion", methods, {"focal": Focal()}, "softmax", {})
@@ -224,7 +236,7 @@ def test_what_only_a_training_shows_ends_the_comparison_after_the_first_runs(
     with pytest.raises(ValueError, match=message):
         compare({"own": factory, "small": small}, data, **asked)
     assert 2 <= len(list(tmp_path.rglob("result.json"))) <= 9
-    assert not [*tmp_path.glob("runs")]
+    assert not [*tmp_path.glob("own")]
 
 
 class SplitsAnew(Points):
@@ -338,17 +350,17 @@ def test_without_a_test_the_validation_split_is_scored_and_it_is_said(factory, d
 
 
 @pytest.mark.parametrize(
-    ("trainer", "budget", "epochs"),
+    ("trainer", "name", "epochs"),
     [
-        ({"val_check_interval": 2}, 1.0, [0, 0]),
-        ({"val_check_interval": 6, "check_val_every_n_epoch": None, "max_epochs": 2}, 1.0, [1, 1]),
-        ({"check_val_every_n_epoch": 3, "max_epochs": 4}, 0.5, [1]),  # validated at its end
+        ({"val_check_interval": 2}, "own", [0, 0]),
+        ({"val_check_interval": 6, "check_val_every_n_epoch": None, "max_epochs": 2}, "own", [1]),
+        ({"check_val_every_n_epoch": 3, "max_epochs": 4}, "own_half", [1]),  # validated at its end
     ],
 )
-def test_validation_may_be_at_another_interval_than_an_epoch_or_the_budget(
-    trainer, budget, epochs, tmp_path
+def test_validation_may_be_at_another_interval_than_an_epoch_or_half(
+    trainer, name, epochs, tmp_path
 ):
-    result = make(looked(**trainer).recipe, tmp_path, Run("final", "own", {}, budget, 0))
+    result = make(looked(**trainer).recipe, tmp_path, Run("final", name, {}, 0))
     assert [evaluation["epoch"] for evaluation in result.evaluations] == epochs
 
 
@@ -444,7 +456,7 @@ def test_bars_and_monitors_without_a_logger_are_left_out_with_a_note(tmp_path):
 
 def test_finished_runs_are_read_and_those_of_other_inputs_are_made_anew(tmp_path, monkeypatch):
     begun = own_modules.RATES = []
-    (tmp_path / "users_file.py").write_text("")
+    (tmp_path / "file_of_users.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
 
     class Doubled(WithCriterion):
@@ -459,10 +471,10 @@ def test_finished_runs_are_read_and_those_of_other_inputs_are_made_anew(tmp_path
 
     widths = {"a": 4}
     assert [runs_made(), runs_made(name="again")] == [4, 0]
-    (tmp_path / "runs/softmax/budget=1,seed=1/result.json").write_text("{")
+    (tmp_path / "softmax/seed=1/result.json").write_text("{")
     assert runs_made() == 1
-    assert (tmp_path / "runs/softmax/budget=1,seed=1/result.json.unreadable").exists()
-    import users_file  # noqa: F401 # one more file of the user's
+    assert (tmp_path / "softmax/seed=1/result.json.unreadable").exists()
+    import file_of_users  # noqa: F401 # one more file of the user's
 
     for change in (
         {},
@@ -471,7 +483,6 @@ def test_finished_runs_are_read_and_those_of_other_inputs_are_made_anew(tmp_path
         {"version": "2"},
         {"mode": "min"},
         {"of_trainer": {"gradient_clip_val": 1.0}},
-        {"losses": {"focal": Focal(1.0)}, "methods": []},
         {"data": lambda: Fewer()},
     ):
         assert runs_made(**change) > 0
@@ -489,9 +500,9 @@ class Fewer(Points):
 
 
 def test_a_comparison_is_made_lighter_until_its_first_final_run(tmp_path, capsys):
-    asked = SEVERAL | {"trials": 3, "tuning_seeds": 1, "folder": tmp_path, "max_hours": None}
+    asked = SEVERAL | {"trials": 3, "seeds": 2, "folder": tmp_path}
     with pytest.raises(ValueError, match="trains the same whatever its lr is"):
-        compare({"small": small, "fixed": IgnoresItsRate}, Points, **asked, seeds=[0, 1])
+        compare({"small": small, "fixed": IgnoresItsRate}, Points, **asked)
     tuned = len(list(tmp_path.rglob("result.json")))
     lighter = asked | {"trials": 2, "seeds": 1, "progress": True}
     compare({"small": small, "large": large}, Points, **lighter)
@@ -560,7 +571,7 @@ class Slow(WithCriterion):
         time.sleep(0.5)
 
 if __name__ == "__main__":
-    compare({{"a": Slow, "b": WithCriterion}}, Points, monitor="val/acc", trials=1, seeds=20, budgets=1,
+    compare({{"a": Slow, "b": WithCriterion}}, Points, monitor="val/acc", trials=1, seeds=20, half_epochs=False,
             trainer={{"max_epochs": 9, "accelerator": "cpu"}}, n_jobs=2, folder={folder!r}, progress=False)
 """
 
@@ -629,7 +640,7 @@ Anew = variant(
     WithCriterion,
     on_train_epoch_start=lambda self: setattr(self, "criterion", nn.CrossEntropyLoss()),
 )
-Smoothed = variant(WithCriterion, criterion=nn.CrossEntropyLoss(label_smoothing=0.1))
+Smoothed = with_loss(nn.CrossEntropyLoss(label_smoothing=0.1))
 
 
 class OnPlateau(WithCriterion):
@@ -645,9 +656,9 @@ class OnPlateau(WithCriterion):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"factory": MODULE}, TypeError, "expected a function that makes a fresh module"),
+        ({"factory": MODULE}, TypeError, "expected a function that makes a module"),
         (several(a=small, b=lambda: nn.Linear(2, 2)), TypeError, "expected a LightningModule"),
-        (several(a=small), ValueError, "nothing is compared with a: name another candidate"),
+        (several(a=small), ValueError, "needs two candidates, each with a name of its own, got a"),
         (
             several(a=small, b=(large, Points(150))),
             ValueError,
@@ -673,7 +684,7 @@ class OnPlateau(WithCriterion):
         (
             {"n_jobs": 2, "factory": lambda: LOCK and small()},
             TypeError,
-            "n_jobs or a .* can be pickled",
+            "cannot be pickled",
         ),
         (
             {"n_jobs": 2} | trainer(devices=2, strategy="ddp"),
@@ -706,11 +717,11 @@ class OnPlateau(WithCriterion):
             ValueError,
             "unknown method 'as_softmx': did you mean as_softmax",
         ),
-        ({"methods": ["am_softmax"]}, ValueError, "am_softmax needs a head of its own"),
+        ({"methods": ["am_softmax"]}, ValueError, "am_softmax needs a head"),
         (
             {"losses": {"as_softmax": Focal()}},
             ValueError,
-            "as_softmax is a method of this comparison: give the loss",
+            "as_softmax is a method of this comparison",
         ),
         (
             {"losses": {"focal": "focal"}},
@@ -723,7 +734,11 @@ class OnPlateau(WithCriterion):
             r"the loss rows must return a scalar, got \(25,\)",
         ),
         ({"monitor": "val/f1"}, ValueError, r"'val/f1' is never logged.*val/acc"),
-        ({"data": without(Points, "val_dataloader")}, ValueError, "validated: Variant needs"),
+        (
+            {"data": without(Points, "val_dataloader")},
+            ValueError,
+            "no batch was trained and validated",
+        ),
         (
             {"data": variant(Points, val_dataloader=no_batch)},
             ValueError,
@@ -738,29 +753,29 @@ class OnPlateau(WithCriterion):
         (
             {"data": lambda: Points(LOCK)},
             TypeError,
-            "Points cannot be copied for each run .*: give a function that",
+            "cannot be pickled",
         ),
         (
             {"factory": Smoothed, "methods": ["focal"]},
-            ValueError,
-            "label_smoothing=0.1, which the losses in its place",
+            TypeError,
+            "label smoothing",
         ),
-        ({"replaces": "net"}, TypeError, "names torch.nn's Sequential"),
+        ({"replaces": "net"}, TypeError, "replaces names a Sequential"),
         (
             {"replaces": "loss_fn"},
             AttributeError,
-            "no attribute 'loss_fn' after.*are: net, criterion",
+            "no attribute 'loss_fn'.*are: net, criterion",
         ),
         ({"replaces": None}, ValueError, 'replaces="criterion"'),
         (
-            {"factory": LocalLoss},
+            {"factory": LocalLoss, "methods": ["entmax"]},
             ValueError,
-            "never called the loss that was put in: name the attribute",
+            "never called the loss that was put in: .*replaces",
         ),
         (
-            {"factory": Anew},
+            {"factory": Anew, "methods": ["entmax"]},
             ValueError,
-            "criterion has been set to another loss while Variant trained",
+            "set to another loss while Variant trained",
         ),
         (
             {"factory": OnPlateau} | trainer(check_val_every_n_epoch=2),

@@ -70,7 +70,9 @@ def own_candidate(
         search[RATE] = learning_rates(float(rate), lr_factor)
     for key, description in (ranges or {}).items():
         search[RATE if key == argument else key] = setting_range(description)
-    return Candidate(partial(made_module, factory), partial(made_data, data), search, takes_seed(data))
+    return Candidate(
+        partial(made_module, factory), partial(made_data, data), search, takes_seed(data)
+    )
 
 
 def made_module(factory: Callable[..., Any], **settings: Any) -> pl.LightningModule:

@@ -260,7 +260,9 @@ def app_comparison(command: Command, console: Console) -> Prepared:
         with collected_messages():
             whole_data = read_data(command.compose("data.shots=null", "data.imbalance=null"))
     plan = plan.with_spaces(spaces, named_examples(whole_data), **facts)
-    return Prepared(plan, recipe, RunIdentity.of(shared(command, described), {"data": data_digest(data)}))
+    return Prepared(
+        plan, recipe, RunIdentity.of(shared(command, described), {"data": data_digest(data)})
+    )
 
 
 def app_candidates(command: Command) -> tuple[dict[str, Described], str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import logging
 import os
 import signal
@@ -11,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +20,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from as_lightning.bench.run.identity import RunIdentity
 from as_lightning.bench.run.predictions import Predictions
-from as_lightning.bench.run.result import RESULT_FILE, Result, whole_file
+from as_lightning.bench.run.result import RESULT_FILE, Result
 from as_lightning.bench.run.runner import quiet_training
 from as_lightning.compare.make import Recipe, make
 from as_lightning.compare.next_runs import Outcome, Replay
 from as_lightning.compare.plan import ComparisonPlan, Run
 from as_lightning.compare.search import RATE
-from as_lightning.report.record import ComparisonRecord
-from as_lightning.statistics.verdicts import Design
+from as_lightning.report.record import (
+    DESIGN_FILE,
+    ComparisonRecord,
+    read_design,
+    write_design,
+)
 
 log = logging.getLogger(__name__)
-INPUTS_FILE = "inputs.json"
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 # makes runs, wherever that is, and yields them in any order
 Execute = Callable[[Sequence[Run]], Iterable[tuple[Run, Outcome]]]
@@ -100,10 +101,8 @@ def stored_runs(directory: Path, recipe: Recipe, console: Console) -> dict[Run, 
         except ValueError:
             anew["cannot be read"] = anew.get("cannot be read", 0) + 1
             continue
-        place = file.parent.name
-        trial = int(place.partition(",")[0].removeprefix("trial=")) if "trial=" in place else 0
-        settings = (result.settings, result.budget, result.seed, trial)
-        run = Run(result.phase or "final", result.candidate, *settings)
+        phase = result.phase or "final"
+        run = Run(phase, result.candidate, result.settings, result.seed, result.trial)
         if result.candidate not in recipe.candidates or directory / run.folder != file.parent:
             continue
         read = RunIdentity.of(result.config, result.inputs)
@@ -165,14 +164,13 @@ def claim_folder(directory: Path, plan: ComparisonPlan, subject: RunIdentity) ->
     """Refuse a folder with runs of another subject, or final runs of another design, else write
     both there; returns notes for the record.
     """
-    path, design = directory / INPUTS_FILE, plan.design
+    path, design = directory / DESIGN_FILE, plan.design
     first = design.candidates
     results = [file.relative_to(directory) for file in directory.rglob(RESULT_FILE)]
     if path.exists() and results:
         try:
-            content = json.loads(path.read_bytes())
+            content = read_design(directory)
             saved = RunIdentity(content["settings"], {"data": content["data"]})
-            saved_design = Design.read(content["design"])
             first = tuple(content["first_candidates"])
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} cannot be read: delete it, or give another name") from error
@@ -184,7 +182,7 @@ def claim_folder(directory: Path, plan: ComparisonPlan, subject: RunIdentity) ->
                 f"{directory} holds another comparison: choose another folder (name=... in the "
                 f"command), or delete it; its runs are with {settings}"
             )
-        changes = design.changed(saved_design)
+        changes = design.changed(content["design"])
         final = any(file.parts[0] != "tuning" for file in results)
         if changes and final:
             raise ValueError(
@@ -193,14 +191,8 @@ def claim_folder(directory: Path, plan: ComparisonPlan, subject: RunIdentity) ->
             )
         if not final:
             first = design.candidates
-    content = {
-        "data": subject.inputs.get("data", ""),
-        "settings": dict(subject.config),
-        "design": asdict(design),
-        "first_candidates": first,
-    }
-    with whole_file(path) as unfinished:
-        unfinished.write_text(json.dumps(content) + "\n", encoding="utf-8")
+    facts = {"data": subject.inputs.get("data", ""), "settings": dict(subject.config)}
+    write_design(directory, plan, {**facts, "first_candidates": first})
     if added := [name for name in design.candidates if name not in first]:
         return [
             f"{', '.join(added)} came to the comparison after its first runs: a new family of "
@@ -288,7 +280,7 @@ class Bar(Progress):
         )
         least, self._most = plan.runs()
         runs = f"{least} runs" if least == self._most else f"{least} to {self._most} runs"
-        header = f"{', '.join(plan.candidates)}: {runs}. Equal means within {plan.design.equal_within:g} points."
+        header = f"{', '.join(plan.family)}: {runs}. Equal means within {plan.design.equal_within:g} points."
         console.print(header, markup=False, highlight=False)
         self._comparison = self.add_task("comparison", total=self._most, left="")
         self._made, self._seconds = 0, 0.0

@@ -122,7 +122,9 @@ def prepared(
     )
     if per_seed:
         facts["splits"] = "per_seed"
-    return Prepared(plan.with_spaces(spaces, **facts), recipe, RunIdentity.of({}, {"data": first.targets}))
+    return Prepared(
+        plan.with_spaces(spaces, **facts), recipe, RunIdentity.of({}, {"data": first.targets})
+    )
 
 
 def changes(first: Looked, found: Mapping[str, Looked]) -> dict[str, dict[str, list[str]]]:
@@ -186,7 +188,12 @@ def look(recipe: Recipe, version: str) -> dict[str, Looked]:
             before = module_digest(module)
             arguments = one_batch(cloudpickle.loads(recipe.trainer))
             trainer = own_trainer(recipe, arguments, folder)
-            about: dict[str, Any] = {"name": name, "candidate": name, "seed": 0, "test_metric": None}
+            about: dict[str, Any] = {
+                "name": name,
+                "candidate": name,
+                "seed": 0,
+                "test_metric": None,
+            }
             result, _ = trained(trainer, module, data, score=recipe.monitor, **about)
             require_monitor(result, trainer, recipe.monitor)
             require_loss(module)

@@ -19,7 +19,7 @@ from as_lightning.compare.candidates import Candidate, check_arguments
 from as_lightning.compare.plan import default_settings
 from as_lightning.compare.search import Choice, Range, setting_range
 from as_lightning.functional.accumulation import accumulation_steps
-from as_lightning.losses import ASSoftmaxLoss
+from as_lightning.losses import masked_loss_like
 from as_lightning.mixin import ASSoftmaxMixin
 
 BASELINE = "softmax"  # the module as it is
@@ -138,10 +138,11 @@ def module_by_method(
     module = make(**settings)
     own = replaced_loss(module, replaces)
     loss: Any = own
-    if "delta" in method:
-        loss = ASSoftmaxLoss(method.delta, **carried_settings(own))
-    elif name != BASELINE:
+    if name != BASELINE:
         carried_settings(own)
+    if "delta" in method:
+        loss = masked_loss_like(own, method.delta)
+    elif name != BASELINE:
         loss = CarriedSettings(instantiate(method.criterion), own)
     if name != BASELINE or replaces is None:  # a module with the mixin is no softmax by itself
         put_loss(module, replaces, TrainingLoss(name, loss, own))
@@ -192,8 +193,8 @@ def put_loss(module: Any, replaces: str | None, loss: nn.Module) -> None:
     if replaces is None:  # the mixin's is a method, which an attribute of the instance hides
         vars(module)["as_softmax_loss"] = loss
         module.add_module("replaced_loss", loss)
-        module.masking_counter.may_be_silent = True
-        loss.get_submodule("loss").masking_counter = module.masking_counter
+        # without the mixin's callbacks, which ask for its own loss
+        module.configure_callbacks = super(ASSoftmaxMixin, module).configure_callbacks
         return
     owner, name = owner_of(module, replaces)
     setattr(owner, name, loss)
@@ -209,10 +210,13 @@ def owner_of(module: Any, path: str) -> tuple[Any, str]:
 
 def carried_settings(own: Any) -> dict[str, Any]:
     """Return the settings of PyTorch's cross-entropy, which a method's loss keeps."""
+    if type(own) is nn.BCEWithLogitsLoss:
+        return {"reduction": own.reduction}
     if type(own) is not nn.CrossEntropyLoss or own.label_smoothing:
         raise TypeError(
-            f"replaces names {own!r}: methods take the place of a torch.nn.CrossEntropyLoss without "
-            "label smoothing; for another one give methods=[] and losses= of your own"
+            f"replaces names a {type(own).__name__}: methods take the place of a "
+            "torch.nn.CrossEntropyLoss without label smoothing; for another loss give methods=[] "
+            "and losses= of your own"
         )
     return {"weight": own.weight, "ignore_index": own.ignore_index, "reduction": own.reduction}
 
