@@ -200,7 +200,8 @@ class Command:
             for key in [*keys_of(words), *search]:
                 group = key.partition(".")[0]
                 strange = group not in ("module", "data") if self.own else group in NOT_OF_RUNS
-                if key in RUN_KEYS or strange:
+                tuned_data = key in search and group == "data"
+                if key in RUN_KEYS or strange or tuned_data:
                     raise SettingError(
                         f"candidates.{name} cannot set {key}, which is the same for all candidates "
                         "(one of your own module sets module.* and data.*)"
@@ -235,7 +236,7 @@ def app_comparison(command: Command, console: Console) -> Prepared:
         build_data = functools.partial(read_once, run_config)
         candidates[name] = Candidate(build, build_data, spaces[name], config=run_config)
         with of_candidate(name, plan.baseline):
-            look_at_app(command, candidates[name], described[name][1], data)
+            look_at_app(command, config, data)
     console.print("\n".join(messages), markup=False, highlight=False)
     splits = {None: "official", PER_SEED: PER_SEED}.get(command.split_seed, "fixed")
     facts: dict[str, Any] = {
@@ -315,13 +316,12 @@ def app_configs(
             all_unread.append(set(unread))
             epochs = configs[name].trainer.max_epochs
             plan.own_epochs[name] = check_count("trainer.max_epochs", epochs, least=1)
-            for config in (configs[name], *searched(configs[name], search)):
-                check_trainer(plain(config.trainer))
-                for key in SHARED_KEYS:
-                    own = OmegaConf.select(config, key)
-                    common = OmegaConf.select(command.sample, key)
-                    if own != common:
-                        raise SettingError(f"{key} is {own}, not {common}: set one for all")
+            check_trainer(plain(configs[name].trainer))
+            for key in SHARED_KEYS:
+                own = OmegaConf.select(configs[name], key)
+                common = OmegaConf.select(command.sample, key)
+                if own != common:
+                    raise SettingError(f"{key} is {own}, not {common}: set one for all")
     for setting in set.intersection(*all_unread):
         raise SettingError(f"no method of the comparison has method.{setting}")
     name_of: dict[str, str] = {}
@@ -329,21 +329,6 @@ def app_configs(
         text = str(sorted(identity_of(config).config.items()))
         if not described[name][1] and name_of.setdefault(text, name) != name:
             raise SettingError(f"{name_of[text]} and {name} are the same run: leave one out")
-    return configs
-
-
-def searched(config: DictConfig, search: Mapping[str, Any]) -> list[DictConfig]:
-    """Return a candidate's configurations at each value of its own search, or at a range's ends
-    and default.
-    """
-    configs = []
-    for key, description in search.items():
-        knob = setting_range(description)
-        values = knob.values if isinstance(knob, Choice) else (knob.low, knob.default, knob.high)
-        for value in values:
-            changed = config.copy()
-            OmegaConf.update(changed, setting_path(key), value, force_add=True)
-            configs.append(checked_settings(changed)[0])
     return configs
 
 
@@ -389,21 +374,17 @@ def build_module(config: DictConfig, **settings: Any) -> pl.LightningModule:
     return made_module(config, read_once(config, config.seed))
 
 
-def look_at_app(
-    command: Command, candidate: Candidate, search: Mapping[str, Any], data: BenchmarkDataModule
-) -> None:
+def look_at_app(command: Command, config: DictConfig, data: BenchmarkDataModule) -> None:
     """Refuse a candidate whose runs would fail, or be scored on other examples."""
-    assert candidate.config is not None
-    for config in (candidate.config, *searched(candidate.config, search)):
-        own_data = data
-        if config.data != command.sample.data:
-            own_data = read_data(config)
-        if own_data is not data and scored_examples(own_data) != scored_examples(data):
+    own_data = data
+    if config.data != command.sample.data:
+        own_data = read_data(config)
+        if scored_examples(own_data) != scored_examples(data):
             raise SettingError("other validation or test examples than the others have")
-        made_module(config, own_data)
+    made_module(config, own_data)
     if command.in_this_process:  # other machines may have other devices
         try:
-            trainer = instantiate(candidate.config.trainer, logger=False)
+            trainer = instantiate(config.trainer, logger=False)
         except InstantiationException as error:
             message = f"the settings of trainer are refused: {error.__cause__ or error}"
             raise SettingError(message) from error

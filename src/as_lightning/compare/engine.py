@@ -133,15 +133,14 @@ def refuse_what_training_shows(finished: Mapping[Run, Outcome], recipe: Recipe) 
     for run, other in earlier:
         if isinstance(other, str):
             continue
-        for split in ("validation", "test"):
-            targets = {result.inputs.get(split) for result in (other, outcome)} - {None}
-            if len(targets) > 1 and not recipe.split_per_seed:
-                raise ValueError(
-                    f"the data make another {split} split each time they are set up, so that runs "
-                    "would be tested on examples that others were trained on: split by a generator "
-                    "with a seed of its own, as in random_split(dataset, lengths, "
-                    "torch.Generator().manual_seed(0)), or let a function data(seed) make them"
-                )
+        targets = {result.inputs.get("validation") for result in (other, outcome)}
+        if len(targets) > 1 and not recipe.split_per_seed:
+            raise ValueError(
+                "the data make another validation split each time they are set up, so that runs "
+                "would be tested on examples that others were trained on: split by a generator "
+                "with a seed of its own, as in random_split(dataset, lengths, "
+                "torch.Generator().manual_seed(0)), or let a function data(seed) make them"
+            )
         alike = (run.phase, run.candidate, run.seed) == (last.phase, last.candidate, last.seed)
         others = {key for key in run.settings if run.settings[key] != last.settings.get(key)}
         if alike and others == {RATE} and trace(other) == trace(outcome):

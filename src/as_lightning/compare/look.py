@@ -11,14 +11,12 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 import lightning.pytorch as pl
-from lightning.pytorch.callbacks import DeviceStatsMonitor, LearningRateMonitor, ProgressBar
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from lightning.pytorch.utilities.parsing import lightning_getattr
 
 from as_lightning.bench.run.identity import RunIdentity, code_files
 from as_lightning.bench.run.runner import metrics_of_test, trained
 from as_lightning.bench.run.settings import nearest
-from as_lightning.callbacks import MaskingMonitor, TemperatureScaling
 from as_lightning.compare.candidates import Candidate, rate_name
 from as_lightning.compare.make import QUIET, Recipe, made, own_trainer, require_monitor
 from as_lightning.compare.methods import TrainingLoss
@@ -73,7 +71,7 @@ def prepared(
     With ``same_module`` the candidates differ in their loss alone.
     """
     mode = checked_mode(mode, monitor)
-    arguments, notes = checked_trainer(trainer)
+    arguments, notes = checked_trainer(trainer), []
     processes = pl.Trainer(**{**QUIET, **arguments}).world_size
     check_processes(n_jobs, processes)
     pickled = {label: candidates[label].pickled(label) for label in plan.candidates}
@@ -141,10 +139,8 @@ def changes(first: Looked, found: Mapping[str, Looked]) -> dict[str, dict[str, l
     return changed
 
 
-def checked_trainer(trainer: Any) -> tuple[dict[str, Any], list[str]]:
-    """Return the trainer's arguments without the callbacks that the runs do not use, and notes on
-    these; refuse what a comparison cannot allow.
-    """
+def checked_trainer(trainer: Any) -> dict[str, Any]:
+    """Return the trainer's arguments, and refuse what a comparison cannot allow."""
     if not isinstance(trainer, Mapping):
         expected = 'the arguments of each run\'s Trainer, as {"max_epochs": 10}'
         raise TypeError(f"trainer must be {expected}, got {trainer!r}")
@@ -162,16 +158,7 @@ def checked_trainer(trainer: Any) -> tuple[dict[str, Any], list[str]]:
     callbacks = trainer.get("callbacks") or []
     if isinstance(callbacks, pl.Callback):
         callbacks = [callbacks]
-    unused: tuple[type, ...] = (ProgressBar, MaskingMonitor, TemperatureScaling)
-    if not trainer.get("logger"):
-        unused += (LearningRateMonitor, DeviceStatsMonitor)
-    kept, notes = [], []
-    for callback in callbacks:
-        if isinstance(callback, unused):
-            notes.append(f"{type(callback).__name__} was left out: the runs do not need it.")
-        else:
-            kept.append(callback)
-    return {**trainer, "callbacks": kept}, notes
+    return {**trainer, "callbacks": list(callbacks)}
 
 
 def look(recipe: Recipe, version: str) -> dict[str, Looked]:

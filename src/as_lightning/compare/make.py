@@ -155,7 +155,7 @@ def own_run(recipe: Recipe, candidate: Candidate, run: Run, **about: Any) -> Run
         output = trained(trainer, module, data, score=recipe.monitor, test_metric=metric, **about)
     result = output[0]
     require_monitor(result, trainer, recipe.monitor)
-    result.inputs = {**result.inputs, **targets.seen}
+    result.inputs = {**result.inputs, "validation": targets.seen}
     if run.phase == "final" and metric is None:
         sign = 1.0 if recipe.mode == "max" else -1.0
         result.metrics = {recipe.monitor: best_validation(result, sign)[0]}

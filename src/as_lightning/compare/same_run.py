@@ -104,42 +104,23 @@ def scored_targets(batches: Mapping[str, Sequence[Any]]) -> str:
 
 
 class ScoredTargets(pl.Callback):
-    """Notes sums over the targets that a run is validated and tested by, in ``seen``: they are the
-    same in any order.
-    """
+    """Notes sums over the targets of the first validation in ``seen``, the same in any order."""
 
     def __init__(self) -> None:
-        self.seen: dict[str, str] = {}
-        self._sums: dict[str, list[float]] = {}
+        self.seen = ""
+        self._sums = [0.0, 0.0, 0.0]
 
     def on_validation_batch_end(
         self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, *place: int
     ) -> None:
         """Add the targets of a batch."""
-        if not trainer.sanity_checking:
-            self._add("validation", batch)
-
-    def on_test_batch_end(
-        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, *place: int
-    ) -> None:
-        """Add the targets of a batch."""
-        self._add("test", batch)
+        for leaf in tree_leaves(list(targets([batch]))):
+            if isinstance(leaf, Tensor) and not (self.seen or trainer.sanity_checking):
+                values = leaf.detach().double()
+                for place_of_sum, part in enumerate((values * 0 + 1, values, values**2)):
+                    self._sums[place_of_sum] += float(part.sum())
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         """Note the sums of the first validation."""
-        if not trainer.sanity_checking:
-            self.seen.setdefault("validation", str(self._sums.pop("validation", None)))
-
-    def on_test_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        """Note the sums of the test."""
-        self.seen["test"] = str(self._sums.pop("test", None))
-
-    def _add(self, split: str, batch: Any) -> None:
-        if split in self.seen:
-            return
-        sums = self._sums.setdefault(split, [0.0, 0.0, 0.0])
-        for leaf in tree_leaves(list(targets([batch]))):
-            if isinstance(leaf, Tensor):
-                values = leaf.detach().double()
-                for place, part in enumerate((values * 0 + 1, values, values**2)):
-                    sums[place] = round(sums[place] + float(part.sum()), 4)
+        if not (self.seen or trainer.sanity_checking):
+            self.seen = " ".join(f"{total:.6g}" for total in self._sums)
