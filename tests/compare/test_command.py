@@ -24,6 +24,11 @@ from as_lightning.bench.run.recorder import RunRecorder
 from as_lightning.bench.run.result import Result, read_runs
 from as_lightning.compare.configured import (
     Command,
+    app_candidates,
+    app_configs,
+    app_space,
+    configured_candidate,
+    own_loss,
 )
 from as_lightning.compare.plan import default_settings
 from as_lightning.report.page import write_report

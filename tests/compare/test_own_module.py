@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.utils.data import ConcatDataset, DataLoader, random_split
 
 from as_lightning import (
+    FocalLoss,
     LogitAdjustedLoss,
     compare,
 )
@@ -150,9 +151,9 @@ def test_a_loss_is_the_methods_in_training_and_the_modules_own_outside():
     batch = (torch.randn(6, 8), torch.arange(6) % 5)
     weight = torch.arange(1.0, 6.0)
     own = with_loss(nn.CrossEntropyLoss(weight=weight))
-    methods = ["as_softmax", "label_smoothing"]
+    methods = ["as_softmax", "label_smoothing", "focal"]
     candidate = own_candidate("own", own, Points())
-    made = with_losses(candidate, "criterion", methods, {"focal": Focal()}, "softmax", {})
+    made = with_losses(candidate, "criterion", methods, {"own": Focal()}, "softmax", {})
     knobs = {"as_softmax": {"delta": 0.2}, "label_smoothing": {"smoothing": 0.3}}
     modules = {name: each.module(**knobs.get(name, {})) for name, each in made.items()}
     logits = modules["softmax"](batch[0])
@@ -161,7 +162,8 @@ def test_a_loss_is_the_methods_in_training_and_the_modules_own_outside():
         "softmax": plain,
         "as_softmax": as_cross_entropy(logits, batch[1], 0.2, weight=weight),
         "label_smoothing": F.cross_entropy(logits, batch[1], weight, label_smoothing=0.3),
-        "focal": Focal()(logits, batch[1]),  # one's own keeps no settings of another
+        "focal": FocalLoss(2.0, weight=weight)(logits, batch[1]),
+        "own": Focal()(logits, batch[1]),  # it keeps no settings of another
     }
     for name, module in modules.items():
         module.load_state_dict(modules["softmax"].state_dict(), strict=False)
@@ -703,6 +705,7 @@ class OnPlateau(WithCriterion):
             ValueError,
             "unknown method 'as_softmx': did you mean as_softmax",
         ),
+        ({"methods": ["logit_adjusted"]}, ValueError, "class_counts=counts"),
         ({"methods": ["am_softmax"]}, ValueError, "am_softmax needs a head"),
         (
             {"losses": {"as_softmax": Focal()}},

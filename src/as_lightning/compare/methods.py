@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -139,11 +140,19 @@ def module_by_method(
     own = replaced_loss(module, replaces)
     loss: Any = own
     if name != BASELINE:
-        carried_settings(own)
-    if "delta" in method:
-        loss = masked_loss_like(own, method.delta)
-    elif name != BASELINE:
-        loss = CarriedSettings(instantiate(method.criterion), own)
+        carried = carried_settings(own)
+        criterion = instantiate(method.criterion, _partial_=True)
+        if "delta" in method:
+            loss = masked_loss_like(own, method.delta)
+        elif "class_counts" in inspect.signature(criterion.func).parameters:
+            raise ValueError(
+                f"{name} needs the class counts of your data: give losses={{{name!r}: "
+                f"partial(as_lightning.{criterion.func.__name__}, class_counts=counts)}}"
+            )
+        elif isinstance(criterion.func, type):
+            loss = criterion(**carried)
+        else:
+            loss = CarriedSettings(criterion, own)
     if name != BASELINE or replaces is None:  # a module with the mixin is no softmax by itself
         put_loss(module, replaces, TrainingLoss(name, loss, own))
     callbacks = [instantiate(callback) for callback in method.callbacks.values()]
