@@ -42,7 +42,7 @@ from as_lightning.bench.run.settings import (
     nearest,
     override_value,
 )
-from as_lightning.bench.run.train import comparable_config, made_module, read_data, train
+from as_lightning.bench.run.train import comparable_config, made_module, read_data
 from as_lightning.compare.engine import Execute, Subject, end_processes, execution, run_comparison
 from as_lightning.compare.next_runs import Outcome
 from as_lightning.compare.own_loss import BASELINE, OwnLosses, check_arguments, knobs, plain
@@ -638,8 +638,7 @@ def job_config(config: DictConfig, folder: Path) -> DictConfig:
 
 def run_job(config: DictConfig) -> Result:
     """Make a run of a comparison by its configuration."""
-    with one_job(config):
-        result = train(config)
+    result = one_job(config)
     shutil.rmtree(Path(config.output_dir) / "checkpoints", ignore_errors=True)
     return result
 

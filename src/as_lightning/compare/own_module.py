@@ -242,7 +242,7 @@ class OwnModules:
                 }
         facts: dict[str, Any] = {
             "name": self.name,
-            "score": self.monitor,
+            "score": (self.test_metric or self.monitor).removeprefix("test/"),
             "mode": self.mode,
             "notes": self.notes,
         }
