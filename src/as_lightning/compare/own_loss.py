@@ -111,7 +111,9 @@ class OwnLosses:
         )
         others = (method for method in (*methods, *added) if method != BASELINE)
         self.names = (BASELINE, *others, *(name for name in self.losses if name not in methods))
-        method_names = {path.stem for path in (config_dir() / "method").glob("*.yaml")}
+        method_names = {
+            path.stem for path in (config_dir() / "method").glob("*.yaml") if path.stem != "base"
+        }
         for name in self.losses.keys() & method_names & {BASELINE, *methods}:
             raise ValueError(
                 f"{name} is a method of this comparison: give the loss another name, or other "

@@ -42,14 +42,14 @@ def run_job(config: DictConfig) -> float:
 
 
 def seed_by_seed(arguments: Sequence[str]) -> list[str]:
-    """Return a sweep's arguments with the seeds before other settings: all methods run with one
+    """Return a sweep's arguments with its seeds before other settings: all methods run with one
     seed before the next, so that a machine that slows down slows all of them.
 
     >>> seed_by_seed(["-m", "method=softmax,as_softmax", "seed=0,1"])
     ['-m', 'seed=0,1', 'method=softmax,as_softmax']
     """
-    seeds = [word for word in arguments if word.startswith("seed=")]
-    others = [word for word in arguments if not word.startswith("seed=")]
+    seeds = [word for word in arguments if word.startswith("seed=") and "," in word]
+    others = [word for word in arguments if word not in seeds]
     is_setting = ["=" in word and not word.startswith("-") for word in others]
     place = [*is_setting, True].index(True)
     return others[:place] + seeds + others[place:]

@@ -32,7 +32,6 @@ APP_SETTINGS = {
     "data": {"name", "score"},
 }
 GROUPS = ("data", "model", "method", "optimizer", "lr_scheduler", "trainer", "callbacks", "logger")
-LONGEST = 200  # bytes of a folder's name; file systems end at 255
 
 
 class SettingError(ValueError):
@@ -198,7 +197,7 @@ def run_folder(
     settings = [_shown(override) for override in parsed if override.key_or_group not in ignored]
     if not groups & {"experiment", "data"}:
         settings.append(f"data={data}")
-    return _folder_name(settings)
+    return ",".join(sorted(settings))
 
 
 def sweep_folder(left_out: Sequence[str]) -> str:
@@ -206,9 +205,8 @@ def sweep_folder(left_out: Sequence[str]) -> str:
     parsed = _parsed(_sweep_words())
     keys = {override.key_or_group for override in parsed}
     ignored = _unnamed(keys, [*left_out, "method", "data", "name"])
-    return _folder_name(
-        [_shown(override) for override in parsed if override.key_or_group not in ignored]
-    )
+    shown = [_shown(override) for override in parsed if override.key_or_group not in ignored]
+    return ",".join(sorted(shown))
 
 
 def _sweep_words() -> list[str]:
@@ -242,19 +240,8 @@ def _shown(override: Override) -> str:
     return f"{override.key_or_group}={value}"
 
 
-def _folder_name(settings: Sequence[str]) -> str:
-    name = ",".join(sorted(settings))
-    encoded = name.encode()
-    if len(encoded) <= LONGEST:
-        return name
-    start = encoded[: LONGEST - 9].decode(errors="ignore")
-    return f"{start}-{hashlib.sha256(encoded).hexdigest()[:8]}"
-
-
 def names(group: str) -> list[str]:
-    """Return the choices of a group: its files without the bases, from which others take their
-    settings.
-    """
+    """Return the choices of a group: its files, without the bases of others."""
     stems = {path.stem for path in (config_dir() / group).glob("*.yaml")}
     return sorted(stem for stem in stems if not stem.endswith("base"))
 

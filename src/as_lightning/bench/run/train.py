@@ -108,7 +108,7 @@ def train(config: DictConfig) -> Result:
 
 
 def comparable_config(config: DictConfig) -> dict[str, Any]:
-    """Return the resolved configuration without what differs between machines: names replace paths."""
+    """Return the resolved configuration, with names in the place of the paths of a machine."""
     config = config.copy()
     with open_dict(config):
         config.data_dir, config.output_dir = "<data_dir>", "<output_dir>"
@@ -123,9 +123,7 @@ def comparable_config(config: DictConfig) -> dict[str, Any]:
 
 
 def run_inputs(config: DictConfig) -> dict[str, str]:
-    """Return checksums of the user's data, encoder, tokenizer, code, checkpoint; Python's version
-    for data of its library.
-    """
+    """Return digests of what the run reads; Python's version for data of its library."""
     inputs: dict[str, str] = {}
     data = instantiate(class_arguments(config.data, "data"))
     if data.from_standard_library:
@@ -195,12 +193,8 @@ def _run(config: DictConfig, directory: Path, about: dict[str, Any]) -> RunOutpu
         checkpoint = checked_start(
             Path(config.ckpt_path), recorder.identity, config.trainer.max_epochs
         )
-    encoder = module.encoder
-    assert isinstance(encoder, torch.nn.Module)
-    if checkpoint is not None:
-        take_frozen_weights(encoder, checkpoint)
     # not every data module has a data_dir
-    cache_features(datamodule, encoder, Path(config.data_dir).expanduser())
+    cache_features(datamodule, module.encoder, Path(config.data_dir).expanduser())
     output = trained(
         trainer,
         module,
@@ -215,48 +209,29 @@ def _run(config: DictConfig, directory: Path, about: dict[str, Any]) -> RunOutpu
     return output
 
 
-def take_frozen_weights(encoder: torch.nn.Module, checkpoint: Path) -> None:
-    """Load a checkpoint's encoder weights if the frozen ones differ, before `cache_features` keeps
-    their outputs.
-    """
-    saved = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)["state_dict"]
-    loaded = {}
-    for name, weight in saved.items():
-        if name.startswith("encoder."):
-            loaded[name.removeprefix("encoder.")] = weight
-    for name, weight in encoder.named_parameters():
-        if not weight.requires_grad and not torch.equal(weight, loaded.get(name, weight)):
-            encoder.load_state_dict(loaded, strict=False)
-            return
-
-
 @rank_zero_only
 def log_settings(loggers: Sequence[Logger], config: DictConfig, result: Result) -> None:
     """Log the hyperparameters, five at most, to every logger, and the test score to TensorBoard."""
-    hyperparameters: dict[str, Any] = {
+    hyperparameters = {
         "budget": result.budget,
         # with margin 1 nothing is masked: plain cross-entropy
         "delta": float(config.method.get("delta", 1.0)),
         "method": config.method.name,
         "seed": config.seed,
     }
-    if config.optimizer.get("lr") is not None:
+    if "lr" in config.optimizer:
         hyperparameters["lr"] = float(config.optimizer.lr)
-    scores = {}
-    if result.score in result.metrics:
-        scores[f"hparams/test_{result.score}"] = result.metrics[result.score]
+    score = {f"hparams/test_{result.score}": result.metrics.get(result.score, math.nan)}
     for logger in loggers:
-        if isinstance(logger, TensorBoardLogger):
-            logger.log_hyperparams(hyperparameters, scores)
+        if isinstance(logger, TensorBoardLogger) and result.metrics:
+            logger.log_hyperparams(hyperparameters, score)
         else:
             logger.log_hyperparams(hyperparameters)
         logger.finalize("success")
 
 
 def _job_overrides() -> list[str]:
-    """The overrides of the command, or of a sweep's job, without those that change no number, e.g.
-    `data_dir`.
-    """
+    """The overrides of the command, or of a sweep's job, that may change a number."""
     if not HydraConfig.initialized():
         return []
     words = HydraConfig.get().overrides.task
@@ -269,9 +244,7 @@ def _made(parts: DictConfig) -> list[Any]:
 
 
 def read_data(config: DictConfig) -> BenchmarkDataModule:
-    """Return the data module of a configuration, with its splits read. Sets ``seed`` first: it also
-    draws ``data.shots``.
-    """
+    """Return the data module, with its splits read; the run's seed also draws ``data.shots``."""
     pl.seed_everything(config.seed, workers=True, verbose=False)
     datamodule = instantiate(class_arguments(config.data, "data"))
     datamodule.prepare_data()
@@ -280,9 +253,7 @@ def read_data(config: DictConfig) -> BenchmarkDataModule:
 
 
 def made_module(config: DictConfig, datamodule: BenchmarkDataModule) -> pl.LightningModule:
-    """Return the configured method with its model, for these data; refuses a model of another kind
-    of data.
-    """
+    """Return the configured method with its model; a `SettingError` if these do not fit the data."""
     try:
         encoder = instantiate(config.model)(**datamodule.input_spec)
     except (TypeError, ValueError, AssertionError, RuntimeError) as error:
