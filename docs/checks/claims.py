@@ -10,8 +10,7 @@ from statistics import fmean
 import pytest
 
 from as_lightning.report.findings import findings
-from as_lightning.report.record import ComparisonRecord
-from as_lightning.statistics.verdicts import Arm
+from as_lightning.report.record import Arm, ComparisonRecord
 
 ROOT = Path(__file__).parents[2]
 

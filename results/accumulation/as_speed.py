@@ -145,7 +145,7 @@ def main(what: str) -> None:
         "as_speed": (as_speed, None, DELTA),
         "half_life": (as_speed_half_life, None, DELTA),
     }
-    budgets: Any = 1
+    half_epochs = False
     if what == "processes":
         trainer |= {"strategy": "ddp", "devices": 2}
         candidates = {
@@ -153,14 +153,14 @@ def main(what: str) -> None:
             "windows_of_4": windows_of_4,
             "as_speed": (as_speed, None, DELTA),
         }
-        budgets = None
+        half_epochs = True
     folder = FOLDER / what
     compare(
         candidates,
         digits,
         monitor="val/acc",
         trainer=trainer,
-        budgets=budgets,
+        half_epochs=half_epochs,
         name=what,
         folder=folder,
     )

@@ -160,7 +160,7 @@ def train(folder: Path) -> None:
         partial(data, folder),
         monitor="val/acc",
         trainer=TRAINER,
-        budgets=1,
+        half_epochs=False,
         trials=4,
         tuning_seeds=1,
         seeds=5,

@@ -76,7 +76,7 @@ def chosen_settings(folder: Path, number: int) -> dict[str, Mapping[str, Any]]:
         method: {"lr": rates, **knobs} for method, knobs in OwnLosses(list(KNOBS)).knobs.items()
     }
 
-    plan = ComparisonPlan(list(KNOBS), "softmax", EPOCHS, budgets=1, **seeds)
+    plan = ComparisonPlan(list(KNOBS), "softmax", EPOCHS, half_epochs=False, **seeds)
     plan = plan.of(spaces, name="digits", score="accuracy")
     finished: dict[Run, Outcome] = {}
 

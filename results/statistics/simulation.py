@@ -37,12 +37,11 @@ from as_lightning.statistics.verdicts import (
     UNDECIDED,
     WORDS,
     WORSE,
-    Arm,
     Design,
     Verdict,
     estimate,
-    goes_on,
     is_skewed,
+    needs_more_seeds,
     still_open,
     verdicts,
 )
@@ -150,7 +149,9 @@ def judged(scores: np.ndarray, design: Design, cheaper: bool, family: int | None
             count,
         )
         difference[going], low[going], high[going] = at.difference, at.low, at.high
-        going[going] = goes_on(at.word, at.sure, at.in_reach, at.sure_in_reach, cheaper) & ~flat
+        going[going] = (
+            needs_more_seeds(at.word, at.sure, at.in_reach, at.sure_in_reach, cheaper) & ~flat
+        )
         if not going.any():
             break
     return Judged(word, sure, seeds, difference, low, high)
@@ -158,8 +159,8 @@ def judged(scores: np.ndarray, design: Design, cheaper: bool, family: int | None
 
 def judged_one_by_one(scores: np.ndarray, design: Design, cheaper: bool) -> list[Verdict]:
     """One comparison through :func:`verdicts` and :func:`still_open`, as the command calls them."""
-    arms = [Arm(f"method {index}") for index in range(len(scores))]
-    made: dict[Arm, dict[int, float]] = {arm: {} for arm in arms}
+    arms = [f"method {index}" for index in range(len(scores))]
+    made: dict[str, dict[int, float]] = {arm: {} for arm in arms}
     going = arms
     for count in design.looks:
         for arm in going:
@@ -337,7 +338,7 @@ class Surface:
     def mean(trials: Sequence[Trial]) -> Trial:
         """One trial with the mean score of several seeds."""
         scores = tuple(trial.score for trial in trials)
-        return Trial(trials[0].settings, float(np.mean(scores)), by_seed=scores)
+        return Trial(trials[0].settings, float(np.mean(scores)), by_seed=dict(enumerate(scores)))
 
 
 def end_to_end(

@@ -32,10 +32,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from as_lightning.report.figures import INK, STYLE
-from as_lightning.report.record import COMPARISON_FILE
+from as_lightning.report.record import COMPARISON_FILE, Arm
 from as_lightning.report.table import RUNS_TABLE
 from as_lightning.statistics.example_spread import ExampleSpread
-from as_lightning.statistics.verdicts import Arm, Design, Verdict, verdicts
+from as_lightning.statistics.verdicts import Design, Verdict, verdicts
 
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent))
@@ -148,7 +148,7 @@ class Cell:
             (Arm(*a), Arm(*b)): ExampleSpread(*numbers) for a, b, *numbers in self.record["spreads"]
         }
         found = verdicts(
-            self.scores,
+            {arm: by for arm, by in self.scores.items() if arm.budget == 1.0},
             reference=Arm(self.record["baseline"]),
             design=Design.read(self.record["design"]),
             spreads=spreads,

@@ -115,7 +115,7 @@ def train() -> None:
         ),
         monitor="val/acc",
         trainer={"max_epochs": 10, "check_val_every_n_epoch": 10, "log_every_n_steps": 1},
-        budgets=1,
+        half_epochs=False,
         trials=5,
         seeds=8,
         folder=folder,

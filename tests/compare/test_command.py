@@ -29,7 +29,7 @@ SHORT = [
     "trials=1",
     "trainer.limit_train_batches=3",
     "trainer.max_epochs=1",
-    "budgets=[1]",
+    "half_epochs=false",
     "seeds=2",
 ]
 OF_OWN = [
@@ -288,12 +288,12 @@ def test_a_module_and_a_loss_of_ones_own_in_the_working_directory_are_compared(
         "+losses.focal._target_=my_package.Focal",
         "name=own",
     ]
-    own += ["trials=2", "tuning_seeds=1", "seeds=1", "budgets=1", "trainer.max_epochs=1"]
+    own += ["trials=2", "tuning_seeds=1", "seeds=1", "half_epochs=false", "trainer.max_epochs=1"]
     assert compare(*own, "+module.hidden=8").error == 0
     folder = tmp_path / "comparisons" / "own"
     assert len(written(folder / "tuning")) == 3 * 2
     scores = ComparisonRecord.read(folder).scores()
-    assert {arm.candidate: len(seeds) for arm, seeds in scores.items()} == {
+    assert {arm: len(seeds) for arm, seeds in scores.items()} == {
         "softmax": 1,
         "as_softmax": 1,
         "focal": 1,
@@ -350,7 +350,7 @@ def test_failed_runs_are_named_and_other_processes_of_a_run_get_its_own_settings
         "1 runs have failed; the first: as_softmax.*no memory is left", str(done.error)
     )
     record = ComparisonRecord.read(tmp_path / "comparisons" / "digits")
-    assert record.missing == [("as_softmax", 1.0, 1)]
+    assert record.missing == [("as_softmax", 1)]
     assert [default_settings().keys() & config.keys() for config in given] == [set()] * 4
 
 
@@ -466,7 +466,7 @@ def test_what_a_candidate_names_as_its_range_is_tuned_and_one_called_softmax_is_
         ),
         (
             ["candidates={a: [trainer.max_steps=5]}"],
-            "trainer must not set max_steps=5: budgets are shares of max_epo",
+            "trainer must not set max_steps=5",
         ),
         (
             ["candidates={a: {search: {data.imbalance: [null, 20]}}}"],

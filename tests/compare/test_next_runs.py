@@ -27,7 +27,6 @@ from as_lightning.compare.search import Choice, Range, Space, learning_rates
 from as_lightning.report.advice import advice
 from as_lightning.report.findings import findings
 from as_lightning.report.record import ComparisonRecord
-from as_lightning.statistics.verdicts import Arm
 
 RATE = learning_rates(0.01, 4.0)
 SPACES: dict[str, Space] = {
@@ -51,7 +50,7 @@ def planned(
             m: {k: replace(d, neutral=None) for k, d in space.items()}
             for m, space in SPACES.items()
         }
-    return plan.of(spaces, name="set", score="accuracy", mode=mode)
+    return plan.with_spaces(spaces, name="set", score="accuracy", mode=mode)
 
 
 class Made:
@@ -62,23 +61,22 @@ class Made:
     ) -> None:
         self.runs: list[Run] = []
         seconds = settings.pop("seconds", 10.0)
-        plan = planned(methods, **({"trials": 3, "tuning_seeds": 1} | settings))
+        asked = {"trials": 3, "tuning_seeds": 1, "half_epochs": False} | settings
+        plan = planned(methods, **asked)
         finished: dict[Run, Result | str] = {}
 
         def run_one(run: Run) -> Result:
             self.runs.append(run)
-            return result(
-                seed=run.seed, score=score(run), seconds=seconds * run.budget, **run.about(6)
-            )
+            epochs = plan.epochs(run.candidate)
+            shared = {"seconds": seconds * epochs / 6, **run.about(epochs)}
+            return result(seed=run.seed, score=score(run), **shared)
 
         while runs := next_runs(plan, finished):
             finished |= dict(execution(run_one)(runs))
         self.record = Replay(plan, finished, {}).ended
 
-    def seeds(self, method: str, budget: float = 1.0) -> int:
-        return sum(
-            (run.phase, run.candidate, run.budget) == ("final", method, budget) for run in self.runs
-        )
+    def seeds(self, method: str) -> int:
+        return sum((run.phase, run.candidate) == ("final", method) for run in self.runs)
 
 
 def compared(
@@ -96,19 +94,19 @@ def made(result) -> Callable[..., Made]:
 
 
 def noisy(run: Run, spread: float = 0.002) -> float:
-    return random.Random(f"{run.candidate} {run.budget} {run.seed}").gauss(0.0, spread)
+    return random.Random(f"{run.candidate} 1.0 {run.seed}").gauss(0.0, spread)
 
 
 def better_at_low_delta(run: Run) -> float:
     """AS-Softmax gains 3 points at delta 0.1; half the training loses 5."""
     gain = 0.03 * (run.settings.get("delta") == 0.1)
-    return 0.8 + gain - 0.1 * (1.0 - run.budget) + noisy(run)
+    return 0.8 + gain - 0.05 * (run.candidate == "softmax_half") + noisy(run)
 
 
-def test_tuning_comes_first_then_the_full_budget_and_an_arm_that_is_decided_stops(made):
+def test_tuning_comes_first_and_a_candidate_that_is_decided_stops(made):
     comparison = made(better_at_low_delta)
-    order = [(run.phase, run.budget) for run in comparison.runs]
-    assert order == sorted(order, key=lambda key: (key[0] == "final", -key[1]))
+    order = [run.phase for run in comparison.runs]
+    assert order == sorted(order, reverse=True)
     seeds = {
         phase: {run.seed for run in comparison.runs if run.phase == phase}
         for phase in ("tuning", "final")
@@ -128,21 +126,10 @@ def test_an_arm_that_is_not_worse_goes_on_seed_by_seed_and_one_that_is_worse_doe
     comparison = made(score, "as_softmax", "sparsemax")
     assert comparison.seeds("sparsemax") == 5
     assert comparison.seeds("as_softmax") == comparison.seeds("softmax") == 20
-    words = {
-        verdict.arm.candidate: verdict.word
-        for verdict in comparison.record.verdicts()
-        if verdict.arm.budget == 1
-    }
+    words = {verdict.arm: verdict.word for verdict in comparison.record.verdicts()}
     assert words == {"as_softmax": "not worse", "sparsemax": "worse"}
-    assert (
-        comparison.record.stopped
-        == "max_seeds=20 was reached with as_softmax at budget 1 still open."
-    )
-    finals = [
-        (run.seed, run.candidate)
-        for run in comparison.runs
-        if run.phase == "final" and run.budget == 1
-    ]
+    assert comparison.record.stopped == "max_seeds=20 was reached with as_softmax still open."
+    finals = [(run.seed, run.candidate) for run in comparison.runs if run.phase == "final"]
     assert finals == sorted(
         finals, key=lambda run: max(run[0], 4)
     )  # after five seeds one at a time
@@ -151,9 +138,7 @@ def test_an_arm_that_is_not_worse_goes_on_seed_by_seed_and_one_that_is_worse_doe
 def test_an_arm_that_more_seeds_are_unlikely_to_settle_stops(made):
     swings = {"softmax": 0.0, "sparsemax": 0.05}
     comparison = made(
-        lambda run: 0.8 + swings[run.candidate] * (-1) ** run.seed + noisy(run),
-        "sparsemax",
-        budgets=1,
+        lambda run: 0.8 + swings[run.candidate] * (-1) ** run.seed + noisy(run), "sparsemax"
     )
     (verdict,) = comparison.record.verdicts()
     assert (verdict.word, verdict.in_reach) == ("undecided", False)
@@ -164,26 +149,27 @@ def test_an_arm_that_more_seeds_are_unlikely_to_settle_stops(made):
     assert said in " ".join(advice(findings(comparison.record)))
 
 
-def test_smaller_budgets_are_made_for_the_baseline_and_for_methods_that_are_not_worse(made):
-    def score(run: Run) -> float:
-        return better_at_low_delta(run) - 0.2 * (run.candidate == "sparsemax")
-
-    comparison = made(score, "as_softmax", "sparsemax", budgets=[0.5, 1])
-    assert comparison.seeds("sparsemax", 0.5) == 0
-    assert comparison.seeds("as_softmax", 0.5) == comparison.seeds("softmax", 0.5) == 5
-    assert made(score).seeds("as_softmax", 0.5) == 0
+def test_half_the_epochs_is_an_untuned_candidate_with_the_settings_of_the_baseline(made):
+    comparison = made(better_at_low_delta, half_epochs=True)
+    halves = [run for run in comparison.runs if run.candidate == "softmax_half"]
+    assert {(run.phase, *run.settings.values()) for run in halves} == {
+        ("final", comparison.record.settings["softmax"]["lr"])
+    }
+    assert {run.epochs for run in comparison.record.results if run.candidate == "softmax_half"} == {
+        3
+    }
+    assert (comparison.seeds("softmax_half"), comparison.record.half) == (5, "softmax_half")
+    words = {verdict.arm: verdict.word for verdict in comparison.record.verdicts()}
+    assert words == {"as_softmax": "better", "softmax_half": "worse"}
 
 
 def test_a_method_that_validation_makes_the_baseline_takes_its_runs(made):
-    comparison = made(
-        lambda run: 0.8 - 0.1 * (run.candidate == "as_softmax") + noisy(run), budgets=[0.5, 1]
-    )
+    comparison = made(lambda run: 0.8 - 0.1 * (run.candidate == "as_softmax") + noisy(run))
     record = comparison.record
     assert record.same_as == {"as_softmax": "softmax"}
     assert record.settings["as_softmax"]["delta"] == 1.0
     assert comparison.seeds("as_softmax") == 0
-    for budget in (1.0, 0.5):
-        assert record.scores()[Arm("as_softmax", budget)] == record.scores()[Arm("softmax", budget)]
+    assert record.scores()["as_softmax"] == record.scores()["softmax"]
     assert "Validation chose the setting at which as_softmax is softmax (delta=1.0)" in " ".join(
         record.notes
     )
@@ -217,9 +203,9 @@ def test_only_the_two_best_trials_of_each_method_get_the_second_tuning_seed(made
     tuning = [run for run in comparison.runs if run.phase == "tuning"]
     assert sum(run.seed == 1000 for run in tuning) == 3 * 5
     for method, trials in comparison.record.tuning.items():
-        firsts = sorted((trial.by_seed[0] for trial in trials), reverse=True)
+        firsts = sorted((trial.by_seed[1000] for trial in trials), reverse=True)
         repeated = [trial for trial in trials if trial.seeds == 2]
-        assert sorted((trial.by_seed[0] for trial in repeated), reverse=True) == firsts[:2]
+        assert sorted((trial.by_seed[1000] for trial in repeated), reverse=True) == firsts[:2]
         assert (
             comparison.record.settings[method]
             == max(repeated, key=lambda trial: trial.score).settings
@@ -237,7 +223,7 @@ def test_a_folder_keeps_the_design_of_its_first_run_and_a_method_that_comes_late
             )
 
         return compared(
-            planned(methods, **({"trials": 1, "budgets": 1, "seeds": 5} | settings)),
+            planned(methods, **({"trials": 1, "half_epochs": False, "seeds": 5} | settings)),
             run_one,
             tmp_path,
         )
@@ -279,8 +265,8 @@ def test_failed_runs_are_recorded_and_the_others_go_on_without_a_method_that_nev
 
     comparison = made(score, "sparse", "as_softmax")
     record = comparison.record
-    assert record.missing == [("as_softmax", 1.0, 1)]
-    assert math.isnan(record.scores()[Arm("as_softmax")][1])
+    assert record.missing == [("as_softmax", 1)]
+    assert math.isnan(record.scores()["as_softmax"][1])
     assert "RuntimeError: out of memory" in record.failures[0]
     assert "sparse is left out: no trial of it has finished." in record.notes
     assert record.notes[-1].startswith("4 of ")
@@ -295,15 +281,15 @@ def test_failed_runs_are_recorded_and_the_others_go_on_without_a_method_that_nev
 def test_a_final_run_that_diverges_counts_as_the_worst_score_seen_and_not_as_absent(
     made, mode, score, worst, lost
 ) -> None:
-    settings = {"trials": 1, "mode": mode, "seeds": 5, "budgets": [1]}
+    settings = {"trials": 1, "mode": mode, "seeds": 5}
     record = made(
         lambda run: math.nan if (run.candidate, run.seed) == (lost, 1) else score, **settings
     ).record
-    assert record.scores()[Arm(lost)][1] == pytest.approx(worst)
+    assert record.scores()[lost][1] == pytest.approx(worst)
     assert (record.failures, record.missing) == ([], [])
     assert "1 final runs diverged and count as the worst score." in record.notes
     record = made(lambda run: math.nan if run.seed == 2 else score + noisy(run), **settings).record
-    assert [seed for _, _, seed in record.missing] == [2] * (
+    assert [seed for _, seed in record.missing] == [2] * (
         1 + (mode == "min")
     )  # without any finite loss
     assert (
@@ -325,31 +311,26 @@ def test_without_a_trial_of_the_baseline_or_another_no_final_run_is_made_and_fai
     with pytest.raises(
         ValueError, match=rf"no run of (the baseline .)?{failing}.? has finished(.|\n)*no rain"
     ):
-        compared(planned(["sparsemax"], trials=2, budgets=1), run_one, tmp_path)
+        compared(planned(["sparsemax"], trials=2, half_epochs=False), run_one, tmp_path)
 
 
-def test_no_look_and_no_smaller_budget_begins_that_would_exceed_the_hours(made):
+def test_no_look_begins_that_would_exceed_the_hours(made):
     comparison = made(
         lambda run: 0.8 + noisy(run, 0.02), "sparsemax", trials=1, max_hours=0.05, seconds=12.0
     )
     assert comparison.seeds("softmax") == comparison.seeds("sparsemax") == 7
-    said = "max_hours=0.05 was reached with sparsemax at budget 1 still open; 8 seeds would take 2 more runs"
+    said = "max_hours=0.05 was reached with sparsemax still open; 8 seeds would take 2 more runs"
     assert said in comparison.record.stopped
-    asked = {"trials": 1, "seeds": 5, "budgets": [0.5, 1.0], "seconds": 12.0}
-    comparison = made(better_at_low_delta, **asked, max_hours=0.04)  # 10 runs of 12 s are 0.033
-    assert (comparison.seeds("softmax"), comparison.seeds("softmax", 0.5)) == (5, 0)
-    assert "max_hours=0.04 was reached with" in comparison.record.stopped
-    assert made(better_at_low_delta, **asked, max_hours=0.06).seeds("softmax", 0.5) == 5
 
 
 def test_a_log_without_a_terminal_has_a_line_every_ten_runs(result):
     def printed(seconds: float = 60.0, **options: Any) -> list[str]:
         output = io.StringIO()
-        plan = planned(["sparsemax"], trials=1, seeds=13, budgets=1.0)
+        plan = planned(["sparsemax"], trials=1, seeds=13, half_epochs=False)
         with Bar(plan, Console(file=output, width=200, **options)) as bar:
             for seed in range(26):
                 bar.made(
-                    Run("final", "softmax", {}, 1.0, seed),
+                    Run("final", "softmax", {}, seed),
                     result("softmax", seed, 0.5, seconds=seconds),
                 )
         return [line for line in output.getvalue().splitlines() if "runs made" in line]
@@ -374,11 +355,11 @@ def test_runs_are_counted_failures_named_at_once_and_no_text_is_markup(result, t
         tmp_path,
         Console(file=output, width=200),
     )
-    assert "softmax, sparsemax: 9 runs. Equal means within 0.5 points." in (
+    assert "softmax, sparsemax, softmax_half: 9 runs. Equal means within 0.5 points." in (
         printed := output.getvalue()
     )
     assert (
-        "failed: sparsemax, final, budget 1, seed 2, lr=0.01: RuntimeError: the class [/b] is empty"
+        "failed: sparsemax, final, seed 2, lr=0.01: RuntimeError: the class [/b] is empty"
         in printed
     )
     assert "9/9" in printed
@@ -412,34 +393,25 @@ def test_a_record_is_read_as_it_was_written_and_says_where_methods_differ(result
         "score": "accuracy",
         "changes": {"as_softmax": {"method.name": ["softmax", "as_softmax"]}},
     }
-    plan = ComparisonPlan(["as_softmax"], "softmax", 6, trials=1, seeds=3).of(
+    plan = ComparisonPlan(["as_softmax"], "softmax", 6, trials=1, seeds=3).with_spaces(
         SPACES, {13: "the fourth"}, **facts
     )
     record = compared(plan, run_one, tmp_path)
-    expected = {(Arm("as_softmax"), Arm("softmax")): (pytest.approx(0.5 * 2 / 3), 4)}
-    assert record.disagreed == expected | {(Arm("softmax", 0.5), Arm("softmax")): (0.0, 4)}
+    assert record.disagreed["as_softmax"] == (pytest.approx(0.5 * 2 / 3), 4)
+    assert record.disagreed["softmax_half"] == (0.0, 4)
     assert record.spreads == {}  # these scores are not the accuracies of these predictions
     assert record.examples == [("the fourth", {"as_softmax": 2})]
     again = ComparisonRecord.read(tmp_path)
-    assert (again.scores(), again.disagreed, again.examples) == (
-        record.scores(),
-        record.disagreed,
-        record.examples,
-    )
-    assert vars(again) == vars(record)
-    for changed in ({"session": "later"}, {"metrics": {"accuracy": 0.123}}):
-        replace(record.results[0], **changed).write(tmp_path / "runs/softmax/budget=1,seed=0")
-        with pytest.raises(
-            ValueError, match="the run runs/softmax/budget=1,seed=0 was made anew after"
-        ):
-            ComparisonRecord.read(tmp_path)
+    assert again.verdicts() == record.verdicts()
+    stripped = [replace(run, evaluations=[], epoch_seconds=[]) for run in record.results]
+    assert replace(again, results=stripped) == replace(record, results=stripped)
+    for own, read in zip(stripped, again.results, strict=True):
+        assert vars(read) == vars(own)
     (tmp_path / "inputs.json").write_text('{"data"')
-    with pytest.raises(
-        ValueError, match=r"inputs.json cannot be read .* choose another name or folder"
-    ):
+    with pytest.raises(ValueError, match=r"inputs.json cannot be read"):
         compared(plan, run_one, tmp_path)
-    (tmp_path / "runs/softmax/budget=1,seed=0/result.json").unlink()
-    with pytest.raises(FileNotFoundError, match="lists the run runs/softmax/budget=1,seed=0"):
+    (tmp_path / "design.json").unlink()
+    with pytest.raises(ValueError, match=r"is not the folder of a comparison that has ended"):
         ComparisonRecord.read(tmp_path)
 
 
@@ -449,43 +421,37 @@ def plan(*methods: str, epochs: int = 12, **settings) -> ComparisonPlan:
     )
 
 
-def test_by_default_seeds_are_added_look_by_look_and_the_baseline_alone_has_a_smaller_budget():
+def test_by_default_seeds_are_added_look_by_look_and_the_baseline_is_also_trained_by_half():
     found = plan("as_softmax", "as_speed")
-    assert found.candidates == found.design.candidates == ("softmax", "as_softmax", "as_speed")
+    assert found.candidates == ("softmax", "as_softmax", "as_speed")
+    assert found.design.candidates == found.family == (*found.candidates, "softmax_half")
     assert (found.seeds, found.tuning_seeds) == (tuple(range(20)), (1000, 1001))
-    assert (found.budgets_of("softmax"), found.budgets_of("as_speed")) == ((0.5, 1.0), (1.0,))
-    assert plan("as_softmax", baseline="as_softmax").candidates == ("as_softmax",)
-    assert plan("softmax", "as_softmax", baseline="as_softmax").candidates == (
-        "as_softmax",
-        "softmax",
-    )
+    assert [found.epochs(name) for name in found.family] == [12, 12, 12, 6]
+    assert (plan(epochs=3).epochs("softmax_half"), plan(epochs=1).half) == (2, None)
+    assert plan("as_softmax", baseline="as_softmax").family == ("as_softmax", "as_softmax_half")
+    reordered = plan("softmax", "as_softmax", baseline="as_softmax")
+    assert reordered.candidates == ("as_softmax", "softmax")
 
 
-def test_looks_end_at_the_most_seeds_given_seeds_are_one_and_budgets_of_the_same_epochs_are_one():
+def test_looks_end_at_the_most_seeds_and_given_seeds_are_one_look():
     for most, looks in ((5, (5,)), (8, (5, 6, 7, 8)), (20, tuple(range(5, 21)))):
         assert plan(max_seeds=most).design.looks == looks
     assert (plan(seeds=4).design.looks, plan(seeds=[7, 3]).design.looks) == ((4,), (2,))
-    given = plan(budgets=[0.25, 0.5, 1], epochs=2)
-    assert given.budgets_of("as_softmax") == given.budgets_of("softmax") == (0.5, 1.0)
-    assert plan(epochs=1).budgets_of("softmax") == (1.0,)
 
 
-def test_the_fewest_and_the_most_runs_are_counted():
-    asked, rates = plan("as_softmax", budgets=[0.5, 1], trials=6), {"lr": learning_rates(0.01, 4.0)}
-    assert asked.of({"softmax": rates, "as_softmax": rates}).runs() == (
-        12 + 4 + 5 * 3,
-        12 + 4 + 20 * 4,
-    )
-    containing = rates | {"delta": Range(0.1, 1.0, default=0.1, neutral=1.0)}
-    assert asked.of({"softmax": rates, "as_softmax": containing}).runs() == (
-        12 + 2 + 5 * 2,
-        12 + 4 + 20 * 4,
-    )
-    assert (
-        asked.of({"softmax": {}, "as_softmax": {"gamma": Choice([1, 2], 1)}}).runs()[0]
-        == 1 + 2 + 2 + 5 * 3
-    )
-    assert asked.runs()[0] == 5 * 3  # nothing is tuned
+@pytest.mark.parametrize(
+    ("space", "least", "most"),
+    [
+        ({"lr": RATE}, 12 + 4 + 5 * 3, 12 + 4 + 20 * 3),
+        (SPACES["as_softmax"], 12 + 2 + 5 * 2, 12 + 4 + 20 * 3),
+        ({"gamma": Choice([1, 2], 1)}, 6 + 2 + 4 + 5 * 3, 6 + 2 + 4 + 20 * 3),
+        ({}, 7 + 2 + 5 * 3, 7 + 2 + 20 * 3),
+    ],
+)
+def test_the_fewest_and_the_most_runs_are_counted(space, least, most):
+    asked = plan("as_softmax", trials=6)
+    assert asked.runs() == (5 * 3, 20 * 3)  # nothing is tuned
+    assert asked.with_spaces({"softmax": {"lr": RATE}, "as_softmax": space}).runs() == (least, most)
 
 
 def test_the_defaults_of_a_comparison_are_stated_once():
@@ -501,14 +467,8 @@ def test_the_defaults_of_a_comparison_are_stated_once():
     [
         ({"candidates": []}, "methods must be a list of at least one name"),
         ({"candidates": ["entmax", "entmax"]}, "each given once, got"),
-        ({"budgets": True}, "got True"),
-        (
-            {"candidates": ["softmax"], "budgets": 1},
-            "nothing is compared with softmax: name another candidate, or a",
-        ),
-        ({"budgets": [0]}, r"in \(0, 2\].* got 0"),
-        ({"budgets": "half"}, "budgets must be a share"),
-        ({"budgets": []}, "or a list of at least one"),
+        ({"candidates": ["softmax"], "half_epochs": False}, "needs two candidates"),
+        ({"candidates": ["softmax_half"]}, "got softmax, softmax_half, softmax_half"),
         ({"trials": 0}, "trials must be an integer of at least 1"),
         ({"seeds": "some"}, "seeds must be auto, a number of seeds, or a list"),
         ({"seeds": []}, "seeds must be"),

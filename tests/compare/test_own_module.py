@@ -44,7 +44,7 @@ QUICK: dict[str, Any] = {
     "monitor": "val/acc",
     "seeds": 3,
     "trials": 1,
-    "budgets": 1,
+    "half_epochs": False,
     "methods": ["as_softmax"],
 }
 QUICK |= {
@@ -442,17 +442,27 @@ def test_without_a_test_the_validation_split_is_scored_and_it_is_said(factory, d
 
 
 @pytest.mark.parametrize(
-    ("trainer", "budget", "epochs"),
+    ("trainer", "candidate", "epochs"),
     [
-        ({"val_check_interval": 2}, 1.0, [0, 0]),
-        ({"val_check_interval": 6, "check_val_every_n_epoch": None, "max_epochs": 2}, 1.0, [1, 1]),
-        ({"check_val_every_n_epoch": 3, "max_epochs": 4}, 0.5, [1]),  # validated at its end
+        ({"val_check_interval": 2}, "softmax", [0, 0]),
+        (
+            {"val_check_interval": 6, "check_val_every_n_epoch": None, "max_epochs": 2},
+            "softmax",
+            [1, 1],
+        ),
+        (
+            {"check_val_every_n_epoch": 3, "max_epochs": 4},
+            "softmax_half",
+            [1],
+        ),  # validated at its end
     ],
 )
-def test_validation_may_be_at_another_interval_than_an_epoch_or_the_budget(
-    trainer, budget, epochs, tmp_path
+def test_validation_may_be_at_another_interval_than_an_epoch_or_than_half_of_them(
+    trainer, candidate, epochs, tmp_path
 ):
-    result = own_module(**trainer).make(Run("final", "softmax", {}, budget, 0), tmp_path)
+    modules = own_module(**trainer)
+    modules.half = "softmax_half", "softmax"
+    result = modules.make(Run("final", candidate, {}, 0), tmp_path)
     assert [evaluation["epoch"] for evaluation in result.evaluations] == epochs
 
 
@@ -651,9 +661,9 @@ def test_finished_runs_are_read_and_those_of_other_code_or_settings_are_made_ane
 
     all_runs = modules_made()
     assert modules_made(name="again") == all_runs - 4
-    (tmp_path / "runs/softmax/budget=1,seed=1/result.json").write_text("{")
+    (tmp_path / "softmax/seed=1/result.json").write_text("{")
     assert modules_made() == all_runs - 3
-    assert (tmp_path / "runs/softmax/budget=1,seed=1/result.json.unreadable").exists()
+    assert (tmp_path / "softmax/seed=1/result.json.unreadable").exists()
     assert [modules_made(Changed) for _ in range(2)] == [all_runs, all_runs - 4]
     assert modules_made(Changed, mode="min") == all_runs
     logged = trainer(
@@ -882,7 +892,7 @@ class OnPlateau(WithCriterion):
         ({"factory": lambda: MODULE}, ValueError, "returned the same object twice"),
         ({"factory": MODULE}, TypeError, "expected a function that makes a fresh module"),
         (several(a=small, b=lambda: nn.Linear(2, 2)), TypeError, "expected a LightningModule"),
-        (several(a=small), ValueError, "nothing is compared with a: name another candidate"),
+        (several(a=small), ValueError, "needs two candidates, each with a name of its own, got a"),
         (
             several(a=small, b=(large, Points(150))),
             ValueError,

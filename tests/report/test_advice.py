@@ -10,9 +10,9 @@ from as_lightning.report.advice import advice, in_words, recommended
 from as_lightning.report.findings import Findings, Row, TimeRatio, findings, time_ratio
 from as_lightning.report.record import ComparisonRecord, Trial
 from as_lightning.statistics.example_spread import ExampleSpread
-from as_lightning.statistics.verdicts import Arm, Design, Verdict
+from as_lightning.statistics.verdicts import Design, Verdict
 
-SOFTMAX = Arm("softmax")
+SOFTMAX = "softmax"
 SAME_TIME, LESS, EVEN_LESS = (
     TimeRatio(1.0, 0.97, 1.03),
     TimeRatio(0.7, 0.66, 0.74),
@@ -21,7 +21,7 @@ SAME_TIME, LESS, EVEN_LESS = (
 
 
 def row(
-    arm: Arm,
+    arm: str,
     word: str | None,
     time: TimeRatio,
     *,
@@ -35,7 +35,7 @@ def row(
         verdict = Verdict(arm, SOFTMAX, 5, 1, difference, low, high, word, 0.8, 0.5, sure)
     return Row(
         arm,
-        12 * arm.budget,
+        6 if arm == HALF else 12,
         {"lr": 0.1, "delta": 0.3},
         5,
         80.0,
@@ -43,18 +43,19 @@ def row(
         60.0,
         time,
         verdict,
-        None,
         metrics,
     )
 
 
 def found(*rows: Row, baseline: dict[str, float] | None = None, **settings) -> Findings:
-    record = ComparisonRecord("set", "accuracy", "softmax", ["softmax"], Design(), **settings)
+    record = ComparisonRecord(
+        "set", "accuracy", "softmax", ["softmax"], Design(), half=HALF, **settings
+    )
     reference = row(SOFTMAX, None, TimeRatio(1.0, 1.0, 1.0), **(baseline or {}))
     return Findings(record, (reference, *rows))
 
 
-A, B, HALF = Arm("a"), Arm("b"), Arm("softmax", 0.5)
+A, B, HALF = "a", "b", "softmax_half"
 
 
 @pytest.mark.parametrize(
@@ -174,8 +175,8 @@ def test_where_validation_chose_the_baseline_it_is_said_by_how_much_the_best_oth
     mode, lost
 ):
     tuning = [
-        Trial({"lr": 0.1, "delta": 1.0}, 0.805, shared=True, by_seed=(0.80, 0.81)),
-        Trial({"lr": 0.1, "delta": 0.3}, 0.795, by_seed=(0.795,)),
+        Trial({"lr": 0.1, "delta": 1.0}, 0.805, shared=True, by_seed={1000: 0.80, 1001: 0.81}),
+        Trial({"lr": 0.1, "delta": 0.3}, 0.795, by_seed={1000: 0.795}),
     ]
     facts = {
         "mode": mode,
@@ -211,7 +212,7 @@ def comparison(result, **scores: list[float]) -> ComparisonRecord:
     record = ComparisonRecord("set", "accuracy", "softmax", list(scores), Design(looks=(5,)))
     for method, values in scores.items():
         for seed, score in enumerate(values):
-            about: dict[str, Any] = {"budget": 1.0, "epochs": 4, "settings": {}}
+            about: dict[str, Any] = {"epochs": 4, "settings": {}}
             seconds = (7.0 if method == "quick" else 10.0) + 0.01 * seed
             record.results.append(result(method, seed, score, seconds=seconds, **about))
     return record
@@ -223,7 +224,7 @@ def comparison(result, **scores: list[float]) -> ComparisonRecord:
 def test_times_are_compared_within_a_session_alone(result, of_another_day) -> None:
     record = comparison(result, softmax=[80.0] * 3, quick=[80.0] * 3)
     record.results[-2:] = [replace(run, **of_another_day) for run in record.results[-2:]]
-    time = findings(record).full("quick").time
+    time = findings(record).row("quick").time
     assert time.ratio == pytest.approx(0.7)
     assert math.isnan(time.low)  # of one seed
 
@@ -233,10 +234,10 @@ def test_findings_are_those_of_the_runs_and_too_few_seeds_give_no_advice(result)
         result, softmax=BASE, quick=[score + 0.0001 * i for i, score in enumerate(BASE)]
     )
     both = findings(record)
-    assert [each.arm.candidate for each in both.rows] == ["softmax", "quick"]
+    assert [each.arm for each in both.rows] == ["softmax", "quick"]
     assert both.reference.mean == pytest.approx(80.4)
-    assert both.full("quick").verdict.word == "equal"
-    assert both.full("quick").time.clearly_less
+    assert both.row("quick").verdict.word == "equal"
+    assert both.row("quick").time.clearly_less
     assert advice(both)[0].startswith("Use quick, 4 epochs: ")
     few = comparison(result, softmax=[0.8, 0.81], other=[0.9, 0.92])
     few.design = Design(looks=(2,))
@@ -252,20 +253,17 @@ def test_of_a_loss_lower_is_better_and_test_examples_set_the_smallest_spread_and
     assert record.verdicts()[0].word == "better"
     lower = replace(record, mode="min").verdicts()[0]
     assert (lower.word, lower.difference) == ("worse", pytest.approx(-10.02))
-    record.spreads = {(Arm("other"), Arm("softmax")): ExampleSpread(20.0, 5.0)}
+    record.spreads = {"other": ExampleSpread(20.0, 5.0)}
     wide = record.verdicts()[0]
     assert wide.word == "undecided"
     assert wide.new_low < wide.low
 
 
-@pytest.mark.parametrize("budget", [None, 0.5])
-def test_without_a_full_run_of_the_baseline_there_are_no_findings_but_its_failures(result, budget):
+def test_without_a_run_of_the_baseline_there_are_no_findings_but_its_failures(result):
     record = comparison(result, softmax=[0.8] * 5, other=[0.8] * 5)
     record.failures = ["softmax, seed 0: RuntimeError: out of memory"]
-    for run in record.results[:5]:
-        run.budget = budget
-    record.results = [run for run in record.results if run.budget]
+    record.results = record.results[5:]
     with pytest.raises(
-        ValueError, match=r"no run of the baseline 'softmax' has finished(.|\n)*out of memory"
+        ValueError, match=r"the baseline 'softmax' has finished(.|\n)*out of memory"
     ):
         findings(record)

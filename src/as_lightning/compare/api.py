@@ -71,7 +71,7 @@ def compare(
     methods: Sequence[str] | None = None,
     losses: Mapping[str, Any] | None = None,
     baseline: str | None = None,
-    budgets: float | Sequence[float] | None = None,
+    half_epochs: bool | None = None,
     trials: int | None = None,
     seeds: Literal["auto"] | int | Sequence[int] | None = None,
     max_seeds: int | None = None,
@@ -87,7 +87,7 @@ def compare(
 
     Every candidate gets ``trials`` settings, judged by the mean of the best validation scores over
     ``tuning_seeds``; the baseline's trials count for each candidate that contains it. Then the
-    tuned candidates run with more and more seeds until each is decided, at the full budget first.
+    tuned candidates run with more and more seeds until each is decided.
     Where a default is None, it is that of ``conf/compare.yaml``.
 
     Args:
@@ -104,7 +104,7 @@ def compare(
             metric of the same name with ``test`` for ``val`` (or ``valid``, ``validation``), at the
             weights of the best validation; without one, it is the best validation score, and the
             report says so.
-        trainer: arguments of ``lightning.Trainer``; ``max_epochs`` is the training of budget 1.
+        trainer: arguments of ``lightning.Trainer``; ``max_epochs`` is needed.
             Callbacks are copied for each run. A ``ModelCheckpoint`` among them does not change
             which weights are scored. With several devices a score is the mean over the processes,
             and all of them decide by the same results.
@@ -121,8 +121,7 @@ def compare(
             ``neutral`` value at which the loss is the baseline's.
         baseline: what the others are compared with; by default softmax, or the first of several
             factories.
-        budgets: shares of ``max_epochs``, in (0, 2]; by default 0.5 and 1 for the baseline, 1 for
-            the others.
+        half_epochs: whether the baseline trained for half the epochs is a candidate too.
         trials: settings tried for each candidate; a single one has its own learning rate, and of
             each range the ``default``, or else ``low``.
         seeds: ``"auto"``, how many, or which.
@@ -175,7 +174,7 @@ def compare(
         baseline_name = BASELINE if baseline is None else baseline
     modules = OwnModules(candidates, own_losses, replaces, monitor, mode, trainer, name)
     design: dict[str, Any] = {
-        "budgets": budgets,
+        "half_epochs": half_epochs,
         "trials": trials,
         "seeds": seeds,
         "max_seeds": max_seeds,

@@ -61,8 +61,7 @@ from as_lightning.report.page import publish
 
 OF_COMPARISON = {*default_settings(), "hydra"}  # settings that its runs do not have
 # settings that the comparison gives each run
-OF_RUNS = {
-    "trainer.max_epochs",
+RUN_KEYS = {
     "data.split_seed",
     "seed",
     "test",
@@ -238,6 +237,8 @@ class ConfiguredComparison:
                     self._compose(*first_values, *overrides)
                 )
                 unread_settings.append(set(unread))
+                epochs = self.configured[name].trainer.max_epochs
+                self.plan.own_epochs[name] = check_count("trainer.max_epochs", epochs, least=1)
                 for config in (self.configured[name], *self._searched(name)):
                     check_trainer(plain(config.trainer))
                     for key in OF_SCORES:
@@ -383,8 +384,8 @@ class ConfiguredComparison:
             self.swept[key.rpartition(".")[2]] = values
         else:
             raise SettingError(
-                f"{key} cannot be swept in a comparison: runs differ in candidate, seed, tuned "
-                "settings and budget. "
+                f"{key} cannot be swept in a comparison: runs differ in candidate, seed and tuned "
+                "settings. "
                 "Make one comparison for each value (a value that holds a comma needs quotes "
                 "inside the shell's)"
             )
@@ -451,7 +452,9 @@ class ConfiguredComparison:
         ):  # other seeds test the rows left out
             with collected_messages():
                 whole_data = read_data(self._compose("data.shots=null", "data.imbalance=null"))
-        return Subject(self.plan.of(spaces, named_examples(whole_data), **facts), execute, identity)
+        return Subject(
+            self.plan.with_spaces(spaces, named_examples(whole_data), **facts), execute, identity
+        )
 
     def _read_data(self) -> tuple[BenchmarkDataModule, list[str]]:
         """The data and their messages; sets a split seed that is left to the data."""
@@ -575,10 +578,10 @@ class ConfiguredComparison:
         """The overrides of the job that makes a run."""
         if self.own is not None:
             return [*self.overrides.values(), f"+comparison={override_value(vars(run))}"]
-        run_fields = run.about(self.plan.full_epochs)
+        run_fields = run.about(self.plan.epochs(run.candidate))
         return [
             *self.overrides.values(),
-            *self.candidates[run.candidate][0],
+            *self.candidates[self.plan.tuned_as(run.candidate)][0],
             *knob_overrides(run.settings),
             *([f"++data.split_seed={run.seed}"] if self.split_seed == PER_SEED else []),
             f"trainer.max_epochs={run_fields['epochs']}",
@@ -702,17 +705,12 @@ def _described(
         parsed[str(name)] = texts, search = [*map(str, overrides)], fields.get("search") or {}
         for key in [*_keys(texts), *(() if own else search)]:
             group = key.partition(".")[0]
-            if key in OF_RUNS or (
+            if key in RUN_KEYS or (
                 group not in ("module", "data") if own else group in OF_COMPARISON
             ):
-                hint = (
-                    "of a module of your own it sets module.* and data.*"
-                    if own
-                    else "shorter trainings are budgets"
-                )
+                hint = ": of a module of your own it sets module.* and data.*" if own else ""
                 raise SettingError(
-                    f"candidates.{name} cannot set {key}, which is the same for all candidates: "
-                    f"{hint}"
+                    f"candidates.{name} cannot set {key}, which is the same for all candidates{hint}"
                 )
     return parsed
 

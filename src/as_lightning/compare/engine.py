@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from as_lightning.bench.run.identity import RunIdentity
 from as_lightning.bench.run.predictions import Predictions
-from as_lightning.bench.run.result import RESULT_FILE, Result, renamed, whole_file
+from as_lightning.bench.run.result import RESULT_FILE, Result, whole_file
 from as_lightning.bench.run.runner import quiet_training
 from as_lightning.compare.next_runs import Outcome, Replay
 from as_lightning.compare.plan import ComparisonPlan, Run
@@ -77,7 +77,7 @@ def _claim_folder(directory: Path, subject: Subject) -> list[str]:
     first = design
     if path.exists() and any(directory.rglob(RESULT_FILE)):
         try:
-            content = renamed(json.loads(path.read_bytes()))
+            content = json.loads(path.read_bytes())
             saved = RunIdentity(content["settings"], {"data": content["data"]})
             changed, saved_design = (
                 saved.changed(subject.identity),
@@ -172,7 +172,7 @@ class Bar(Progress):
         )
         least, self._most = plan.runs()
         runs = f"{least} runs" if least == self._most else f"{least} to {self._most} runs"
-        header = f"{', '.join(plan.candidates)}: {runs}. Equal means within {plan.design.equal_within:g} points."
+        header = f"{', '.join(plan.family)}: {runs}. Equal means within {plan.design.equal_within:g} points."
         console.print(header, markup=False, highlight=False)
         self._comparison = self.add_task("comparison", total=self._most, left="")
         self._made, self._seconds = 0, 0.0

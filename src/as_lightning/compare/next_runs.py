@@ -1,24 +1,28 @@
 """What a comparison does next: a pure function of its plan and of the runs that have finished.
 
-One search tunes all candidates, then all run at the full budget, look by look, then at smaller
-budgets.
+One search tunes all candidates, then all run look by look.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import Any
 
 from as_lightning.bench.run.predictions import Predictions
 from as_lightning.bench.run.result import Result
-from as_lightning.compare.plan import ComparisonPlan, Run
-from as_lightning.compare.search import RATE, as_neutral, best_of, finalists, next_trials
+from as_lightning.compare.plan import ComparisonPlan, Run, neutral_values
+from as_lightning.compare.search import (
+    RATE,
+    as_neutral,
+    best_of,
+    finalists,
+    neutral_settings,
+    next_trials,
+)
 from as_lightning.report.findings import findings
 from as_lightning.report.record import ComparisonRecord, Trial
-from as_lightning.statistics.verdicts import Arm, still_open
+from as_lightning.statistics.verdicts import still_open
 
 UNTUNED = (
     "Each with its settings as they are, not tuned: no advice. For advice ask for several trials."
@@ -31,7 +35,7 @@ def next_runs(
     finished: Mapping[Run, Outcome],
     predictions: Mapping[Run, Predictions] | None = None,
 ) -> list[Run]:
-    """The runs that the plan asks for now; none where the comparison has ended.
+    """Return the runs that the plan asks for now; none where the comparison has ended.
 
     An interrupted comparison goes on the same way: nothing else decides. ``predictions`` of final
     runs set the smallest spread that a difference is taken to have.
@@ -43,64 +47,62 @@ class Replay:
     """A comparison replayed from its finished runs: its ``record``, and the next ``runs``."""
 
     def __init__(
-        self, plan: ComparisonPlan, finished: Mapping[Run, Outcome], of: Mapping[Run, Predictions]
+        self,
+        plan: ComparisonPlan,
+        finished: Mapping[Run, Outcome],
+        predictions: Mapping[Run, Predictions],
     ) -> None:
-        self.plan, self.finished, self.predictions = plan, finished, of
-        facts: dict[str, Any] = {
-            "baseline": plan.baseline,
-            "candidates": [*plan.candidates],
-            "design": plan.design,
-        }
-        facts |= {"full_budget": plan.full_budget, "trials": plan.trials} | dict(plan.facts)
-        facts["notes"] = [*facts.get("notes", ())]
-        facts |= {} if plan.tunes else {"untuned": UNTUNED}
-        self.record = ComparisonRecord(**facts)
-        self.record.failures = [
-            outcome for outcome in finished.values() if isinstance(outcome, str)
-        ]
-        self.runs: list[Run] = []
-        self._left_out = 0  # runs that diverged where the baseline's did
-        self._sign = 1.0 if self.record.mode == "max" else -1.0
-        self._tune()
-        if self.runs or plan.baseline not in self.record.settings:
-            return
-        self._gather()
-        self._next_look(
-            [Arm(name, plan.full_budget) for name in self.record.settings if name != plan.baseline]
+        self.plan, self.finished, self.predictions = plan, finished, predictions
+        self.record = ComparisonRecord(
+            baseline=plan.baseline,
+            candidates=list(plan.family),
+            design=plan.design,
+            trials=plan.trials,
+            **plan.facts,
         )
-        if not self.runs:
-            verdicts = (
-                self.record.verdicts() if self.record.results else ()
-            )  # none if all but the baseline failed
-            worse = {verdict.arm.candidate for verdict in verdicts if verdict.word == "worse"}
-            arms = [
-                Arm(m, b)
-                for m in self.record.settings
-                if m not in worse
-                for b in reversed(plan.budgets_of(m))
-            ]
-            self._next_look([arm for arm in arms if arm.budget != plan.full_budget])
+        self.record.notes = list(self.record.notes)
+        if not plan.tunes:
+            self.record.untuned = UNTUNED
+        self.results: dict[Run, Result] = {}
+        for run, outcome in finished.items():
+            if isinstance(outcome, Result):
+                self.results[run] = outcome
+            else:
+                self.record.failures.append(outcome)
+        self.runs: list[Run] = []
+        self._sign = 1.0 if self.record.mode == "max" else -1.0
+        self._diverged: set[Run] = set()
+        self._left_out: set[Run] = set()
+        self._tune()
+        for name in plan.candidates:
+            of_search = [run for run in self.results if run.phase == "tuning"]
+            for run in sorted(of_search, key=lambda run: (run.trial, run.seed)):
+                if run.candidate == name:
+                    self.record.tuned.append(self.results[run])
+        if not self.runs and plan.baseline in self.record.settings:
+            if plan.half is not None:
+                self.record.half = plan.half
+                self.record.settings[plan.half] = self.record.settings[plan.baseline]
+            self._gather()
+            self._next_look()
 
     @property
     def ended(self) -> ComparisonRecord:
         """The record of a comparison that has ended; a ValueError without a finished run of the
         baseline.
         """
-        diverged = sum(
-            run.phase == "final" and _diverged(outcome) for run, outcome in self.finished.items()
-        )
-        if diverged := diverged - self._left_out:
-            self.record.notes.append(
-                f"{diverged} final runs diverged and count as the worst score."
-            )
+        notes = self.record.notes
+        if self._diverged:
+            notes.append(f"{len(self._diverged)} final runs diverged and count as the worst score.")
         if self._left_out:
-            note = "final runs diverged as the baseline's of their seed did, and are left out."
-            self.record.notes.append(f"{self._left_out} {note}")
+            notes.append(
+                f"{len(self._left_out)} final runs diverged as the baseline's of their seed did, and "
+                "are left out."
+            )
         if failed := len(self.record.failures):
-            note = (
+            notes.append(
                 f"{failed} of {len(self.finished)} runs have failed and are not in these numbers."
             )
-            self.record.notes.append(note)
         findings(self.record)
         return self.record
 
@@ -109,302 +111,253 @@ class Replay:
     def _tune(self) -> None:
         plan, record = self.plan, self.record
         if not plan.tunes:
-            record.settings = {
-                name: {k: d.default for k, d in plan.spaces[name].items()}
-                for name in plan.candidates
-            }
+            for name in plan.candidates:
+                space = plan.spaces[name].items()
+                record.settings[name] = {knob: dimension.default for knob, dimension in space}
             return
         own: dict[str, list[Trial]] = {}
-        containing = plan.containing
-        self._search([name for name in plan.candidates if name not in containing], own, {})
-        if self.runs:
-            return
-        shared = {
-            name: [as_neutral(plan.spaces[name], trial) for trial in own[plan.baseline]]
-            for name in containing
-        }
-        self._search(containing, own, shared)
-        if self.runs:
-            return
-        tried = {
-            name: [*shared.get(name, []), *own[name]] for name in plan.candidates
-        }  # ties go to the first
-        raced = {name: self._raced(name, trials, own) for name, trials in tried.items()}
-        if self.runs:
-            return
-        trained = {
-            run.candidate for run, outcome in self.finished.items() if isinstance(outcome, Result)
-        }
-        for name, trials in raced.items():
-            best = (
-                best_of(trials, self._sign) if name in trained else None
-            )  # shared trials do not show that it trains
-            if len(trials) > 1:
-                record.tuning[name] = trials
-            for knob, dimension in plan.spaces[name].items():
-                seen, values = (
-                    [trial.settings.get(knob) for trial in trials],
-                    getattr(dimension, "values", ()),
-                )
-                if unseen := [
-                    str(value) for value in values if value not in seen and dimension.allows(value)
-                ]:
-                    record.notes.append(
-                        f"{name} was not tried with {knob}={' or '.join(unseen)}: ask for more "
-                        "trials."
-                    )
-            if best is None:
-                record.notes.append(f"{name} is left out: no trial of it has finished.")
-                continue
-            record.settings[name] = best.settings
-            neutral = {
-                key: d.neutral for key, d in plan.spaces[name].items() if d.neutral is not None
-            }
-            if name in containing and any(
-                best.settings[key] == value for key, value in neutral.items()
-            ):
-                record.same_as[name] = plan.baseline
-                record.settings[name] = {**best.settings, **record.settings.get(plan.baseline, {})}
-                knobs = ", ".join(
-                    f"{key}={value}" for key, value in best.settings.items() if key != RATE
-                )
-                note = f"Validation chose the setting at which {name} is {plan.baseline} ({knobs}): its runs are"
-                record.notes.append(f"{note} those of {plan.baseline}.")
+        tried: dict[str, list[Trial]] = {}
+        for containing in (False, True):  # those that share the baseline's trials wait for them
+            for name in plan.candidates:
+                if (name in plan.containing) == containing:
+                    space = plan.spaces[name]
+                    base = own[plan.baseline] if containing else ()
+                    shared = [as_neutral(space, trial) for trial in base]
+                    own[name] = self._searched(name, shared)
+                    if containing:
+                        self.record.neutral[name] = neutral_settings(space)
+                    tried[name] = [*shared, *own[name]]  # ties go to the first
+            if self.runs:
+                return
+        for name in plan.candidates:
+            tried[name] = self._raced(name, tried[name], own)
+        if not self.runs:
+            for name in plan.candidates:
+                self._choose(name, tried[name])
 
-    def _search(
-        self, names: Sequence[str], own: dict[str, list[Trial]], shared: Mapping[str, list[Trial]]
-    ) -> None:
-        """Replay the search with the first tuning seed: finished trials go to ``own``, the next
-        ones to the runs.
+    def _searched(self, name: str, shared: Sequence[Trial]) -> list[Trial]:
+        """Replay the search with the first tuning seed: return the finished trials, and ask for the
+        next ones.
         """
         plan = self.plan
-        for name in names:
-            own[name] = []
-            while proposed := next_trials(
-                plan.spaces[name], own[name], shared.get(name, ()), plan.trials, self._sign
-            ):
-                numbers = range(len(own[name]), len(own[name]) + len(proposed))
-                runs = [
-                    self._tuning_run(name, *trial) for trial in zip(proposed, numbers, strict=True)
-                ]
-                if missing := [run for run in runs if run not in self.finished]:
-                    self.runs += missing
-                    break
-                own[name] += [self._trial([run]) for run in runs]
+        own: list[Trial] = []
+        while proposed := next_trials(plan.spaces[name], own, shared, plan.trials, self._sign):
+            runs = []
+            for number, settings in enumerate(proposed, start=len(own)):
+                runs.append(Run("tuning", name, settings, plan.tuning_seeds[0], number))
+            if missing := self._unfinished(runs):
+                self.runs += missing
+                break
+            own += [self._trial([run]) for run in runs]
+        return own
 
     def _raced(
-        self, name: str, trials: Sequence[Trial], own: Mapping[str, list[Trial]]
+        self, name: str, trials: Sequence[Trial], own: Mapping[str, Sequence[Trial]]
     ) -> list[Trial]:
-        """The trials of a candidate, the finalists with all tuning seeds; asks for the runs that
-        these lack.
+        """Return the trials of a candidate, the finalists with all tuning seeds; ask for the runs
+        that these lack.
         """
         raced = list(trials)
+        shared = len(trials) - len(own[name])
         for trial in finalists(trials, self._sign) if len(trials) > 1 else ():
-            owner, place = (self.plan.baseline if trial.shared else name), raced.index(trial)
-            number = place if trial.shared else place - len(trials) + len(own[name])
+            place = raced.index(trial)
+            owner, number = (self.plan.baseline, place) if trial.shared else (name, place - shared)
             settings = own[owner][number].settings
-            runs = [
-                self._tuning_run(owner, settings, number, seed) for seed in self.plan.tuning_seeds
-            ]
-            missing = [run for run in runs if run not in self.finished and run not in self.runs]
-            self.runs += missing
-            if all(run in self.finished for run in runs):
-                raced[place] = self._trial(runs)._replace(
-                    settings=trial.settings, shared=trial.shared
-                )
+            runs = []
+            for seed in self.plan.tuning_seeds:
+                runs.append(Run("tuning", owner, settings, seed, number))
+            missing = self._unfinished(runs)
+            self.runs = list(dict.fromkeys([*self.runs, *missing]))
+            if not missing:
+                found = self._trial(runs)
+                raced[place] = found._replace(settings=trial.settings, shared=trial.shared)
         return raced
 
-    def _tuning_run(
-        self, name: str, settings: Mapping[str, Any], number: int, seed: int | None = None
-    ) -> Run:
-        first = self.plan.tuning_seeds[0]
-        return Run(
-            "tuning", name, settings, self.plan.full_budget, first if seed is None else seed, number
-        )
+    def _choose(self, name: str, trials: Sequence[Trial]) -> None:
+        """Put a candidate's best settings into the record, if any run of its own has finished."""
+        plan, record, space = self.plan, self.record, self.plan.spaces[name]
+        if len(trials) > 1:
+            record.tuning[name] = list(trials)
+        for knob, dimension in space.items():
+            seen = [trial.settings.get(knob) for trial in trials]
+            values = filter(dimension.allows, getattr(dimension, "values", ()))
+            if unseen := [str(value) for value in values if value not in seen]:
+                untried = f"{name} was not tried with {knob}={' or '.join(unseen)}"
+                record.notes.append(f"{untried}: ask for more trials.")
+        best = best_of(trials, self._sign)
+        trained = any(run.candidate == name for run in self.results)  # shared trials do not show it
+        if best is None or not trained:
+            record.notes.append(f"{name} is left out: no trial of it has finished.")
+            return
+        record.settings[name] = best.settings
+        neutral = neutral_values(space) if name in plan.containing else {}
+        if any(best.settings[knob] == value for knob, value in neutral.items()):
+            record.same_as[name] = plan.baseline
+            record.settings[name] = {**best.settings, **record.settings.get(plan.baseline, {})}
+            knobs = [f"{key}={value}" for key, value in best.settings.items() if key != RATE]
+            record.notes.append(
+                f"Validation chose the setting at which {name} is {plan.baseline} "
+                f"({', '.join(knobs)}): its runs are those of {plan.baseline}."
+            )
 
     def _trial(self, runs: Sequence[Run]) -> Trial:
-        """The trial of runs that differ in the tuning seed alone: the means over them."""
-        scores, losses = zip(
-            *(best_validation(self.finished[run], self._sign) for run in runs), strict=True
-        )
-        score, loss = (
-            fmean(values) if all(map(math.isfinite, values)) else math.nan
-            for values in (scores, losses)
-        )
-        return Trial(runs[0].settings, score, loss, by_seed=scores)
+        """Return the trial of runs that differ in the tuning seed alone."""
+        scores: dict[int, float] = {}
+        losses = []
+        for run in runs:
+            scores[run.seed], loss = best_validation(self.finished[run], self._sign)
+            losses.append(loss)
+        score = _mean([*scores.values()])
+        return Trial(runs[0].settings, score, _mean(losses), by_seed=scores)
 
     # --- final runs
 
-    def _next_look(self, arms: Sequence[Arm]) -> None:
-        """Ask for the next look's runs of the open ones of these arms, with the baseline's; or stop
-        at a cap.
+    def _next_look(self) -> None:
+        """Ask for the next look's runs of the open candidates, with the baseline's; or stop at a
+        cap.
         """
-        plan, looks = self.plan, self.plan.design.looks
-        open_arms = [arm for arm in arms if arm.candidate not in self.record.same_as]
-        reached = [
-            look for look in looks if any(not self._missing([arm], look) for arm in open_arms)
-        ]
-        if reached:  # an arm without the runs of the last look was stopped before
+        plan, record, looks = self.plan, self.record, self.plan.design.looks
+        others = [name for name in record.settings if name != plan.baseline]
+        trained = [name for name in others if name not in record.same_as]
+        # if all settings make the candidates the baseline, its runs of the first look are needed
+        passed = 0
+        open_now = trained
+        for look in looks:
+            if all(self._missing([name], look) for name in trained or [plan.baseline]):
+                break
+            passed += 1
+            # a candidate without the runs of this look was stopped before
+            open_now = [name for name in trained if not self._missing([name], look)]
+        if passed:
             unsettled = self._unsettled()
-            open_arms = [
-                arm
-                for arm in open_arms
-                if arm in unsettled and not self._missing([arm], reached[-1])
-            ]
-        # if the settings of all arms make them the baseline, only the baseline's runs of the first
-        # look are needed
-        if not arms or (not open_arms if reached else not self._missing(open_arms, looks[0])):
+            open_now = [name for name in open_now if name in unsettled]
+        if not others or (passed and not open_now):
             return
-        if len(reached) == len(looks):
-            if len(looks) > 1:
-                self._stop(
-                    open_arms, f"max_seeds={looks[-1]}", looks[-1], []
-                )  # more would be another design
+        if passed == len(looks):
+            if len(looks) > 1:  # more would be another design
+                self._stop(open_now, f"max_seeds={looks[-1]}", "")
             return
-        look = looks[len(reached)]
-        runs = self._missing(open_arms, look)
-        begun = (
-            self.record.reference in self.record.scores()
-        )  # else there would be nothing to report
-        if begun and self._spent + self._hours(runs) > (plan.max_hours or math.inf):
-            self._stop(open_arms, f"max_hours={plan.max_hours:g}", look, runs)
+        runs = self._missing(open_now, looks[passed])
+        hours = self._hours(runs)
+        begun = plan.baseline in record.scores()  # else there would be nothing to report
+        if begun and self._spent + hours > (plan.max_hours or math.inf):
+            cost = f"{len(runs)} more runs, {hours:.2g} hours of training"
+            cost = f"; {looks[passed]} seeds would take {cost}"
+            self._stop(open_now, f"max_hours={plan.max_hours:g}", cost)
         else:
             self.runs = runs
 
-    def _unsettled(self) -> list[Arm]:
-        """The arms that need more seeds."""
-        current_findings = findings(self.record)
+    def _unsettled(self) -> Collection[str]:
+        """Return the candidates that need more seeds."""
+        found = findings(self.record)
         # the one decision that depends on measured times; no verdict does
-        cheaper = {row.arm for row in current_findings.rows if row.time.clearly_less}
-        return still_open(current_findings.verdicts, cheaper=cheaper)
+        cheaper = {row.arm for row in found.rows if row.time.clearly_less}
+        return still_open(found.verdicts, cheaper=cheaper)
 
-    def _missing(self, arms: Sequence[Arm], look: int) -> list[Run]:
-        return [
-            run
-            for run in self._final_runs(arms, self.plan.seeds[:look])
-            if run not in self.finished
-        ]
+    def _missing(self, candidates: Iterable[str], look: int) -> list[Run]:
+        """Return the unfinished runs up to a look of candidates, and of the baseline."""
+        runs = []
+        for seed in self.plan.seeds[:look]:
+            for name in dict.fromkeys([self.plan.baseline, *candidates]):
+                runs.append(self._final_run(name, seed))
+        return self._unfinished(runs)
 
-    def _final_runs(self, arms: Sequence[Arm], seeds: Iterable[int]) -> list[Run]:
-        """The final runs of arms, and of the baseline's arms that they are compared with."""
-        bases = [
-            Arm(self.plan.baseline, arm.budget)
-            for arm in arms
-            if arm.budget in self.plan.baseline_budgets
-        ]
-        needed = dict.fromkeys([self.record.reference, *bases, *arms])
-        settings = self.record.settings
-        return [
-            Run("final", a.candidate, settings[a.candidate], a.budget, seed)
-            for seed in seeds
-            for a in needed
-        ]
+    def _unfinished(self, runs: Iterable[Run]) -> list[Run]:
+        return [run for run in runs if run not in self.finished]
 
-    def _stop(self, open_arms: Sequence[Arm], cap: str, look: int, runs: Sequence[Run]) -> None:
+    def _final_run(self, candidate: str, seed: int) -> Run:
+        source = self.record.same_as.get(candidate, candidate)
+        return Run("final", source, self.record.settings[source], seed)
+
+    def _stop(self, candidates: Sequence[str], cap: str, cost: str) -> None:
         """Record that a cap was reached, and the cost of the next look."""
-        names = ", ".join(f"{arm.candidate} at budget {arm.budget:g}" for arm in open_arms)
-        cost = f"; {look} seeds would take {len(runs)} more runs, {self._hours(runs):.2g} hours of training"
-        note = f"{cap} was reached with {names} still open{cost if runs else ''}."
-        self.record.stopped = f"{self.record.stopped} {note}".lstrip()
+        self.record.stopped = f"{cap} was reached with {', '.join(candidates)} still open{cost}."
 
     @property
     def _spent(self) -> float:
         """The hours of all runs so far."""
-        return sum(o.train_seconds for o in self.finished.values() if isinstance(o, Result)) / 3600
+        return sum(result.train_seconds for result in self.results.values()) / 3600
 
     def _hours(self, runs: Sequence[Run]) -> float:
-        """The hours that runs will take, by the mean of their arm, or in proportion to that of the
-        full budget.
-        """
-        seconds_of: dict[Arm, list[float]] = {}
-        for run, outcome in self.finished.items():
-            if isinstance(outcome, Result):
-                seconds_of.setdefault(Arm(run.candidate, run.budget), []).append(
-                    outcome.train_seconds
-                )
-
-        def seconds(run: Run) -> float:
-            full = fmean(seconds_of.get(Arm(run.candidate, self.plan.full_budget), [0.0]))
-            return fmean(
-                seconds_of.get(
-                    Arm(run.candidate, run.budget), [run.budget / self.plan.full_budget * full]
-                )
-            )
-
-        return sum(map(seconds, runs)) / 3600
+        """Return the hours that runs will take, by the mean of their candidate."""
+        seconds_of: dict[str, list[float]] = {}
+        for run, result in self.results.items():
+            seconds_of.setdefault(run.candidate, []).append(result.train_seconds)
+        return sum(fmean(seconds_of.get(run.candidate, [0.0])) for run in runs) / 3600
 
     def _gather(self) -> None:
-        """Put the final runs into the record: budgets from the largest, candidates and seeds in
-        their order.
-        """
-        record, plan = self.record, self.plan
-        predictions: dict[tuple[Arm, int], Predictions] = {}
-        budgets = sorted({*plan.baseline_budgets, *plan.candidate_budgets}, reverse=True)
-        for budget, name, seed in product(budgets, record.settings, plan.seeds):
-            source = record.same_as.get(name, name)
-            run = Run("final", source, record.settings[source], budget, seed)
-            outcome = self.finished.get(run) if budget in plan.budgets_of(name) else None
-            if isinstance(outcome, Result) and not math.isfinite(
-                score := outcome.metrics[outcome.score]
-            ):
-                score, baseline_outcome = (
-                    self._worst(seed),
-                    self.finished.get(self._run_of(record.reference, seed)),
-                )
-                if run != self._run_of(record.reference, seed) and _diverged(baseline_outcome):
-                    outcome = "the baseline's run of this seed diverged too"
-                    self._left_out += 1
-                elif not math.isfinite(score):
-                    outcome = "no run of this seed has a finite score"
-            if isinstance(outcome, str):
-                record.missing.append((name, budget, seed))
-            if isinstance(outcome, Result):
-                record.add(outcome, name, score)
+        """Put the final runs into the record: candidates and seeds in their order."""
+        record = self.record
+        predictions: dict[tuple[str, int], Predictions] = {}
+        for name in record.settings:
+            for seed in self.plan.seeds:
+                run = self._final_run(name, seed)
+                if run not in self.finished:
+                    continue
+                score = self._score(run)
+                if math.isnan(score):
+                    record.missing.append((name, seed))
+                    continue
+                record.add(self.results[run], name, score)
                 if run in self.predictions:
-                    predictions[Arm(name, budget), seed] = self.predictions[run]
-        record.compare_predictions(predictions, plan.examples)
+                    predictions[name, seed] = self.predictions[run]
+        record.compare_predictions(predictions, self.plan.examples)
 
-    def _run_of(self, arm: Arm, seed: int) -> Run:
-        return Run("final", arm.candidate, self.record.settings[arm.candidate], arm.budget, seed)
-
-    def _worst(self, seed: int) -> float:
-        """The score of a diverged run of a seed: the worst validation of the baseline's run, or
-        else of any run of the seed, and at most 0 where larger is better; NaN where smaller is
-        better and none is finite.
+    def _score(self, run: Run) -> float:
+        """Return the score that a run counts by: the worst one if it diverged, NaN if it counts for
+        nothing.
         """
-        baseline_outcome = self.finished.get(self._run_of(self.record.reference, seed), "")
-        seed_outcomes = [
-            outcome
-            for run, outcome in self.finished.items()
-            if run.phase == "final" and run.seed == seed
-        ]
-        for outcomes in ([baseline_outcome], seed_outcomes):
-            evaluations = [
-                row
-                for outcome in outcomes
-                if isinstance(outcome, Result)
-                for row in outcome.evaluations
-            ]
-            scores = [
-                self._sign * row["score"] for row in evaluations if math.isfinite(row["score"])
-            ]
-            if scores:
-                return self._sign * min([*scores, 0.0] if self._sign > 0 else scores)
-        return 0.0 if self._sign > 0 else math.nan
+        if run not in self.results:
+            return math.nan
+        if math.isfinite(score := _test_score(self.results[run])):
+            return score
+        reference = self._final_run(self.plan.baseline, run.seed)
+        base = self.results.get(reference)
+        if run != reference and base is not None and not math.isfinite(_test_score(base)):
+            self._left_out.add(run)
+            return math.nan
+        self._diverged.add(run)
+        return self._worst(reference)
 
-
-def _diverged(outcome: Outcome | None) -> bool:
-    return isinstance(outcome, Result) and not math.isfinite(outcome.metrics[outcome.score])
+    def _worst(self, reference: Run) -> float:
+        """Return the score of a diverged run: the worst validation of the baseline's run of the
+        seed, or else of any run of the seed, and at most 0 where larger is better; NaN where
+        smaller is better and none is finite.
+        """
+        of_baseline: list[float] = []
+        of_seed: list[float] = []
+        for run, result in self.results.items():
+            if (run.phase, run.seed) == ("final", reference.seed):
+                of_seed += _validations(result)
+            if run == reference:
+                of_baseline += _validations(result)
+        scores = of_baseline or of_seed
+        if self._sign > 0:
+            return min([0.0, *scores])
+        return max(scores, default=math.nan)
 
 
 def best_validation(outcome: Outcome, sign: float) -> tuple[float, float]:
-    """The best finite validation score of a run, and the lowest cross-entropy (at the best
+    """Return the best finite validation score of a run, and the lowest cross-entropy (at the best
     temperature) of the validations that had it; NaN for none.
     """
-    evaluations = [] if isinstance(outcome, str) else outcome.evaluations
-    scores = [
-        evaluation["score"] for evaluation in evaluations if math.isfinite(evaluation["score"])
-    ]
+    scores = [] if isinstance(outcome, str) else [*_validations(outcome)]
     best = max(scores, key=lambda score: sign * score, default=math.nan)
-    losses = [e.get("cross_entropy", math.nan) for e in evaluations if e["score"] == best]
-    return best, min((loss for loss in losses if math.isfinite(loss)), default=math.nan)
+    losses = [math.nan]
+    if scores:
+        losses = [
+            e.get("cross_entropy", math.nan) for e in outcome.evaluations if e["score"] == best
+        ]
+    return best, min(filter(math.isfinite, losses), default=math.nan)
+
+
+def _validations(result: Result) -> Iterator[float]:
+    return filter(math.isfinite, (evaluation["score"] for evaluation in result.evaluations))
+
+
+def _mean(values: Sequence[float]) -> float:
+    return fmean(values) if all(map(math.isfinite, values)) else math.nan
+
+
+def _test_score(result: Result) -> float:
+    return result.metrics[result.score]

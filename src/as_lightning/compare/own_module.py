@@ -57,7 +57,6 @@ from as_lightning.compare.plan import (
     Run,
     check_processes,
     check_trainer,
-    epochs_of,
     of_candidate,
 )
 from as_lightning.compare.search import RATE, Range, Space, learning_rates
@@ -145,6 +144,7 @@ class OwnModules:
     )  # files of each candidate that have changed in a look
 
     def __post_init__(self) -> None:
+        self.half: tuple[str | None, str] = None, ""  # its name, and that of the baseline
         for name, candidate in self.candidates.items():
             if not callable(candidate.factory) or isinstance(candidate.factory, nn.Module):
                 raise TypeError(
@@ -199,7 +199,16 @@ class OwnModules:
 
     def label(self, name: str) -> str:
         """The candidate that a compared name is of: all losses share one module."""
-        return name if self.losses is None else next(iter(self.candidates))
+        return self.tuned_as(name) if self.losses is None else next(iter(self.candidates))
+
+    def tuned_as(self, name: str) -> str:
+        """The candidate whose module and loss the runs of a compared name have."""
+        return self.half[1] if name == self.half[0] else name
+
+    def epochs(self, run: Run) -> int:
+        """The epochs of a run."""
+        most: int = self.trainer["max_epochs"]
+        return max(1, round(most / 2)) if run.candidate == self.half[0] else most
 
     def candidate(self, name: str) -> OwnCandidate:
         """The factory and the data of a compared name."""
@@ -211,6 +220,7 @@ class OwnModules:
         self, plan: ComparisonPlan, lr_factor: float | None, directory: Path, n_jobs: int = 1
     ) -> Subject:
         """The subject of a comparison whose runs will lie below ``directory``, after a `look`."""
+        self.half = plan.half, plan.baseline
         self.processes = pl.Trainer(**{**QUIET, **self._trainer_arguments()}).world_size
         check_processes(n_jobs, self.processes)
         data, self.files = self.look(lr_factor), user_files()
@@ -256,7 +266,9 @@ class OwnModules:
                 self._tuned(run)
             return make_all(runs)
 
-        return Subject(plan.of(spaces, **facts), execute, RunIdentity.of({}, {"data": data}))
+        return Subject(
+            plan.with_spaces(spaces, **facts), execute, RunIdentity.of({}, {"data": data})
+        )
 
     def look(self, lr_factor: float | None) -> str:
         """Train each on a batch, and raise for what would fail the comparison, or spoil it
@@ -438,7 +450,7 @@ class OwnModules:
         if self.losses is not None:
             self.losses.losses[FIRST_LOOK] = (finder.loss, {})
         with TemporaryDirectory() as folder:
-            look = Run("tuning", name if self.losses is None else FIRST_LOOK, {}, 1.0, 0)
+            look = Run("tuning", name if self.losses is None else FIRST_LOOK, {}, 0)
             trainer, module, data = self._parts(look, folder, self._look_limits(folder), finder)
             self._trained(look, trainer, module, data)
             tests = is_overridden("test_step", module) and is_overridden("test_dataloader", data)
@@ -538,7 +550,7 @@ class OwnModules:
 
     def _look_at(self, name: str, **settings: float) -> list[Any]:
         """Train and validate on one batch; return numbers that differ at another learning rate."""
-        look = Run("tuning", name, settings, 1.0, 0)
+        look = Run("tuning", name, settings, 0)
         with TemporaryDirectory() as folder:
             trainer, module, data = self._parts(look, folder, self._look_limits(folder))
             result, _ = self._trained(look, trainer, module, data)
@@ -564,7 +576,7 @@ class OwnModules:
 
     def module(self, run: Run) -> pl.LightningModule:
         """A fresh module for a run; it trains by the run's loss where losses are compared."""
-        name, settings = run.candidate, run.settings
+        name, settings = self.tuned_as(run.candidate), run.settings
         factory, rate = self.candidate(name).factory, settings.get(RATE)
         argument = rate_name(factory)
         arguments = {argument: rate} if rate is not None and argument else {}
@@ -613,9 +625,9 @@ class OwnModules:
         """
         inputs = self.inputs[self.label(run.candidate)] | self._tuned(run)
         config = {
-            **run.about(self.trainer["max_epochs"]),
+            **run.about(self.epochs(run)),
             "seed": run.seed,
-            "loss": {} if self.losses is None else self.losses.facts(run.candidate),
+            "loss": {} if self.losses is None else self.losses.facts(self.tuned_as(run.candidate)),
             "replaces": self.replaces,
             "monitor": self.monitor,
             "mode": self.mode,
@@ -653,7 +665,7 @@ class OwnModules:
         return self.make(run, place)
 
     def _make(self, run: Run, config: dict[str, Any], inputs: dict[str, str]) -> Made:
-        epochs = epochs_of(run.budget, self.trainer["max_epochs"])
+        epochs = self.epochs(run)
         every = self.trainer.get("check_val_every_n_epoch", 1)
         limits = {"max_epochs": epochs, "check_val_every_n_epoch": every and min(every, epochs)}
         test_metric = self.test_metric if run.phase == "final" else None
@@ -700,7 +712,9 @@ class OwnModules:
             mode=self.mode,
             save_on_train_epoch_end=False,
         )
-        loss_callbacks = [] if self.losses is None else self.losses.callbacks(run.candidate)
+        loss_callbacks = (
+            [] if self.losses is None else self.losses.callbacks(self.tuned_as(run.candidate))
+        )
         kwargs = self._trainer_arguments()
         callbacks = [*kwargs["callbacks"], *loss_callbacks, RunRecorder(self.monitor), *more]
         kinds = () if self.target is None else (TemperatureScaling, PredictionRecorder)
@@ -737,7 +751,7 @@ class OwnModules:
             "config": {},
             "test_metric": None,
         } | fields
-        all_fields |= run.about(self.trainer["max_epochs"])
+        all_fields |= run.about(self.epochs(run))
         result_and_predictions = trained(trainer, module, data, score=self.monitor, **all_fields)
         if not result_and_predictions[0].evaluations:
             if not trainer.callback_metrics:
@@ -753,7 +767,9 @@ class OwnModules:
                 "name one of these as monitor=... (on the command line module.monitor=...)"
             )
         loss_replaced = (
-            self.losses is not None and self.replaces is not None and run.candidate != BASELINE
+            self.losses is not None
+            and self.replaces is not None
+            and self.tuned_as(run.candidate) != BASELINE
         )
         if loss_replaced and not any(isinstance(part, TrainingLoss) for part in module.modules()):
             raise ValueError(

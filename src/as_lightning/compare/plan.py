@@ -1,4 +1,4 @@
-"""The plan of a comparison: candidates, budgets, trials, seeds."""
+"""The plan of a comparison: candidates, trials, seeds."""
 
 from __future__ import annotations
 
@@ -12,24 +12,21 @@ from typing import Any, Literal
 import yaml
 
 from as_lightning.bench.packages import config_dir
-from as_lightning.compare.search import FINALISTS, Choice, Space, settings_in
+from as_lightning.compare.search import FINALISTS, Space, settings_in
 from as_lightning.functional.argument_checks import check_count, check_number
-from as_lightning.report.record import run_folder
 from as_lightning.statistics.verdicts import Design
 
 FIRST_TUNING_SEED = 1000
-MAX_BUDGET = 2.0
 # at other values these would contradict max_epochs, or leave no weights to score
 UNCHANGED = {"max_steps": -1, "max_time": None, "fast_dev_run": False, "enable_checkpointing": True}
 
 
 @functools.cache
 def default_settings() -> dict[str, Any]:
-    """The defaults of a comparison's settings: ``conf/compare.yaml`` is the one place that states
-    them.
-    """
+    """Return the defaults of a comparison's settings, as ``conf/compare.yaml`` states them."""
     settings = yaml.safe_load((config_dir() / "compare.yaml").read_text(encoding="utf-8"))
-    return {name: value for name, value in settings.items() if name not in ("defaults", "trainer")}
+    del settings["defaults"], settings["trainer"]
+    return dict(settings)
 
 
 @dataclass(frozen=True)
@@ -38,10 +35,7 @@ class Run:
 
     phase: Literal["tuning", "final"]
     candidate: str
-    settings: Mapping[str, Any] = field(
-        hash=False
-    )  # the tuned ones, e.g. {"lr": 0.001, "delta": 0.1}
-    budget: float  # the share of the full training
+    settings: Mapping[str, Any] = field(hash=False)  # the tuned ones, as {"lr": 0.001}
     seed: int
     trial: int = 0
 
@@ -50,40 +44,38 @@ class Run:
         """Where the run's files lie, below the comparison's folder."""
         if self.phase == "tuning":
             return f"tuning/{self.candidate}/trial={self.trial},seed={self.seed}"
-        return run_folder(self.candidate, self.budget, self.seed)
+        return f"{self.candidate}/seed={self.seed}"
 
-    def about(self, full_epochs: int) -> dict[str, Any]:
-        """The fields of the run's result that identify the run."""
-        epochs = epochs_of(self.budget, full_epochs)
-        fields = {
+    def about(self, epochs: int) -> dict[str, Any]:
+        """Return the fields of the run's result that identify the run."""
+        return {
+            "candidate": self.candidate,
             "phase": self.phase,
-            "budget": self.budget,
+            "trial": self.trial,
             "epochs": epochs,
             "settings": dict(self.settings),
         }
-        return {"candidate": self.candidate, **fields}
 
     def __str__(self) -> str:
-        chosen = [
-            f"{name}={v:.3g}" if isinstance(v, float) else f"{name}={v}"
-            for name, v in self.settings.items()
-        ]
-        return ", ".join(
-            [self.candidate, self.phase, f"budget {self.budget:g}", f"seed {self.seed}", *chosen]
-        )
+        words = [self.candidate, self.phase, f"seed {self.seed}"]
+        for name, value in self.settings.items():
+            shown = f"{value:.3g}" if isinstance(value, float) else value
+            words.append(f"{name}={shown}")
+        return ", ".join(words)
 
 
 class ComparisonPlan:
     """What is compared, and how thoroughly: the settings of ``conf/compare.yaml``; None takes the
     default there.
 
-    ``candidates`` are names; ``baseline`` is added if it is none of them. What is tuned of each
-    candidate, and the subject's fields of the comparison's record, come from a look at the subject:
-    see `of`.
+    ``candidates`` are names; ``baseline`` is added if it is none of them. With ``half_epochs`` the
+    baseline trained for half the epochs is one more candidate, called ``half``: it is not tuned,
+    and takes the settings chosen for the baseline. What is tuned of each candidate comes from a
+    look at them: see `with_spaces`.
 
     >>> plan = ComparisonPlan(["as_softmax"], "softmax", full_epochs=12, seeds=3)
-    >>> plan.candidates, plan.budgets_of("softmax"), plan.budgets_of("as_softmax"), plan.design.looks
-    (('softmax', 'as_softmax'), (0.5, 1.0), (1.0,), (3,))
+    >>> plan.candidates, plan.half, plan.epochs("softmax_half"), plan.design.looks
+    (('softmax', 'as_softmax'), 'softmax_half', 6, (3,))
     """
 
     def __init__(
@@ -93,24 +85,25 @@ class ComparisonPlan:
             raise ValueError(
                 f"methods must be a list of at least one name, each given once, got {candidates!r}"
             )
-        resolved = default_settings() | {
-            name: value for name, value in settings.items() if value is not None
-        }
+        resolved = default_settings().copy()
+        for name, value in settings.items():
+            if value is not None:
+                resolved[name] = value
         self.baseline = baseline
         self.candidates = tuple(dict.fromkeys([baseline, *candidates]))  # the baseline first
         self.spaces: Mapping[str, Space] = {name: {} for name in self.candidates}
         self.facts: Mapping[str, Any] = {}
         self.examples: Mapping[int, str] = {}
-        self.full_epochs = check_count("trainer.max_epochs", full_epochs, least=1)  # of budget 1
-        budgets = resolved["budgets"]  # shares of the full training
-        self.candidate_budgets = _budgets(1 if budgets is None else budgets, full_epochs)
-        self.baseline_budgets = (
-            _budgets([0.5, 1], full_epochs) if budgets is None else self.candidate_budgets
-        )
-        if len(self.candidates) == len(self.baseline_budgets) == 1:
+        self.full_epochs = check_count("trainer.max_epochs", full_epochs, least=1)
+        self.own_epochs: dict[str, int] = {}  # of candidates that set trainer.max_epochs
+        self.half: str | None = None
+        if resolved["half_epochs"] and self.full_epochs > 1:
+            self.half = f"{baseline}_half"
+        self.family = (*self.candidates, *filter(None, [self.half]))
+        if len(set(self.family)) < max(2, len(self.family)):
             raise ValueError(
-                f"nothing is compared with {self.baseline}: name another candidate, or a second "
-                "budget"
+                "a comparison needs two candidates, each with a name of its own, got "
+                f"{', '.join(self.family)}"
             )
         self.trials = check_count("trials", resolved["trials"], least=1)
         self.max_hours = resolved["max_hours"]
@@ -118,53 +111,43 @@ class ComparisonPlan:
             check_number(
                 "max_hours", self.max_hours, lambda hours: hours > 0, "a positive number of hours"
             )
-        most = check_count("max_seeds", resolved["max_seeds"], least=1)
-        design = Design(equal_within=resolved["equal_within"])
-        if resolved["seeds"] == "auto":
-            if not design.looks[0] <= most <= design.looks[-1]:
-                raise ValueError(
-                    f"max_seeds={most} is outside the looks at {design.looks[0]} to "
-                    f"{design.looks[-1]} seeds: give a "
-                    f"number of these, or a fixed number of seeds as in seeds={most}"
-                )
-            looks = (*(look for look in design.looks if look < most), most)
-            self.seeds = tuple(range(looks[-1]))
-        else:
-            self.seeds = _seeds("seeds", resolved["seeds"], 0)
-            looks = (len(self.seeds),)
-        self.design = replace(design, looks=looks, seeds=self.seeds, candidates=self.candidates)
+        self.design = _design(resolved, self.family)
+        self.seeds = self.design.seeds
         self.tuning_seeds = _seeds("tuning_seeds", resolved["tuning_seeds"], FIRST_TUNING_SEED)
         if shared := set(self.seeds) & set(self.tuning_seeds):
             raise ValueError(
                 f"seeds {sorted(shared)} are in seeds and in tuning_seeds: settings must be chosen "
-                "by other runs than "
-                "those that judge them"
+                "by other runs than those that judge them"
             )
 
-    def of(
+    def with_spaces(
         self, spaces: Mapping[str, Space], examples: Mapping[int, str] | None = None, **facts: Any
     ) -> ComparisonPlan:
-        """This plan with what is tuned of each candidate, the test examples by their ids, and
-        fields of the record.
+        """Return this plan with what is tuned of each candidate, the test examples by their ids,
+        and fields of the record.
         """
         plan = copy.copy(self)
-        plan.spaces, plan.examples = (
-            {name: spaces[name] for name in self.candidates},
-            examples or {},
-        )
+        plan.spaces = {name: spaces[name] for name in self.candidates}
+        plan.examples = examples or {}
         plan.facts = facts
         return plan
+
+    def tuned_as(self, candidate: str) -> str:
+        """Return the candidate whose module, data and settings the runs of a candidate have."""
+        return self.baseline if candidate == self.half else candidate
+
+    def epochs(self, candidate: str) -> int:
+        """Return how many epochs the runs of a candidate have."""
+        if candidate == self.half:
+            return max(1, round(self.full_epochs / 2))
+        return self.own_epochs.get(candidate, self.full_epochs)
 
     def check_values(self, name: str, space: Space) -> None:
         """Raise ``ValueError`` if a candidate's trials cannot try all values of a list that was
         asked for.
         """
         for knob, dimension in space.items():
-            values = (
-                [v for v in dimension.values if v != dimension.neutral]
-                if isinstance(dimension, Choice)
-                else []
-            )
+            values = [*filter(dimension.allows, getattr(dimension, "values", ()))]
             if len(values) > self.trials:
                 raise ValueError(
                     f"{name}: trials={self.trials} cannot try all {len(values)} values of {knob} "
@@ -181,51 +164,30 @@ class ComparisonPlan:
         """The candidates that are the baseline at a neutral value; its trials are theirs too, and
         come first.
         """
-        if not self.tunes:
-            return []
-        return [
-            name
-            for name in self.candidates[1:]
-            if any(d.neutral is not None for d in self.spaces[name].values())
-        ]
-
-    @property
-    def full_budget(self) -> float:
-        """The largest budget: candidates are tuned at it, and compared at it first."""
-        return self.candidate_budgets[-1]
-
-    def budgets_of(self, candidate: str) -> tuple[float, ...]:
-        """The budgets of a candidate, ascending."""
-        return self.baseline_budgets if candidate == self.baseline else self.candidate_budgets
+        others = self.candidates[1:] if self.tunes else ()
+        return [name for name in others if neutral_values(self.spaces[name])]
 
     def runs(self) -> tuple[int, int]:
-        """The fewest and the most runs.
+        """Return the fewest and the most runs.
 
         The fewest: each candidate that contains the baseline is tuned to be the baseline, by the
-        baseline's trials. Every other candidate is worse at the first look, so that none runs at
-        smaller budgets.
+        baseline's trials, and all others stop at the first look.
         """
-        spaces = self.spaces.values() if self.tunes else ()
-        trials = sum(int(min(self.trials, settings_in(space))) for space in spaces)
-        tuned = sum(map(bool, spaces))
-        repeated = FINALISTS * (
-            len(self.tuning_seeds) - 1
-        )  # trainings of a candidate beyond the first tuning seed
-        baseline_arms, others, looks = (
-            len(self.baseline_budgets),
-            len(self.candidates) - 1,
-            self.design.looks,
-        )
-        most_arms, contained = (
-            baseline_arms + others * len(self.candidate_budgets),
-            len(self.containing),
-        )
-        least = (
-            trials
-            + repeated * (tuned - contained)
-            + looks[0] * (baseline_arms + others - contained)
-        )
-        return least, trials + repeated * tuned + looks[-1] * most_arms
+        trials, tuned = 0, 0
+        if self.tunes:
+            tuned = sum(map(bool, self.spaces.values()))
+            trials = sum(int(min(self.trials, settings_in(s))) for s in self.spaces.values())
+        repeated = FINALISTS * (len(self.tuning_seeds) - 1)  # trainings beyond the first seed
+        contained, looks = len(self.containing), self.design.looks
+        least = trials + repeated * (tuned - contained)
+        least += looks[0] * (len(self.family) - contained)
+        return least, trials + repeated * tuned + looks[-1] * len(self.family)
+
+
+def neutral_values(space: Space) -> dict[str, Any]:
+    """Return the values at which a candidate is the baseline, of the knobs that have one."""
+    neutral = {name: dimension.neutral for name, dimension in space.items()}
+    return {name: value for name, value in neutral.items() if value is not None}
 
 
 @contextmanager
@@ -236,24 +198,20 @@ def of_candidate(name: str, first: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if name != first:
-            vars(error).setdefault("__notes__", []).append(
-                f"in the candidate {name}"
-            )  # as add_note of Python 3.11
+        if name != first:  # as add_note of Python 3.11
+            vars(error).setdefault("__notes__", []).append(f"in the candidate {name}")
         raise
 
 
 def check_trainer(trainer: Mapping[str, Any]) -> None:
     """Refuse arguments of the trainer that a comparison cannot allow."""
     refused = [name for name, needed in UNCHANGED.items() if trainer.get(name, needed) != needed]
-    for name in [
-        *refused,
-        *(["limit_val_batches"] if trainer.get("limit_val_batches") == 0 else []),
-    ]:
+    if trainer.get("limit_val_batches") == 0:
+        refused.append("limit_val_batches")
+    if refused:
         raise ValueError(
-            f"trainer must not set {name}={trainer[name]!r}: budgets are shares of max_epochs, and "
-            "the weights of the "
-            "best validation are scored"
+            f"trainer must not set {refused[0]}={trainer[refused[0]]!r}: a run trains for "
+            "max_epochs, and the weights of its best validation are scored"
         )
 
 
@@ -267,32 +225,30 @@ def check_processes(n_jobs: int, processes: int) -> None:
         )
 
 
-def epochs_of(budget: float, full_epochs: int) -> int:
-    """The whole epochs of a budget, at least 1."""
-    return max(1, round(budget * full_epochs))
-
-
-def _budgets(asked: Any, full_epochs: int) -> tuple[float, ...]:
-    """The shares in ascending order; of those with the same number of epochs the largest."""
-    expected = f"a share of the training, in (0, {MAX_BUDGET:g}], or a list of at least one"
-    entries = asked if asked and isinstance(asked, (list, tuple)) else [asked]
-    shares = [
-        check_number("budgets", share, lambda share: 0 < share <= MAX_BUDGET, expected)
-        for share in entries
-    ]
-    return tuple({epochs_of(share, full_epochs): share for share in sorted(shares)}.values())
+def _design(settings: Mapping[str, Any], family: tuple[str, ...]) -> Design:
+    """Return the design that the settings ask for, with its looks, seeds and candidates."""
+    design = Design(equal_within=settings["equal_within"], candidates=family)
+    most = check_count("max_seeds", settings["max_seeds"], least=1)
+    if settings["seeds"] != "auto":
+        seeds = _seeds("seeds", settings["seeds"], 0)
+        return replace(design, looks=(len(seeds),), seeds=seeds)
+    first, last = design.looks[0], design.looks[-1]
+    if not first <= most <= last:
+        raise ValueError(
+            f"max_seeds={most} is outside the looks at {first} to {last} seeds: give a number of "
+            f"these, or a fixed number of seeds as in seeds={most}"
+        )
+    earlier = [look for look in design.looks if look < most]
+    return replace(design, looks=(*earlier, most), seeds=tuple(range(most)))
 
 
 def _seeds(name: str, asked: Any, first: int) -> tuple[int, ...]:
-    """The seeds of a list in ascending order, or that many from ``first`` on."""
+    """Return the seeds of a list in ascending order, or that many from ``first`` on."""
     seeds = range(first, first + asked) if type(asked) is int else asked
-    valid = isinstance(seeds, (list, tuple, range)) and all(
-        type(seed) is int and seed >= 0 for seed in seeds
-    )
-    if not valid or not seeds or len(set(seeds)) < len(seeds):
+    numbers = isinstance(seeds, (list, tuple, range)) and set(map(type, seeds)) == {int}
+    if not numbers or len(set(seeds)) < len(seeds) or min(seeds) < 0:
         raise ValueError(
             f"{name} must be {'auto, ' * (name == 'seeds')}a number of seeds, or a list of "
-            "different whole numbers of "
-            f"at least 0, got {asked!r}"
+            f"different whole numbers of at least 0, got {asked!r}"
         )
     return tuple(sorted(seeds))

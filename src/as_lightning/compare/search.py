@@ -204,12 +204,16 @@ def as_neutral(space: Space, trial: Trial) -> Trial:
     """A trial of the baseline as one of a candidate that contains it; what both tune keeps its
     value.
     """
-    knobs = {
-        name: d.default if d.neutral is None else d.neutral
-        for name, d in space.items()
-        if name != RATE
-    }
-    return trial._replace(settings={**knobs, **trial.settings}, shared=True)
+    return trial._replace(settings={**neutral_settings(space), **trial.settings}, shared=True)
+
+
+def neutral_settings(space: Space) -> dict[str, Any]:
+    """Return what the baseline's trials have as trials of a candidate with this space."""
+    settings = {}
+    for name, dimension in space.items():
+        if name != RATE:
+            settings[name] = dimension.default if dimension.neutral is None else dimension.neutral
+    return settings
 
 
 def best_of(trials: Sequence[Trial], sign: float) -> Trial | None:

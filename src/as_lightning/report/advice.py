@@ -5,8 +5,7 @@ explains it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from statistics import fmean
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from as_lightning.report.findings import Findings, Row, TimeRatio
@@ -24,166 +23,156 @@ SPLITS = {
     "for.",
     "": "",
 }
+LONG_WORDS = {"equal": "equal within", "not worse": "not worse by", "no gain": "no gain of"}
 
 
 def recommended(findings: Findings) -> Row:
-    """What to train: the baseline at its full budget, unless another arm is shown to be a better
-    choice.
+    """Return what to train: the baseline, unless another candidate is shown to be a better choice.
 
-    Of the arms that are better, it is the one with the largest difference. If none is better, it is
-    the cheapest of those that are surely not worse and take clearly less time. A candidate wins
-    over fewer epochs of the baseline only where the intervals of their times do not meet.
+    Of the candidates that are better, it is the one with the largest difference. If none is better,
+    it is the cheapest of those that are surely not worse and take clearly less time. Another
+    candidate wins over half the epochs of the baseline only where the intervals of their times do
+    not meet.
     """
-    compared = [(row, row.verdict) for row in findings.rows if row.verdict is not None]
-    better = [(verdict.difference, row) for row, verdict in compared if verdict.word == "better"]
+    better: dict[float, Row] = {}
+    cheaper: dict[TimeRatio, Row] = {}
+    for row in findings.rows:
+        verdict = row.verdict
+        if verdict is not None and verdict.word == "better":
+            better.setdefault(verdict.difference, row)
+        if verdict is not None and _surely_as_good(verdict) and row.time.clearly_less:
+            cheaper.setdefault(row.time, row)
     if better:
-        return max(better, key=lambda pair: pair[0])[1]
-    good = [
-        row
-        for row, verdict in compared
-        if verdict.sure and verdict.not_worse and row.time.clearly_less
-    ]
-    cheaper = sorted(good, key=lambda row: row.time)
-    fewer_epochs = [row for row in cheaper if row.arm.candidate == findings.reference.arm.candidate]
-    if fewer_epochs and cheaper[0].time.high >= fewer_epochs[0].time.low:
-        return fewer_epochs[0]
-    return cheaper[0] if cheaper else findings.reference
+        return better[max(better)]
+    if not cheaper:
+        return findings.reference
+    cheapest = cheaper[min(cheaper)]
+    for row in cheaper.values():
+        if row.arm == findings.record.half and cheapest.time.high >= row.time.low:
+            return row
+    return cheapest
+
+
+def _surely_as_good(verdict: Verdict) -> bool:
+    return verdict.sure and verdict.not_worse
 
 
 def advice(findings: Findings) -> list[str]:
-    """What to do, and what the comparison shows, as plain sentences; the recommendation is the
-    first.
+    """Return what to do, and what the comparison shows, as plain sentences; the recommendation is
+    the first.
     """
-    record, reference = findings.record, findings.reference
-    rows = [findings.full(candidate) for candidate in findings.candidates[1:]]
+    record = findings.record
+    others = findings.rows[1:]
     sentences = [record.untuned or _recommendation(findings)]
-    judged = [
-        (row, row.verdict)
-        for row in rows
-        if row.verdict and row.arm.candidate not in record.same_as
-    ]
-    sentences += [f"{row.arm.candidate}: {in_words(verdict, row.time)}." for row, verdict in judged]
-    sentences += [_calibration(row, reference) for row in rows]
+    for row in others:
+        if row.verdict is not None and row.arm not in record.same_as:
+            sentences.append(f"{row.arm}: {in_words(row.verdict, row.time)}.")
+    sentences += [_calibration(row, findings.reference) for row in others]
     sentences += [_lost_on_validation(record, candidate) for candidate in record.same_as]
     sentences += [*_reservations(findings), _at_an_edge(record)]
-    sizes = [
-        verdict.detectable
-        for verdict in findings.verdicts
-        if verdict.arm.budget == reference.arm.budget
-    ]
-    if sizes := [size for size in sizes if math.isfinite(size)]:
+    sizes = [verdict.detectable for verdict in findings.verdicts]
+    if largest := max(filter(math.isfinite, sizes), default=0.0):
         sentences.append(
-            f"A true difference of {max(sizes):.1f} points would be decided with 80% probability."
+            f"A true difference of {largest:.1f} points would be decided with 80% probability."
         )
     if findings.verdicts:
         sentences.append(SPLITS[record.splits])
-    return [sentence for sentence in (*sentences, record.stopped, *record.notes) if sentence]
+    return [*filter(None, [*sentences, record.stopped, *record.notes])]
 
 
 def _recommendation(findings: Findings) -> str:
     chosen, reference = recommended(findings), findings.reference
     if not findings.verdicts:
         return f"No advice: there is nothing to compare with {reference.name}."
-    if all(verdict.reason and not verdict.decided for verdict in findings.verdicts):
-        return f"No advice: {'; '.join(dict.fromkeys(verdict.reason for verdict in findings.verdicts))}."
+    reasons = dict.fromkeys(v.reason for v in findings.verdicts if not v.decided)
+    if not any(v.decided or not v.reason for v in findings.verdicts):
+        return f"No advice: {'; '.join(reasons)}."
     if chosen is reference or chosen.verdict is None:
-        close = [
-            row
-            for row in findings.rows
-            if row.verdict and row.verdict.not_worse and row.time.clearly_less
-        ]
-        if not close:
-            return f"Stay with {reference.name}: nothing here is shown to be better, or as good in less time."
-        names = "; ".join(f"{row.name}{row.time.in_words}" for row in close)
-        return f"Stay with {reference.name}, for now: not worse, but not surely enough to change for it: {names}."
+        return _stay(findings)
     shown = in_words(chosen.verdict, chosen.time)
-    if chosen.arm.candidate == reference.arm.candidate:
-        return f"Train {chosen.arm.candidate} for {chosen.length} in place of {reference.epochs:g}: {shown}."
-    knobs, (size, base_size) = _knobs(chosen.settings), (chosen.parameters, reference.parameters)
-    larger = (
-        f" It has {size / base_size:.2g} times the parameters."
-        if size and base_size and size != base_size
-        else ""
-    )
-    return f"Use {chosen.arm.candidate}{f' ({settings(knobs)})' if knobs else ''}, {chosen.length}: {shown}.{larger}"
+    if chosen.arm == findings.record.half:
+        length = f"{chosen.length} in place of {reference.epochs:g}"
+        return f"Train {reference.arm} for {length}: {shown}."
+    knobs = _knobs(chosen.settings)
+    use = f"Use {chosen.arm} ({settings(knobs)})" if knobs else f"Use {chosen.arm}"
+    sentence = f"{', '.join(filter(None, [use, chosen.length]))}: {shown}."
+    size, base_size = chosen.parameters, reference.parameters
+    if size and base_size and size != base_size:
+        sentence += f" It has {size / base_size:.2g} times the parameters."
+    return sentence
 
 
-def _reservations(findings: Findings) -> list[str]:
-    """Sentences on what weakens the verdicts: an early stop, a stop without a chance of a word,
-    skewed differences.
+def _stay(findings: Findings) -> str:
+    """Return the advice to keep the baseline, with what may be as good in less time."""
+    close = []
+    for row in findings.rows:
+        if row.verdict and row.verdict.not_worse and row.time.clearly_less:
+            close.append(f"{row.name}{row.time.in_words}")
+    name = findings.reference.name
+    if not close:
+        return f"Stay with {name}: nothing here is shown to be better, or as good in less time."
+    unsure = "not worse, but not surely enough to change for it"
+    return f"Stay with {name}, for now: {unsure}: {'; '.join(close)}."
+
+
+def _reservations(findings: Findings) -> Iterator[str]:
+    """Yield sentences on what weakens the verdicts: an early stop, a stop without a chance of a
+    word, skewed differences.
     """
     looks = findings.record.design.looks
-    compared = [
-        (row, row.verdict)
-        for row in findings.rows
-        if row.verdict is not None and not row.verdict.reason
-    ]
-    early = [
-        verdict for _, verdict in compared if verdict.word == "better" and verdict.look < len(looks)
-    ]
-    sentences = (
-        ["The difference of a candidate that stopped early as better is on average too large."]
-        if early
-        else []
-    )
-    for row, verdict in compared:
-        if (
-            verdict.word in ("undecided", "not worse")
-            and not verdict.in_reach
-            and verdict.look < len(looks)
-        ):
+    judged = [v for v in findings.verdicts if not v.reason]
+    stopped_early = [v for v in judged if v.look < len(looks)]
+    if any(verdict.word == "better" for verdict in stopped_early):
+        yield "The difference of a candidate that stopped early as better is on average too large."
+    for verdict in judged:
+        name = findings.row(verdict.arm).name
+        unsettled = verdict.word in ("undecided", "not worse") and verdict in stopped_early
+        if unsettled and not verdict.in_reach:
             reach = f"{looks[-1]} are unlikely to show a gain, or that there is none"
-            sentences.append(f"{row.name}: stopped after {verdict.seeds} seeds; {reach}.")
+            yield f"{name}: stopped after {verdict.seeds} seeds; {reach}."
         if verdict.skewed:
-            sentences.append(
-                f"{row.name}: the differences are skewed; this verdict is wrong more often than "
-                "stated."
-            )
-    return sentences
+            wrong = "this verdict is wrong more often than stated"
+            yield f"{name}: the differences are skewed; {wrong}."
 
 
 def _at_an_edge(record: ComparisonRecord) -> str:
-    """A sentence on candidates whose best learning rate is the smallest or largest tried; else
-    empty.
+    """Return a sentence on candidates whose best learning rate is the smallest or largest tried;
+    else an empty one.
     """
-    tried = {
-        name: [t.settings["lr"] for t in trials if "lr" in t.settings]
-        for name, trials in record.tuning.items()
-    }
-    best = {
-        name: record.settings.get(name, {}).get("lr")
-        for name in tried
-        if name not in record.same_as
-    }
-    names = [
-        n for n, lr in best.items() if len({*tried[n]}) > 1 and lr in (min(tried[n]), max(tried[n]))
-    ]
-    note = "the best learning rate is the smallest or largest that was tried: a better one may lie beyond it."
-    return f"{', '.join(names)}: {note}" if names else ""
+    names = []
+    for name, trials in record.tuning.items():
+        rates = {trial.settings.get("lr") for trial in trials} - {None}
+        best = record.settings.get(name, {}).get("lr")
+        own = name not in record.same_as and len(rates) > 1
+        if own and best in (min(rates), max(rates)):
+            names.append(name)
+    if not names:
+        return ""
+    edge = "the best learning rate is the smallest or largest that was tried"
+    return f"{', '.join(names)}: {edge}: a better one may lie beyond it."
 
 
 def _lost_on_validation(record: ComparisonRecord, candidate: str) -> str:
-    """A sentence on what a candidate's best setting beside the baseline's lost on validation; empty
-    if unknown.
+    """Return a sentence on what a candidate's best setting beside the baseline's lost on
+    validation; an empty one if unknown.
     """
-    sign, chosen = (1.0 if record.mode == "max" else -1.0), _knobs(record.settings[candidate])
-    best: list[Trial] = []  # at the baseline's setting, and at another
-    for of_baseline in (True, False):
-        trials = [trial for trial in record.tuning.get(candidate, ()) if math.isfinite(trial.score)]
-        trials = [
-            trial
-            for trial in trials
-            if (trial.shared or _knobs(trial.settings) == chosen) == of_baseline
-        ]
-        best += sorted(trials, key=lambda trial: (-trial.seeds, -sign * trial.score))[:1]
+    sign = 1.0 if record.mode == "max" else -1.0
+    chosen = _knobs(record.settings[candidate])
+    best: dict[bool, Trial] = {}  # at the baseline's setting, and at another
+    for trial in sorted(
+        record.tuning.get(candidate, ()), key=lambda t: (-t.seeds, -sign * t.score)
+    ):
+        of_baseline = trial.shared or _knobs(trial.settings) == chosen
+        if math.isfinite(trial.score):
+            best.setdefault(of_baseline, trial)
     if len(best) < 2:
         return ""
-    common_seeds = min(trial.seeds for trial in best)
-    at_baseline, other = (fmean(trial.by_seed[:common_seeds] or [trial.score]) for trial in best)
-    lost = record.points * sign * (at_baseline - other)
-    shown = settings(_knobs(best[1].settings))
+    base, other = best[True], best[False]
+    seeds = min(base.seeds, other.seeds)
+    lost = record.points * sign * (base.mean_of(seeds) - other.mean_of(seeds))
     choice = f"{candidate}: tuning chose {record.same_as[candidate]}"
-    return f"{choice}; the best other setting ({shown}) lost {lost:.2f} points in validation."
+    shown = f"the best other setting ({settings(_knobs(other.settings))})"
+    return f"{choice}; {shown} lost {lost:.2f} points in validation."
 
 
 def _knobs(chosen: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,60 +180,56 @@ def _knobs(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _calibration(row: Row, reference: Row) -> str:
-    """A sentence if probabilities are worse calibrated, with the errors at one fitted temperature;
-    else empty.
+    """Return a sentence if probabilities are worse calibrated, with the errors at one fitted
+    temperature; else an empty one.
     """
-    names = ("calibration_error", "calibration_error_scaled")
-    (error, scaled), (base, base_scaled) = (
-        [r.metrics.get(n, math.nan) for n in names] for r in (row, reference)
-    )
+    error, base = _metric(row, "calibration_error"), _metric(reference, "calibration_error")
     if not error - base > WORSE_CALIBRATED:  # NaN: not known
         return ""
-    sentence = f"The probabilities of {row.arm.candidate} are worse calibrated ({error:.2f} against {base:.2f})"
+    sentence = (
+        f"The probabilities of {row.arm} are worse calibrated ({error:.2f} against {base:.2f})"
+    )
+    scaled = _metric(row, "calibration_error_scaled")
+    base_scaled = _metric(reference, "calibration_error_scaled")
     if not math.isnan(scaled + base_scaled):
         sentence += "; those of the logits at one temperature, fitted on validation, have "
         sentence += f"{scaled:.3f} against {base_scaled:.3f}"
     return f"{sentence}."
 
 
-def in_words(verdict: Verdict, time: TimeRatio = UNKNOWN) -> str:
-    """A verdict on one line: the interval of the difference, the time if it clearly differs, the
-    word.
+def _metric(row: Row, name: str) -> float:
+    return row.metrics.get(name, math.nan)
 
-    >>> from as_lightning.statistics.verdicts import Arm
-    >>> found = Verdict(Arm("a"), Arm("b"), 5, 1, 0.2, -2.2, 2.6, "undecided", 3.0, 0.5)
+
+def in_words(verdict: Verdict, time: TimeRatio = UNKNOWN) -> str:
+    """Return a verdict on one line: the interval of the difference, the time if it clearly differs,
+    the word.
+
+    >>> found = Verdict("a", "b", 5, 1, 0.2, -2.2, 2.6, "undecided", 3.0, 0.5)
     >>> in_words(found, TimeRatio(1.16, 1.10, 1.22)), in_words(found, TimeRatio(0.86, 0.30, 2.47))
     ('-2.2 to +2.6 points, 16% slower: undecided', '-2.2 to +2.6 points: undecided')
     """
-    difference = (
-        "no difference measured"
-        if math.isnan(verdict.difference)
-        else f"{verdict.difference:+.1f} points"
-    )
-    if math.isfinite(verdict.low):
+    difference = f"{verdict.difference:+.1f} points"
+    if math.isnan(verdict.difference):
+        difference = "no difference measured"
+    elif math.isfinite(verdict.low):
         difference = f"{verdict.low:+.1f} to {verdict.high:+.1f} points"
-    within = f"{verdict.equal_within:g} points"
-    long = {"equal": "equal within", "not worse": "not worse by", "no gain": "no gain of"}
-    word = f"{long[verdict.word]} {within}" if verdict.word in long else verdict.word
-    word = (
-        f"{word} ({verdict.reason})"
-        if verdict.reason and verdict.decided
-        else verdict.reason or word
-    )
+    word = verdict.word
+    if word in LONG_WORDS:
+        word = f"{LONG_WORDS[word]} {verdict.equal_within:g} points"
+    if verdict.reason:
+        word = f"{word} ({verdict.reason})" if verdict.decided else verdict.reason
     return f"{difference}{time.in_words}: {word}"
 
 
 def settings(values: Mapping[str, Any]) -> str:
-    """Settings and their values; an en dash where there are none.
+    """Return settings and their values; an en dash where there are none.
 
     >>> settings({"lr": 0.0031622, "k": 4, "schedule": None}), settings({})
     ('lr 0.00316, k 4, schedule null', '–')
     """
-    short = {
-        name: f"{value:.3g}" if isinstance(value, float) else value
-        for name, value in values.items()
-    }
-    return (
-        ", ".join(f"{name} {'null' if value is None else value}" for name, value in short.items())
-        or "–"
-    )
+    shown = []
+    for name, value in values.items():
+        text = f"{value:.3g}" if isinstance(value, float) else str(value)
+        shown.append(f"{name} {'null' if value is None else text}")
+    return ", ".join(shown) or "–"

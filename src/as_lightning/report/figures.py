@@ -21,7 +21,7 @@ from matplotlib.ticker import NullFormatter
 from as_lightning.bench.run.result import Result
 from as_lightning.functional.counts import masking_ratio
 from as_lightning.report.findings import Findings
-from as_lightning.report.record import ComparisonRecord, arm_of
+from as_lightning.report.record import ComparisonRecord
 
 # Okabe and Ito's colours, told apart by colour-blind readers, without those too pale or too dark
 # for one of the pages
@@ -145,7 +145,6 @@ def report_figures(findings: Findings, number: int) -> list[PageFigure]:
             strict=False,
         )
     )
-    runs = [run for run in record.results if arm_of(run) == findings.full(run.candidate).arm]
     score, by_time = score_name(record.score), _by_time(findings)
     points, validation = f"{record.split} {score} (points)", f"validation {score}"
     of_time = {
@@ -167,7 +166,7 @@ def report_figures(findings: Findings, number: int) -> list[PageFigure]:
         PageFigure(
             f"learning-rate-{number}", titles[1], _by_learning_rate(record), colors, of_rate
         ),
-        PageFigure(f"masking-{number}", titles[2], _masked(runs), colors, of_epoch),
+        PageFigure(f"masking-{number}", titles[2], _masked(record.results), colors, of_epoch),
     ]
     return [figure for figure in figures if not figure.lines.empty]
 
@@ -185,7 +184,7 @@ def _by_time(findings: Findings) -> pd.DataFrame:
     for row in findings.rows:
         difference = 0.0 if row.verdict is None else sign * row.verdict.difference
         y = row.mean if math.isnan(difference) else base.mean + difference
-        rows.append((row.arm.candidate, base.seconds * row.time.ratio, y, row.std))
+        rows.append((row.arm, base.seconds * row.time.ratio, y, row.std))
     timed = _table(rows, "x", "y", "std").dropna(subset="x")
     if len(timed) < min(2, len(rows)):  # the baseline alone compares nothing
         timed = timed.head(0)

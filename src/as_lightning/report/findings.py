@@ -1,11 +1,9 @@
-"""What a comparison has found, arm by arm: the numbers that the page and the advice are written
-from.
-"""
+"""What a comparison has found, candidate by candidate: what page and advice are written from."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,8 +13,8 @@ from scipy import stats
 
 from as_lightning.bench.run.result import Result
 from as_lightning.functional.counts import masking_ratio
-from as_lightning.report.record import ComparisonRecord, arm_of
-from as_lightning.statistics.verdicts import MIN_PAIRS, Arm, Verdict
+from as_lightning.report.record import ComparisonRecord
+from as_lightning.statistics.verdicts import MIN_PAIRS, Verdict
 
 
 class TimeRatio(NamedTuple):
@@ -42,8 +40,9 @@ class TimeRatio(NamedTuple):
         """A part of a sentence; empty unless it is clearly less, or the whole interval lies above
         1.
         """
-        more = f", {100 * (self.ratio - 1):.0f}% slower" if self.low > 1.0 else ""
-        return f", {100 * (1 - self.ratio):.0f}% less time" if self.clearly_less else more
+        if self.clearly_less:
+            return f", {100 * (1 - self.ratio):.0f}% less time"
+        return f", {100 * (self.ratio - 1):.0f}% slower" if self.low > 1.0 else ""
 
 
 def time_ratio(seconds: Mapping[Any, float], reference: Mapping[Any, float]) -> TimeRatio:
@@ -54,138 +53,124 @@ def time_ratio(seconds: Mapping[Any, float], reference: Mapping[Any, float]) -> 
     """
     ratios = pd.Series(seconds, dtype=float) / pd.Series(reference, dtype=float)
     logarithms = np.log(ratios[(ratios > 0) & (ratios < math.inf)])
-    mean, half_width = logarithms.mean(), stats.t.isf(0.025, len(logarithms) - 1) * logarithms.sem()
-    half_width = half_width if len(logarithms) >= MIN_PAIRS else math.nan
+    mean, half_width = logarithms.mean(), math.nan
+    if len(logarithms) >= MIN_PAIRS:
+        half_width = stats.t.isf(0.025, len(logarithms) - 1) * logarithms.sem()
     return TimeRatio(*np.exp([mean, mean - half_width, mean + half_width]).tolist())
 
 
 @dataclass(frozen=True)
 class Row:
-    """The numbers, settings and verdicts of one arm."""
+    """The numbers, settings and verdict of one candidate."""
 
-    arm: Arm
+    arm: str  # the candidate's name
     epochs: float
     settings: Mapping[str, Any]
     seeds: int
     mean: float  # of the score over the seeds, in points
     std: float
     seconds: float  # the mean training time
-    time: TimeRatio  # of training, to the baseline's full budget
-    verdict: Verdict | None  # against the baseline's full budget; None for that arm itself
-    same_budget: Verdict | None  # of a smaller budget the one against the baseline at that budget
-    metrics: Mapping[
-        str, float
-    ]  # the means of all test metrics, and of what else the runs have counted
+    time: TimeRatio  # of training, to the baseline
+    verdict: Verdict | None  # against the baseline; None for the baseline itself
+    metrics: Mapping[str, float]  # the means of all test metrics, and of what else was counted
     parameters: int | None = None  # that are trained; None where unknown
 
     @property
     def length(self) -> str:
-        """How long it was trained."""
+        """How long it was trained; empty where that is unknown."""
         if math.isnan(self.epochs):
-            return f"budget {self.arm.budget:g}"
+            return ""
         return "1 epoch" if self.epochs == 1 else f"{self.epochs:g} epochs"
 
     @property
     def name(self) -> str:
         """The candidate and how long it was trained, as far as it is known."""
-        known = not math.isnan(self.epochs) or self.arm.budget != 1.0
-        return f"{self.arm.candidate}, {self.length}" if known else self.arm.candidate
+        return ", ".join(filter(None, [self.arm, self.length]))
 
 
 @dataclass(frozen=True)
 class Findings:
-    """A row for each arm: the baseline at its full budget first, then candidate by candidate,
-    budgets descending.
-    """
+    """A row for each candidate, the baseline first."""
 
     record: ComparisonRecord
     rows: tuple[Row, ...]
 
     @property
     def reference(self) -> Row:
-        """The baseline at its full budget."""
+        """The baseline."""
         return self.rows[0]
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """All verdicts, against the baseline at the full and at the same budget."""
-        return [
-            verdict
-            for row in self.rows
-            for verdict in (row.verdict, row.same_budget)
-            if verdict is not None
-        ]
+        """The verdicts on all candidates but the baseline."""
+        return [row.verdict for row in self.rows if row.verdict is not None]
 
     @property
     def candidates(self) -> list[str]:
         """The candidates that have runs, the baseline first."""
-        return list(dict.fromkeys(row.arm.candidate for row in self.rows))
+        return [row.arm for row in self.rows]
 
-    def full(self, candidate: str) -> Row:
-        """The row of a candidate at its largest budget."""
-        return next(row for row in self.rows if row.arm.candidate == candidate)
+    def row(self, candidate: str) -> Row:
+        """Return the row of a candidate."""
+        return self.rows[self.candidates.index(candidate)]
 
 
 def findings(record: ComparisonRecord) -> Findings:
-    """The numbers of each arm from its final runs; without a full run of the baseline a ValueError
-    has the failures.
+    """Return the numbers of each candidate from its final runs; without a run of the baseline a
+    ValueError has the failures.
     """
-    runs: dict[Arm, list[Result]] = {}
+    runs: dict[str, list[Result]] = {}
     for result in record.results:
-        runs.setdefault(arm_of(result), []).append(result)
-    reference = record.reference
-    if reference not in runs:
+        runs.setdefault(result.candidate, []).append(result)
+    if record.baseline not in runs:
         failures = "".join(f"\n  {failure}" for failure in record.failures[:10])
-        missing, purpose = f"the baseline {reference.candidate!r}", "to compare with"
-        if (
-            reference.candidate in record.settings and len(record.settings) == 1
-        ):  # it was tuned, and all others failed
+        missing, purpose = f"the baseline {record.baseline!r}", "to compare with"
+        if record.settings.keys() - {record.half} == {
+            record.baseline
+        }:  # all others failed in tuning
             missing, purpose = ", ".join(record.candidates[1:]), f"is compared with {missing}"
         raise ValueError(f"no run of {missing} has finished: nothing {purpose}{failures}")
-    by_pair = {(verdict.arm, verdict.against): verdict for verdict in record.verdicts()}
-    # a machine is not equally fast at all times: a run is compared with the baseline's that the
-    # same command has made
-    seconds = {
-        arm: {(r.seed, r.session or r.command): r.train_seconds for r in finals}
-        for arm, finals in runs.items()
-    }
-    rows, points = [], record.points
-    for arm in sorted(
-        runs,
-        key=lambda arm: (arm != reference, record.candidates.index(arm.candidate), -arm.budget),
-    ):
-        scores = pd.Series([points * run.metrics[run.score] for run in runs[arm]])
-        first, same_budget_base = runs[arm][0], Arm(reference.candidate, arm.budget)
+    verdicts = {verdict.arm: verdict for verdict in record.verdicts()}
+    reference_seconds = _seconds(runs[record.baseline])
+    rows = []
+    for candidate in sorted(runs, key=record.candidates.index):
+        finals, first = runs[candidate], runs[candidate][0]
+        seconds = _seconds(finals)
+        scores = record.points * pd.Series([run.metrics[run.score] for run in finals])
         row = Row(
-            arm=arm,
+            arm=candidate,
             epochs=math.nan if first.epochs is None else first.epochs,
             settings=dict(first.settings),
             seeds=int(scores.count()),
             mean=float(scores.mean()),
             std=float(scores.std()),
-            seconds=float(pd.Series(seconds[arm], dtype=float).mean()),  # of those that are known
-            time=time_ratio(seconds[arm], seconds[reference]),
-            verdict=by_pair.get((arm, reference)),
-            same_budget=None
-            if same_budget_base == reference
-            else by_pair.get((arm, same_budget_base)),
-            metrics=pd.DataFrame([_measured(run) for run in runs[arm]], dtype=float)
-            .mean()
-            .dropna()
-            .to_dict(),
+            seconds=float(pd.Series(seconds, dtype=float).mean()),  # of those that are known
+            time=time_ratio(seconds, reference_seconds),
+            verdict=verdicts.get(candidate),
+            metrics=_means(finals),
             parameters=first.parameters,
         )
         rows.append(row)
     return Findings(record, tuple(rows))
 
 
-def _measured(run: Result) -> dict[str, float | None]:
-    """The test metrics of a run, and what else it has counted."""
-    last = run.masking[-1] if run.masking else None
-    return run.metrics | {
-        "masked samples, last epoch": float(masking_ratio(last["masked_samples"], last["samples"]))
-        if last
-        else None,
-        "optimizer steps": run.optimizer_steps,
-        "correlation of loss and score": run.loss_accuracy_correlation,
-    }
+def _seconds(runs: Sequence[Result]) -> dict[tuple[int, str], float]:
+    """Return the training times by seed and session: a machine is not equally fast at all times, so
+    a run is compared with the baseline's that the same command has made.
+    """
+    return {(run.seed, run.session or run.command): run.train_seconds for run in runs}
+
+
+def _means(runs: Sequence[Result]) -> dict[str, float]:
+    """Return the means of the test metrics, and of what else the runs have counted."""
+    measured = []
+    for run in runs:
+        row: dict[str, float | None] = dict(run.metrics)
+        if run.masking:
+            last = run.masking[-1]
+            ratio = masking_ratio(last["masked_samples"], last["samples"])
+            row["masked samples, last epoch"] = float(ratio)
+        row["optimizer steps"] = run.optimizer_steps
+        row["correlation of loss and score"] = run.loss_accuracy_correlation
+        measured.append(row)
+    return dict(pd.DataFrame(measured, dtype=float).mean().dropna().to_dict())

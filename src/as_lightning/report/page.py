@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from as_lightning.bench.run.result import whole_file
-from as_lightning.report.advice import advice, in_words, recommended, settings
+from as_lightning.report.advice import advice, recommended, settings
 from as_lightning.report.figures import PageFigure, report_figures, score_name
 from as_lightning.report.findings import Findings, Row, findings
 from as_lightning.report.record import ComparisonRecord
@@ -32,8 +32,7 @@ LEGEND = (
     "Differences are to {}, "
     "paired by {}, positive where the candidate is better. Of 100 comparisons like this one about "
     "95 have no interval "
-    "that misses the true difference, wherever a candidate stopped; smaller budgets are counted "
-    "apart. The verdicts "
+    "that misses the true difference, wherever a candidate stopped. The verdicts "
     "are read off the intervals. An interval within ±{:g} points is equal.{}"
 )
 NEW_DATA = " The verdicts are about these test examples; the interval for new data is about others like them, one at a time."
@@ -174,13 +173,12 @@ def rendered(records: Sequence[ComparisonRecord], form: str, notes: Sequence[str
 
 def cells(found: Findings, row: Row) -> dict[str, Cell]:
     """The row of an arm in the deciding table: its cells by their headings."""
-    chosen = found.record.same_as.get(row.arm.candidate)  # the candidate whose runs these are
-    verdict, time, at_same_budget = None if chosen else row.verdict, row.time, row.same_budget
+    chosen = found.record.same_as.get(row.arm)  # the candidate whose runs these are
+    verdict, time = None if chosen else row.verdict, row.time
     notes = [] if verdict is None else [verdict.reason]
     word = (
         "–" if verdict and verdict.reason and not verdict.decided else getattr(verdict, "word", "")
     )
-    notes += [] if at_same_budget is None else [f"at this budget: {in_words(at_same_budget)}"]
     advised = row is recommended(found) and verdict is not None and not found.record.untuned
     difference = (
         "–" if verdict is None or math.isnan(verdict.difference) else f"{verdict.difference:+.2f}"
@@ -198,7 +196,7 @@ def cells(found: Findings, row: Row) -> dict[str, Cell]:
         else ""
     )
     return {
-        "candidate": Cell(row.arm.candidate, "advised" if advised else ""),
+        "candidate": Cell(row.arm, "advised" if advised else ""),
         "epochs": Cell("–" if math.isnan(row.epochs) else f"{row.epochs:g}"),
         score_name(found.record.score): Cell(
             f"{row.mean:.2f}{'' if math.isnan(row.std) else f' ± {row.std:.2f}'}"
@@ -294,9 +292,9 @@ def _section(found: Findings, number: int) -> dict[str, Any]:
     )
     new_data = NEW_DATA if any(math.isfinite(verdict.new_low) for verdict in found.verdicts) else ""
     shares = {
-        arm.candidate: DIFFER.format(arm.candidate, record.baseline, 100 * share, examples)
-        for (arm, against), (share, examples) in record.disagreed.items()
-        if against == record.reference and arm.budget == against.budget
+        arm: DIFFER.format(arm, record.baseline, 100 * share, examples)
+        for arm, (share, examples) in record.disagreed.items()
+        if arm != record.half
     }
     examples = [
         {"most often on these": example.name}

@@ -1,28 +1,41 @@
-"""``comparison.json``: all that a comparison knows, from which its report is written."""
+"""All that a comparison knows, from which its report is written: ``design.json`` has what was
+asked and said, ``runs.csv`` a row for each run.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
+
+import pandas as pd
 
 from as_lightning.bench.run.predictions import Predictions
-from as_lightning.bench.run.result import Result, read_runs, renamed, whole_file
-from as_lightning.statistics.example_spread import ExampleSpread, example_spread
+from as_lightning.bench.run.result import Result, whole_file
+from as_lightning.statistics.example_spread import ExampleSpread, ScoredExamples, example_spread
 from as_lightning.statistics.pairing import TEST_SHARE, paired_differences, unpaired
-from as_lightning.statistics.verdicts import Arm, Design, Verdict, verdicts
+from as_lightning.statistics.verdicts import Design, Verdict, verdicts
 
-COMPARISON_FILE = "comparison.json"
-FORMAT = 2
+DESIGN_FILE, TABLE_FILE = "design.json", "runs.csv"
 BASELINES = ("softmax", "multilabel_softmax")  # the default baselines
-FEW_PERCENT = 2.0  # scores above 1 and up to this are rather of another unit
 ROUNDING = 1e-5  # of a score that is computed in float32
 EXAMPLES, SHOWN = 20, 300  # how many examples a page lists, and how many characters of them
+SETTING = "setting."  # before the name of a tuned setting, in a table of runs
+# of a result, beside its settings and metrics, in a table of runs
+COLUMNS = ("candidate", "seed", "phase", "trial", "train_seconds", "epochs", "session")
+COUNTED = ("parameters", "optimizer_steps", "loss_accuracy_correlation")
+OF_TABLE = {"results", "tuned", "tuning", "settings", "missing"}  # fields that the table has
+
+
+class Planned(Protocol):
+    """What has a design, as the plan of a comparison."""
+
+    design: Design
 
 
 class Trial(NamedTuple):
@@ -38,12 +51,16 @@ class Trial(NamedTuple):
     score: float
     loss: float = float("nan")
     shared: bool = False
-    by_seed: tuple[float, ...] = ()  # the score of each of its tuning seeds
+    by_seed: Mapping[int, float] = {}  # the score of each of its tuning seeds
 
     @property
     def seeds(self) -> int:
         """How many tuning seeds it has."""
         return max(len(self.by_seed), 1)
+
+    def mean_of(self, seeds: int) -> float:
+        """Return the mean score of the first tuning seeds."""
+        return fmean([*self.by_seed.values()][:seeds] or [self.score])
 
 
 class Example(NamedTuple):
@@ -60,11 +77,11 @@ class ComparisonRecord:
     """All that a comparison knows: its design, trials, chosen settings and final runs."""
 
     name: str
-    score: str  # what the arms are compared by
+    score: str  # what the candidates are compared by
     baseline: str
     candidates: list[str]  # the baseline first
     design: Design
-    full_budget: float = 1.0  # at which candidates are tuned, and compared first
+    half: str = ""  # the candidate that is the baseline trained for half the epochs
     trials: int = 1  # of each candidate
     mode: Literal["max", "min"] = "max"  # whether more or less of the score is better
     split: str = "test"  # that the score is of
@@ -74,34 +91,28 @@ class ComparisonRecord:
     pairs: str = "seed"  # what runs are paired by
     unit: Literal["auto", "share", "percent", "raw"] = "auto"  # of the score
     untuned: str = ""  # why there is no advice
-    settings: dict[str, Mapping[str, Any]] = field(
-        default_factory=dict
-    )  # the chosen ones of each candidate
-    same_as: dict[str, str] = field(
-        default_factory=dict
-    )  # candidates that these make the same as another
+    settings: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # the chosen ones
+    # what the baseline's trials have as trials of a candidate that contains it
+    neutral: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    same_as: dict[str, str] = field(default_factory=dict)  # those that tuning made another one
     tuning: dict[str, list[Trial]] = field(default_factory=dict)
+    tuned: list[Result] = field(default_factory=list)  # runs of the tuning
     results: list[Result] = field(default_factory=list)  # final runs
-    # what each candidate changes: names of settings, each with the baseline's value and the
-    # candidate's
+    # what each candidate changes: names of settings, each with the baseline's value and its own
     changes: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)  # runs that have ended in an error, in words
-    missing: list[tuple[str, float, int]] = field(
-        default_factory=list
-    )  # final runs: candidate, budget, seed
+    missing: list[tuple[str, int]] = field(default_factory=list)  # final runs: candidate and seed
     notes: list[str] = field(default_factory=list)  # sentences for the page
     stopped: str = ""  # why the comparison ended before all was decided
     commands: list[str] = field(default_factory=list)
-    # for an arm and a baseline's arm the spread of their difference, as their test examples show it
-    spreads: dict[tuple[Arm, Arm], ExampleSpread] = field(default_factory=dict)
-    # the mean share of test examples on which they differ, and of how many
-    disagreed: dict[tuple[Arm, Arm], tuple[float, int]] = field(default_factory=dict)
-    examples: list[Example] = field(
-        default_factory=list
-    )  # on which candidates differ most often from the baseline
+    # of each candidate beside the baseline, as their test examples show it: the spread of their
+    # difference, and the mean share of examples on which they differ, and of how many
+    spreads: dict[str, ExampleSpread] = field(default_factory=dict)
+    disagreed: dict[str, tuple[float, int]] = field(default_factory=dict)
+    examples: list[Example] = field(default_factory=list)  # on which candidates differ most often
 
     @classmethod
-    def of_runs(
+    def from_runs(
         cls,
         runs: Sequence[Result],
         baseline: str,
@@ -110,44 +121,35 @@ class ComparisonRecord:
         looks: Sequence[int] = (),
         **facts: Any,
     ) -> ComparisonRecord:
-        """The record of runs that differ in candidate, budget and seed alone; without ``looks`` its
+        """Return the record of runs that differ in candidate and seed alone; without ``looks`` its
         design is fixed.
         """
-        run_counts = Counter((arm_of(run), run.seed) for run in runs)
-        (arm, seed), most = run_counts.most_common(1)[0]
-        if most > 1:
-            raise ValueError(
-                f"two results are of {runs[0].name}, {arm.candidate}, seed {seed}, with the same "
-                "settings: a report "
-                "compares one run of each; leave one of their folders out"
-            )
-        candidates = sorted(
-            dict.fromkeys(run.candidate for run in runs),
-            key=lambda candidate: candidate != baseline,
-        )
-        seeds = sorted({run.seed for run in runs})
-        full = max(arm.budget for arm, _ in run_counts if arm.candidate == baseline)
-        design = Design(equal_within=equal_within, looks=tuple(looks) or (len(seeds),))
-        record = cls(
-            runs[0].name, runs[0].score, baseline, candidates, design, full_budget=full, **facts
-        )
+        seeds_of: dict[str, list[int]] = {}
+        for run in runs:
+            seeds = seeds_of.setdefault(run.candidate, [])
+            if run.seed in seeds:
+                raise ValueError(
+                    f"two results are of {run.name}, {run.candidate}, seed {run.seed}, with the "
+                    "same settings: a report compares one run of each; leave one of their folders "
+                    "out"
+                )
+            seeds.append(run.seed)
+        candidates = sorted(seeds_of, key=lambda candidate: candidate != baseline)
+        all_seeds = sorted({run.seed for run in runs})
+        design = Design(equal_within=equal_within, looks=tuple(looks) or (len(all_seeds),))
+        record = cls(runs[0].name, runs[0].score, baseline, candidates, design, **facts)
         record.results = list(runs)
-        last = dict(sorted(run_counts))  # the last seed of each arm
-        ends = (
-            last if looks else dict.fromkeys(last, seeds[-1])
-        )  # with looks an arm may stop before others
-        record.missing = [
-            (*a, seed)
-            for a in last
-            for seed in seeds
-            if (a, seed) not in run_counts and seed <= ends[a]
-        ]
-        record.commands = list(
-            dict.fromkeys(" ".join(run.command.split()) for run in runs if run.command)
-        )
-        if independent := ", ".join(sorted({arm.candidate for arm in record.unpaired})):
-            reason = f"Without a seed in common with {baseline}, and compared as independent samples (Welch's t-test)"
-            record.notes.append(f"{reason}: {independent}.")
+        for candidate, seeds in sorted(seeds_of.items()):
+            last = max(seeds) if looks else all_seeds[-1]  # with looks it may stop before others
+            due = [seed for seed in all_seeds if seed <= last]
+            record.missing += [(candidate, seed) for seed in due if seed not in seeds]
+        commands = dict.fromkeys(" ".join(run.command.split()) for run in runs)
+        record.commands = [*filter(None, commands)]
+        if independent := ", ".join(sorted(record.unpaired)):
+            record.notes.append(
+                f"Without a seed in common with {baseline}, and compared as independent samples "
+                f"(Welch's t-test): {independent}."
+            )
         return record
 
     @property
@@ -155,40 +157,31 @@ class ComparisonRecord:
         """The unit of the score; ``auto`` goes by the largest score, and is a share where less is
         better.
         """
-        scores = [run.metrics[run.score] for run in self.results if self.mode == "max"]
-        highest = max(filter(math.isfinite, scores), default=0.0)
-        return (
-            self.unit
-            if self.unit != "auto"
-            else "share"
-            if highest <= 1
-            else "percent"
-            if highest <= 100
-            else "raw"
-        )
+        if self.unit != "auto":
+            return self.unit
+        highest = max(filter(math.isfinite, self._scores()), default=0.0)
+        if self.mode == "min" or highest <= 1:
+            return "share"
+        return "percent" if highest <= 100 else "raw"
+
+    def _scores(self, *candidates: str) -> Iterator[float]:
+        """Yield the scores of some candidates, or of all."""
+        for run in self.results:
+            if not candidates or run.candidate in candidates:
+                yield run.metrics[run.score]
 
     @property
     def mixed_units(self) -> str:
-        """A warning where candidates may log scores of different units, or no share and no
-        percentage; else empty.
-        """
-        highest: dict[str, float] = {}
-        for run in self.results:
-            if 0 < (score := run.metrics[self.score]) < math.inf:
-                highest[run.candidate] = max(score, highest.get(run.candidate, 0.0))
-        small, large = (
-            choose(highest, key=highest.__getitem__, default="") for choose in (min, max)
-        )
-        if self.mode == "min" or self.unit != "auto" or not highest.get(large, 0.0) > 1:
+        """A warning where candidates may log scores of different units; else empty."""
+        if self.known_unit == "share" or self.unit != "auto":
             return ""
-        if highest[small] <= 1:
-            maxima = (
-                f"{small} has scores up to {highest[small]:g}, {large} up to {highest[large]:g}"
-            )
-            return f"{maxima}: shares and percents are not compared; let all candidates log {self.score} in one unit."
-        if highest[large] <= FEW_PERCENT:
-            reading = f"{self.score} is at most {highest[large]:g}, and was read in percent"
-            return f"{reading}: if it is no percentage, log it so that it lies between 0 and 1."
+        for candidate in self.candidates:
+            highest = max(filter(math.isfinite, self._scores(candidate)), default=0.0)
+            if 0 < highest <= 1:
+                return (
+                    f"{candidate} has scores up to {highest:g}, others above 1: shares and "
+                    f"percents are not compared; let all candidates log {self.score} in one unit."
+                )
         return ""
 
     @property
@@ -197,180 +190,248 @@ class ComparisonRecord:
         return 100.0 if self.known_unit == "share" else 1.0
 
     @property
-    def unpaired(self) -> set[Arm]:
-        """The arms of a fixed design that have runs, but no seed in common with the baseline."""
-        return unpaired(self.scores(), self.reference) if len(self.design.looks) == 1 else set()
+    def unpaired(self) -> set[str]:
+        """The candidates of a fixed design that have runs, but no seed in common with the
+        baseline.
+        """
+        return unpaired(self.scores(), self.baseline) if len(self.design.looks) == 1 else set()
 
-    @property
-    def reference(self) -> Arm:
-        """The baseline at its full budget."""
-        return Arm(self.baseline, self.full_budget)
-
-    def scores(self) -> dict[Arm, dict[int, float]]:
-        """The score of each seed of each arm, in points; NaN where a run ended in an error."""
-        scores: dict[Arm, dict[int, float]] = {}
-        points = self.points
-        for result in self.results:
-            scores.setdefault(arm_of(result), {})[result.seed] = (
-                points * result.metrics[result.score]
-            )
-        for candidate, budget, seed in self.missing:
-            scores.setdefault(Arm(candidate, budget), {})[seed] = math.nan
+    def scores(self, sign: float = 1.0) -> dict[str, dict[int, float]]:
+        """Return the score of each seed of each candidate, in points times ``sign``; NaN where a
+        run ended in an error.
+        """
+        scores: dict[str, dict[int, float]] = {}
+        points = sign * self.points
+        for run in self.results:
+            scores.setdefault(run.candidate, {})[run.seed] = points * run.metrics[run.score]
+        for candidate, seed in self.missing:
+            scores.setdefault(candidate, {})[seed] = math.nan
         return scores
 
     def verdicts(self) -> list[Verdict]:
-        """The verdict on each arm, from all runs; a positive difference is better, also of a loss.
+        """Return the verdict on each candidate, from all runs; a positive difference is better,
+        also of a loss.
 
-        Arms without a seed in common, and repeated splits, are judged by differences that allow for
-        it (`paired_differences`).
+        Candidates without a seed in common, and repeated splits, are judged by differences that
+        allow for it (`paired_differences`).
         """
-        sign = 1.0 if self.mode == "max" else -1.0
-        scores = {
-            arm: {seed: sign * score for seed, score in by.items()}
-            for arm, by in self.scores().items()
-        }
-        design, repeated = self.design, self.splits == "repeated"
-        if repeated or self.unpaired:
-            ratio = self.test_share / (1.0 - self.test_share) if repeated else 0.0
-            scores = paired_differences(scores, self.reference, ratio)
-            design = replace(design, looks=(len(scores[self.reference]),))
-        return verdicts(scores, reference=self.reference, design=design, spreads=self.spreads)
+        scores = self.scores(1.0 if self.mode == "max" else -1.0)
+        design, ratio = self.design, 0.0
+        if self.splits == "repeated":
+            ratio = self.test_share / (1.0 - self.test_share)
+        if ratio or self.unpaired:
+            scores = paired_differences(scores, self.baseline, ratio)
+            design = replace(design, looks=(len(scores[self.baseline]),))
+        spreads = {(name, self.baseline): spread for name, spread in self.spreads.items()}
+        return verdicts(scores, reference=self.baseline, design=design, spreads=spreads)
 
     def compare_predictions(
-        self, predictions: Mapping[tuple[Arm, int], Predictions], names: Mapping[int, str]
+        self, predictions: Mapping[tuple[str, int], Predictions], names: Mapping[int, str]
     ) -> None:
-        """Record on how many test examples each arm differs from the baseline, seed by seed, and on
-        which most often.
+        """Record on how many test examples each candidate differs from the baseline, seed by seed,
+        and on which most often.
 
         ``names`` has the text or the file of each test example, by its id. Where the score is the
         accuracy or the micro F1 of the predictions, the spread of the differences is recorded too.
         """
-        scores = {
-            (arm_of(run), run.seed): self.points / 100 * run.metrics[self.score]
-            for run in self.results
-        }
-        shares: dict[tuple[Arm, Arm], list[float]] = {}
-        scored: dict[
-            tuple[Arm, Arm], list[tuple[Predictions, Predictions]]
-        ] = {}  # that give the runs' scores
+        scores = self.scores()
+        shares: dict[str, list[float]] = {}
+        scored: dict[str, list[tuple[ScoredExamples, ScoredExamples]]] = {}
         differing: dict[int, Counter[str]] = {}
-        for (arm, seed), own in predictions.items():
-            for against in dict.fromkeys([self.reference, Arm(self.baseline, arm.budget)]):
-                other = predictions.get((against, seed))
-                differs = None if other is None or against == arm else own.differing(other)
-                if other is None or differs is None:
-                    continue
-                shares.setdefault((arm, against), []).append(float(differs.mean()))
-                if arm.budget == self.full_budget:
-                    for example in set(own.ids[differs].tolist()):  # equal texts have one id
-                        differing.setdefault(example, Counter())[arm.candidate] += 1
-                self.disagreed[arm, against] = fmean(shares[arm, against]), len(differs)
-                pair = ((arm, own), (against, other))
-                if all(
-                    abs(part.score - scores.get((of, seed), math.nan)) < ROUNDING
-                    for of, part in pair
-                ):
-                    scored.setdefault((arm, against), []).append((own, other))
-        complete = {
-            arms: pairs for arms, pairs in scored.items() if len(pairs) == len(shares[arms])
-        }
-        self.spreads = {arms: example_spread(pairs) for arms, pairs in complete.items()}
-        most_often = sorted(differing, key=lambda example: (-differing[example].total(), example))[
-            :EXAMPLES
-        ]
-        self.examples = [
-            Example(names.get(n, f"test example {n}")[:SHOWN], dict(differing[n]))
-            for n in most_often
-        ]
+        self.spreads, self.disagreed, self.examples = {}, {}, []
+        for (name, seed), own in predictions.items():
+            base = predictions.get((self.baseline, seed))
+            differs = None
+            if base is not None and name != self.baseline:
+                differs = own.differing(base)
+            if base is None or differs is None:
+                continue
+            shares.setdefault(name, []).append(float(differs.mean()))
+            self.disagreed[name] = fmean(shares[name]), len(differs)
+            if name != self.half:
+                for example in set(own.ids[differs].tolist()):  # equal texts have one id
+                    differing.setdefault(example, Counter())[name] += 1
+            error = abs(own.score - scores[name][seed] / 100)
+            base_error = abs(base.score - scores[self.baseline][seed] / 100)
+            if error < ROUNDING and base_error < ROUNDING:
+                scored.setdefault(name, []).append((_scored(own), _scored(base)))
+        for name, pairs in scored.items():
+            if len(pairs) == len(shares[name]):
+                self.spreads[name] = example_spread(pairs)
+        most_often = sorted(differing, key=lambda example: (-differing[example].total(), example))
+        for number in most_often[:EXAMPLES]:
+            text = names.get(number, f"test example {number}")[:SHOWN]
+            self.examples.append(Example(text, dict(differing[number])))
 
     def add(self, result: Result, candidate: str, score: float) -> None:
         """Add a final run as one of ``candidate``, with the score that it counts by."""
         metrics = {**result.metrics, result.score: score}
-        settings = dict(self.settings[candidate]) if candidate in self.same_as else result.settings
-        self.results.append(
-            replace(result, name=self.name, candidate=candidate, metrics=metrics, settings=settings)
-        )
+        added = replace(result, name=self.name, candidate=candidate, metrics=metrics)
+        if candidate in self.same_as:
+            added.settings = dict(self.settings[candidate])
+        self.results.append(added)
 
     def write(self, directory: str | Path) -> None:
-        """Write ``comparison.json``; the final runs have their own ``result.json``
-        below ``runs/``.
-        """
-        content = {name: value for name, value in vars(self).items() if name != "results"}
-        content["design"] = asdict(self.design)
-        content["tuning"] = {
-            name: [trial._asdict() for trial in tried] for name, tried in self.tuning.items()
-        }
-        for name in ("disagreed", "spreads"):
-            content[name] = [[*pair, *numbers] for pair, numbers in content[name].items()]
-        content["runs"] = [
-            [*arm_of(run), run.seed, run.metrics[run.score], run.session] for run in self.results
-        ]
-        with whole_file(Path(directory) / COMPARISON_FILE) as partial:
-            partial.write_text(
-                json.dumps(content | {"format": FORMAT}, indent=1) + "\n", encoding="utf-8"
-            )
+        """Write ``runs.csv``, and what it does not have to ``design.json``."""
+        path = Path(directory) / DESIGN_FILE
+        facts = read_design(directory) if path.exists() else {}
+        table, made_on = runs_table([*self.tuned, *self.results], self.mode)
+        for candidate, seed in self.missing:
+            table.loc[len(table), ["candidate", "seed", "phase"]] = candidate, seed, "final"
+        with whole_file(Path(directory) / TABLE_FILE) as partial:
+            table.to_csv(partial, index=False)
+        own = asdict(self)
+        facts["record"] = {name: own[name] for name in own if name not in {"design", *OF_TABLE}}
+        write_design(directory, self, facts | {"made_on": made_on})
 
     @classmethod
     def read(cls, directory: str | Path) -> ComparisonRecord:
-        """Read a comparison's folder: its ``comparison.json``, and the runs that it lists; errors
-        name a bad file.
-        """
-        path = Path(directory) / COMPARISON_FILE
+        """Read the record of a comparison that has ended; a ValueError names the folder of none."""
         try:
-            content = renamed(json.loads(path.read_text(encoding="utf-8")))
-            if content.pop("format", None) != FORMAT:
-                raise ValueError(
-                    f"expected format {FORMAT}: make the comparison again with this version"
-                )
-            runs = content.pop("runs")
-            content["design"] = Design.read(content["design"])
-            content["tuning"] = {
-                candidate: [
-                    Trial(**trial | {"by_seed": tuple(trial.get("by_seed", ()))}) for trial in tried
-                ]
-                for candidate, tried in content["tuning"].items()
-            }
-            content["missing"] = list(map(tuple, content["missing"]))
-            content["disagreed"] = {
-                (Arm(*a), Arm(*b)): (share, n) for a, b, share, n in content["disagreed"]
-            }
-            spreads = content.get("spreads", [])
-            content["spreads"] = {
-                (Arm(*a), Arm(*b)): ExampleSpread(*numbers) for a, b, *numbers in spreads
-            }
-            content["examples"] = [Example(*row) for row in content["examples"]]
-            record = cls(**content)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"{path} is not a comparison of as-lightning: {error}") from error
-        results = read_runs(directory)
-        for candidate, budget, seed, score, *session in runs:
-            folder = run_folder(record.same_as.get(candidate, candidate), budget, seed)
-            if folder not in results:
-                raise FileNotFoundError(
-                    f"{path} lists the run {folder}, which is not below {directory}"
-                )
-            result = results[folder]
-            measured = result.metrics.get(
-                result.score, math.nan
-            )  # for a diverged run another score is listed
-            if (math.isfinite(measured) and measured != score) or session not in (
-                [],
-                [result.session],
-            ):
-                raise ValueError(
-                    f"the run {folder} was made anew after {path} was written: give the command, "
-                    "or call, of the "
-                    "comparison again, which goes on and writes the report"
-                )
-            record.add(result, candidate, score)
+            content = read_design(directory)
+            table = pd.read_csv(Path(directory) / TABLE_FILE, dtype=str, keep_default_na=False)
+            record = cls(design=content["design"], **content["record"])
+            for name, spread in record.spreads.items():
+                record.spreads[name] = ExampleSpread(*spread)
+            record.disagreed = {name: (share, n) for name, (share, n) in record.disagreed.items()}
+            record.examples = [Example(*example) for example in record.examples]
+            for row in table.to_dict("records"):
+                record._take(row, content["made_on"])
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ValueError(
+                f"{directory} is not the folder of a comparison that has ended: {error}"
+            ) from error
+        record.tuning = {
+            name: trials for name in record.candidates if (trials := record._trials(name))
+        }
         return record
 
+    def _take(self, row: dict[str, str], made_on: Sequence[dict[str, Any]]) -> None:
+        """Take over a row of ``runs.csv``."""
+        if not row["score"] and row["phase"] == "final":
+            self.missing.append((row["candidate"], int(row["seed"])))
+            return
+        result = _result(row, self.name, self.score, made_on)
+        if result.phase == "tuning":
+            self.tuned.append(result)
+        else:
+            self.results.append(result)
+            self.settings.setdefault(result.candidate, result.settings)
 
-def arm_of(result: Result) -> Arm:
-    """The candidate and the budget of a final run."""
-    return Arm(result.candidate, result.budget)
+    def _trials(self, candidate: str) -> list[Trial]:
+        """Return the trials of a candidate, by the runs of the tuning: the shared ones first."""
+        runs: dict[tuple[bool, int], list[Result]] = {}
+        for run in self.tuned:
+            shared = candidate in self.neutral and run.candidate == self.baseline
+            if shared or run.candidate == candidate:
+                runs.setdefault((not shared, run.trial), []).append(run)
+        trials = []
+        for (own, _), of_trial in sorted(runs.items()):
+            by_seed = {run.seed: run.metrics.get(self.score, math.nan) for run in of_trial}
+            settings = of_trial[0].settings
+            if not own:
+                settings = {**self.neutral[candidate], **settings}
+            score = fmean(by_seed.values())
+            trials.append(Trial(settings, score, shared=not own, by_seed=by_seed))
+        return trials if len(trials) > 1 else []
 
 
-def run_folder(candidate: str, budget: float, seed: int) -> str:
-    """The folder of a final run, relative to the comparison's."""
-    return f"runs/{candidate}/budget={budget:g},seed={seed}"
+def write_design(directory: str | Path, plan: Planned, facts: Mapping[str, Any]) -> None:
+    """Write ``design.json``: the design of a comparison, and what else is to be known of it."""
+    content = {**facts, "design": asdict(plan.design)}
+    with whole_file(Path(directory) / DESIGN_FILE) as partial:
+        partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def read_design(directory: str | Path) -> dict[str, Any]:
+    """Return what `write_design` has written, the `Design` at ``design``."""
+    content = dict(json.loads((Path(directory) / DESIGN_FILE).read_text(encoding="utf-8")))
+    return content | {"design": Design.read(content["design"])}
+
+
+def runs_table(
+    results: Sequence[Result], mode: str = "max"
+) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
+    """Return a row for each run, and the machines and versions that the runs' ``made_on`` counts.
+
+    The score of a run of the tuning is that of its best validation.
+    """
+    made_on: list[dict[str, Any]] = []
+    rows = []
+    for run in results:
+        row = {name: getattr(run, name) for name in (*COLUMNS, *COUNTED)}
+        row["phase"] = run.phase or "final"
+        row["score"] = run.metrics.get(run.score)
+        row["session"] = run.session or run.command
+        if run.phase == "tuning":
+            row["score"] = best_validation(run, mode)
+        made = {"machine": run.machine, "versions": run.versions}
+        if made not in made_on:
+            made_on.append(made)
+        row["made_on"] = made_on.index(made)
+        epochs = [f"{epoch['masked_samples']}/{epoch['samples']}" for epoch in run.masking]
+        row["masking"] = " ".join(epochs)
+        for name, value in run.settings.items():
+            row[SETTING + name] = value if isinstance(value, str) else json.dumps(value)
+        for name, value in run.metrics.items():
+            row[f"metric.{name}" if name in row else name] = value
+        rows.append(row)
+    columns = ["candidate", "seed", "phase", "trial", "score"]
+    table = pd.DataFrame(rows)
+    return table[[*columns, *table.columns.drop(columns)]], made_on
+
+
+def _result(
+    row: dict[str, str], name: str, score: str, made_on: Sequence[dict[str, Any]]
+) -> Result:
+    """Return the run of a row of a table."""
+    settings: dict[str, Any] = {}
+    metrics: dict[str, float] = {}
+    for column, text in row.items():
+        if text and column.startswith(SETTING):
+            settings[column.removeprefix(SETTING)] = _value(text)
+        elif text and column not in {*COLUMNS, *COUNTED, "score", "made_on", "masking"}:
+            metrics[column.removeprefix("metric.")] = float(text)
+    if row["score"]:
+        metrics[score] = float(row["score"])
+    counted = {column: _value(row[column]) if row[column] else None for column in COUNTED}
+    masking = []
+    for counts in row["masking"].split():
+        masked, samples = map(int, counts.split("/"))
+        masking.append({"masked_samples": masked, "samples": samples})
+    return Result(
+        name=name,
+        score=score,
+        candidate=row["candidate"],
+        seed=int(row["seed"]),
+        phase="tuning" if row["phase"] == "tuning" else "final",
+        trial=int(row["trial"]),
+        train_seconds=float(row["train_seconds"] or "nan"),
+        epochs=float(row["epochs"]) if row["epochs"] else None,
+        session=row["session"],
+        command="",
+        metrics=metrics,
+        settings=settings,
+        masking=masking,
+        **counted,
+        **made_on[int(row["made_on"])],
+    )
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def best_validation(run: Result, mode: str) -> float:
+    """Return the best finite validation score of a run; NaN for none."""
+    scores = [row["score"] for row in run.evaluations if math.isfinite(row["score"])]
+    best = max if mode == "max" else min
+    return best(scores, default=run.metrics.get(run.score, math.nan))
+
+
+def _scored(predictions: Predictions) -> ScoredExamples:
+    right = predictions.predicted == predictions.target if predictions.predicted.ndim == 1 else None
+    return ScoredExamples(predictions.ids, predictions.score_parts, right)

@@ -27,7 +27,7 @@ OF_JOB = re.compile(
 def sweep_records(
     results: Sequence[Result], baseline: str | None = None, **design: Any
 ) -> tuple[list[ComparisonRecord], list[str]]:
-    """A sweep's runs as comparisons of a fixed design, at one budget and without tuning, and notes
+    """A sweep's runs as comparisons of a fixed design and without tuning, and notes
     on them.
 
     * Runs of one experiment that differ in more than method, seed and the method's settings, as in
@@ -69,7 +69,6 @@ def sweep_records(
                     fields: dict[str, Any] = {
                         "name": title,
                         "candidate": label,
-                        "budget": 1.0,
                         "settings": {},
                     }
                     candidate_runs.append(
@@ -83,7 +82,7 @@ def sweep_records(
             command = _tuned(runs[title_rows.index[0]], folder, methods[title_rows.index].unique())
             untuned = f"{UNTUNED} For advice: {command}" if command else UNTUNED
             records.append(
-                ComparisonRecord.of_runs(candidate_runs, base, untuned=untuned, **design)
+                ComparisonRecord.from_runs(candidate_runs, base, untuned=untuned, **design)
             )
     present = {name for record in records for name in record.candidates}
     if baseline is not None and present and baseline not in present:

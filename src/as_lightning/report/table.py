@@ -20,10 +20,9 @@ from as_lightning.bench.run.result import Result, whole_file
 from as_lightning.bench.run.settings import nearest
 from as_lightning.functional.argument_checks import check_choice, check_number
 from as_lightning.report.findings import findings
-from as_lightning.report.record import BASELINES, ComparisonRecord, arm_of
+from as_lightning.report.record import BASELINES, ComparisonRecord
 from as_lightning.statistics.example_spread import ExampleSpread
 from as_lightning.statistics.pairing import TEST_SHARE
-from as_lightning.statistics.verdicts import Arm
 
 RUNS_TABLE = "runs.csv"
 JSON = (".jsonl", ".ndjson", ".json")
@@ -61,7 +60,6 @@ WRITTEN = (
     "candidate",
     "phase",
     "metric",
-    "budget",
     "epochs",
 )  # columns that mark a table of `write_runs`
 PREFIX = re.compile(r"^(params|metrics|tags|config|summary)[./]")
@@ -101,7 +99,7 @@ OF_VERDICT = (
     "skewed",
     "reason",
 )
-SHOWN = ["name", "candidate", "budget", "difference", "low", "high", "verdict", "pairs", "reason"]
+SHOWN = ["name", "candidate", "difference", "low", "high", "verdict", "pairs", "reason"]
 MIN_GROUPS = 3  # the fewest groups whose means allow a verdict
 
 
@@ -121,12 +119,11 @@ def write_runs(records: Sequence[ComparisonRecord], path: str | Path) -> Path:
     for record, run in (
         (of, run) for of in paired_by_seed for run in [*of.results, *_failed_runs(of)]
     ):
-        looks, spread = record.design.looks, record.spreads.get((arm_of(run), record.reference))
+        looks, spread = record.design.looks, record.spreads.get(run.candidate)
         row = {
             "group": record.name,
             "candidate": run.candidate,
             "seed": run.seed,
-            "budget": run.budget,
         }
         row |= {
             "epochs": run.epochs or len(run.epoch_seconds) or None,
@@ -166,10 +163,7 @@ def _failed_runs(record: ComparisonRecord) -> list[Result]:
     }
     unknown |= {"settings": {}, "parameters": None}
     missing = () if record.unpaired else record.missing
-    return [
-        replace(record.results[0], candidate=c, budget=b, seed=seed, **unknown)
-        for c, b, seed in missing
-    ]
+    return [replace(record.results[0], candidate=c, seed=seed, **unknown) for c, seed in missing]
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
@@ -283,8 +277,7 @@ def numbers(records: Sequence[ComparisonRecord]) -> pd.DataFrame:
     for record, row in ((of, row) for of in records for row in findings(of).rows):
         entry = {
             "name": record.name,
-            "candidate": row.arm.candidate,
-            "budget": row.arm.budget,
+            "candidate": row.arm,
             "epochs": row.epochs,
         }
         entry |= {f"setting_{name}": value for name, value in row.settings.items()}
@@ -292,7 +285,6 @@ def numbers(records: Sequence[ComparisonRecord]) -> pd.DataFrame:
         entry |= {"verdict": getattr(row.verdict, "word", None)}
         entry |= {name: getattr(row.verdict, name, None) for name in OF_VERDICT}
         entry |= {"pairs": 0 if row.arm in record.unpaired else getattr(row.verdict, "seeds", None)}
-        entry |= {"verdict_at_same_budget": getattr(row.same_budget, "word", None)}
         entry |= {f"time_{name}": value for name, value in row.time._asdict().items()}
         rows.append(entry | _beside(entry, row.metrics))
     return pd.DataFrame(rows)
@@ -301,7 +293,7 @@ def numbers(records: Sequence[ComparisonRecord]) -> pd.DataFrame:
 def verdict_table(records: Sequence[ComparisonRecord]) -> pd.DataFrame:
     """The verdicts of comparisons, a row for each, as `verdicts` returns them."""
     table = numbers(records)[SHOWN].rename(columns={"name": "group", "verdict": "word"})
-    constant_columns = [name for name in ("group", "budget") if table[name].nunique() == 1]
+    constant_columns = [name for name in ("group",) if table[name].nunique() == 1]
     table = table[table["word"].notna()].drop(columns=constant_columns).reset_index(drop=True)
     return table.astype({"difference": float, "low": float, "high": float, "pairs": int})
 
@@ -330,7 +322,7 @@ def table_records(
     base = baseline or next(
         (default for default in (*BASELINES, "baseline") if default in methods), None
     )
-    if base is None or len(runs.groupby(["method", "budget"])) == 1:
+    if base is None or runs["method"].nunique() == 1:
         request = f"name what the others are compared with, as in --baseline {methods[0]}"
         reason = "there is one candidate alone" if base else request
         raise ValueError(f"nothing is compared: {reason}; there are: {', '.join(methods)}")
@@ -339,7 +331,7 @@ def table_records(
         for group, group_runs in runs.groupby("group", sort=False)
         if base in set(group_runs["method"])
     ]
-    if runs.groupby(["group", "method", "budget"]).size().max() == 1 and len(groups) < MIN_GROUPS:
+    if runs.groupby(["group", "method"]).size().max() == 1 and len(groups) < MIN_GROUPS:
         raise ValueError(
             "each candidate has one score, of which nobody knows the spread: give at least 3 runs "
             "of each"
@@ -372,17 +364,14 @@ def table_records(
         if not in_order or (looks and not 1 <= looks[0] <= group_runs["seed"].nunique()):
             wanted = "ascending numbers of seeds, the first at most those of the table, as 5 6 7"
             raise ValueError(f"looks are {wanted}, got {designs[0]!r}")
-        record = ComparisonRecord.of_runs(
+        record = ComparisonRecord.from_runs(
             _results(group_runs, str(group) or name, score), base, looks=looks, **facts
         )
-        floors = group_runs.dropna(subset="floor").groupby(["method", "budget"])["floor"].first()
+        floors = group_runs.dropna(subset="floor").groupby("method")["floor"].first()
         floors = (
-            floors[:0] if record.reference in floors.index else floors
+            floors[:0] if base in floors.index else floors
         )  # of differences to another baseline
-        record.spreads = {
-            (Arm(*arm), record.reference): ExampleSpread(floor, 0.0)
-            for arm, floor in floors.items()
-        }
+        record.spreads = {arm: ExampleSpread(floor, 0.0) for arm, floor in floors.items()}
         if facts["splits"] == "repeated" and record.unpaired:
             raise ValueError(
                 "repeated splits are compared in pairs, and not all candidates have a seed of "
@@ -394,7 +383,7 @@ def table_records(
         means = [
             mean for number, record in enumerate(records) for mean in _means(record, name, number)
         ]
-        records.append(ComparisonRecord.of_runs(means, base, **facts))
+        records.append(ComparisonRecord.from_runs(means, base, **facts))
     return records, notes
 
 
@@ -406,8 +395,8 @@ def _means(record: ComparisonRecord, name: str, number: int) -> Iterator[Result]
         arm: pd.Series(by_seed, dtype=float) / record.points
         for arm, by_seed in record.scores().items()
     }
-    base_scores = scores[record.reference]
-    runs = {arm_of(run): run for run in record.results}
+    base_scores = scores[record.baseline]
+    runs = {run.candidate: run for run in record.results}
     for arm, arm_scores in scores.items():
         differences = (arm_scores - base_scores).dropna()
         mean = base_scores.mean() + differences.mean() if len(differences) else arm_scores.mean()
@@ -421,7 +410,6 @@ def _results(runs: pd.DataFrame, name: str, score: str) -> list[Result]:
     results = []
     for run in runs.to_dict("records"):
         fields = unknown | {
-            "budget": run["budget"],
             "epochs": None if math.isnan(run["epochs"]) else run["epochs"],
         }
         metrics, seconds = {score: run["score"]}, run["seconds"]
@@ -489,7 +477,7 @@ def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, s
             {"method": "candidate"} | {role: role for role in ROLES if role in frame} | columns
         )
     roles = _roles(frame, {column: plain[column] for column in named}, columns)
-    roles |= {name: [name] for name in ("budget", "epochs") if by_write_runs}
+    roles |= {name: [name] for name in ("epochs",) if by_write_runs}
     if wide := not roles.keys() & WIDE:
         frame, roles, empty, unread = _melted(frame, named, roles)
         if len(empty):
@@ -516,15 +504,12 @@ def _runs(frame: pd.DataFrame, columns: dict[str, str]) -> tuple[pd.DataFrame, s
     value_columns = {role: role_columns[0] for role, role_columns in roles.items()}
     value_columns |= {"floor": "floor"} if main_score and "floor" in frame else {}
     for role, default in {
-        "budget": 1.0,
         "epochs": math.nan,
         "seconds": math.nan,
         "floor": math.nan,
     }.items():
         runs[role] = (
-            _numbers(frame, value_columns[role], empty=role != "budget")
-            if role in value_columns
-            else default
+            _numbers(frame, value_columns[role], empty=True) if role in value_columns else default
         )
     if (negative := runs["seconds"] < 0).any():
         context = f"in the column {roles['seconds'][0]}, got {runs['seconds'][negative].iloc[0]:g}"
@@ -700,7 +685,7 @@ def _rows(labels: Sequence[Any]) -> str:
 
 
 def _refuse_duplicates(runs: pd.DataFrame, frame: pd.DataFrame) -> None:
-    keys = runs[["group", "method", "budget", "seed"]]
+    keys = runs[["group", "method", "seed"]]
     if not keys.duplicated().any():
         return
     duplicates = (keys == keys[keys.duplicated()].iloc[0]).all(axis=1).to_numpy()

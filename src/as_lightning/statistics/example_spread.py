@@ -9,22 +9,31 @@ from typing import NamedTuple
 
 import numpy as np
 
-from as_lightning.bench.run.predictions import Predictions
-
 
 class ExampleSpread(NamedTuple):
-    """The spread of the difference of two candidates' scores, in points; 0 where it is
-    not known.
+    """The spread of the difference of two candidates' scores, in points; 0 where it is not known.
+
+    ``floor`` is the standard deviation over the seeds that flips of single examples make, ``error``
+    the standard error of the mean difference that comes from the choice of the examples.
     """
 
-    floor: float = 0.0  # the standard deviation over the seeds that flips of single examples make
-    error: float = (
-        0.0  # the standard error of the mean difference that comes from the choice of the examples
-    )
+    floor: float = 0.0
+    error: float = 0.0
 
 
-def example_spread(pairs: Sequence[tuple[Predictions, Predictions]]) -> ExampleSpread:
-    r"""The spread of a difference, from the predictions of both candidates in each seed.
+class ScoredExamples(NamedTuple):
+    """What one run's test examples add to its score, arrays with a row for each example.
+
+    The score is the sum of ``parts[:, 0]`` over that of ``parts[:, 1]``: an accuracy, a micro F1.
+    """
+
+    ids: np.ndarray  # ``(N,)``: the same example has the same id in every run
+    parts: np.ndarray  # ``(N, 2)``
+    right: np.ndarray | None = None  # ``(N,)``: whether the one predicted class is right
+
+
+def example_spread(pairs: Sequence[tuple[ScoredExamples, ScoredExamples]]) -> ExampleSpread:
+    r"""Return the spread of a difference, from the examples of both candidates in each seed.
 
     The floor is of the accuracy of classes: where one run is right on a share q of N examples on
     which the other is wrong, or the other way round, $100 \sqrt{q / N}$ points. Two different wrong
@@ -35,20 +44,23 @@ def example_spread(pairs: Sequence[tuple[Predictions, Predictions]]) -> ExampleS
     Together with the error over the seeds it is that of a bootstrap of seeds and examples (Owen
     2007). It needs the same examples in every seed.
     """
-    examples = len(pairs[0][0].ids)
-    same_examples = all(np.array_equal(own.ids, pairs[0][0].ids) for own, _ in pairs)
+    ids = pairs[0][0].ids
     influences = np.array([_influences(own) - _influences(other) for own, other in pairs])
-    error = float(influences.mean(0).std(ddof=1)) if same_examples and examples > 1 else 0.0
-    flips = [
-        np.mean((own.predicted == own.target) != (other.predicted == other.target))
-        for own, other in pairs
-        if own.predicted.ndim == 1
-    ]
+    error = 0.0
+    if len(ids) > 1 and all(np.array_equal(own.ids, ids) for own, _ in pairs):
+        error = float(influences.mean(0).std(ddof=1))
+    flips = []
+    for own, other in pairs:
+        if own.right is not None and other.right is not None:
+            flips.append(np.mean(own.right != other.right))
     floor = float(np.sqrt(np.mean(flips))) if flips else 0.0
-    return ExampleSpread(*(100.0 * spread / np.sqrt(examples) for spread in (floor, error)))
+    scale = 100.0 / np.sqrt(len(ids))
+    return ExampleSpread(scale * floor, scale * error)
 
 
-def _influences(predictions: Predictions) -> np.ndarray:
+def _influences(examples: ScoredExamples) -> np.ndarray:
     """How much each example moves the score, times their number."""
-    above, below = predictions.score_parts.T
-    return np.asarray((above - predictions.score * below) / max(below.mean(), np.finfo(float).tiny))
+    above, below = examples.parts.T
+    if not below.sum():
+        return np.full(len(below), np.nan)
+    return np.asarray((above - above.sum() / below.sum() * below) / below.mean())

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special
 
-from as_lightning.bench.run.result import renamed
-from as_lightning.functional.argument_checks import check_number
 from as_lightning.statistics.boundaries import nominal_levels
 from as_lightning.statistics.example_spread import ExampleSpread
 
@@ -30,17 +28,9 @@ POWER = 0.80
 IDENTICAL = 1e-7  # the share of a score that float32 rounds away, which is no difference
 
 
-class Arm(NamedTuple):
-    """A tuned candidate at a share of the full training."""
-
-    candidate: str
-    budget: float = 1.0
-
-
+Arm = str  # a candidate's name
 Scores = Mapping[Arm, Mapping[int, float]]
-Spreads = Mapping[
-    tuple[Arm, Arm], ExampleSpread
-]  # of an arm and the baseline's arm that it is compared with
+Spreads = Mapping[tuple[Arm, Arm], ExampleSpread]  # of a candidate and the baseline
 
 
 @dataclass(frozen=True)
@@ -57,18 +47,16 @@ class Design:
     candidates: tuple[str, ...] = ()  # the baseline, and the family that is compared with it
 
     def __post_init__(self) -> None:
-        check_number(
-            "equal_within",
-            self.equal_within,
-            lambda points: points > 0,
-            "a positive number of points",
-        )
+        if not 0 < self.equal_within < math.inf:
+            raise ValueError(
+                f"equal_within must be a positive number of points, got {self.equal_within!r}"
+            )
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Design:
         """The design that JSON has stored."""
         values: dict[str, Any] = {
-            n: tuple(v) if isinstance(v, list) else v for n, v in renamed(stored).items()
+            n: tuple(v) if isinstance(v, list) else v for n, v in stored.items()
         }
         return cls(**values)
 
@@ -79,33 +67,28 @@ class Design:
         >>> Design(equal_within=1.0, candidates=("softmax", "b")).changed(Design(candidates=("softmax", "a")))
         ['equal_within 0.5 (now 1.0)', 'candidates softmax, a (now without a)']
         """
-
-        def shown(value: Any) -> str:
-            if not isinstance(value, tuple):
-                return str(value)
-            numbers = len(value) > 2 and isinstance(value[0], int)
-            consecutive = numbers and value == tuple(range(value[0], value[-1] + 1))
-            return f"{value[0]} to {value[-1]}" if consecutive else ", ".join(map(str, value))
-
-        names = [
-            name
-            for name in vars(self)
-            if name != "candidates" and vars(self)[name] != vars(before)[name]
-        ]
-        changes = [
-            f"{name} {shown(vars(before)[name])} (now {shown(vars(self)[name])})" for name in names
-        ]
+        names = [name for name in vars(self) if name != "candidates"]
+        changes = []
+        for name in names:
+            old, new = getattr(before, name), getattr(self, name)
+            if old != new:
+                changes.append(f"{name} {_shown(old)} (now {_shown(new)})")
+        lost = [name for name in before.candidates if name not in self.candidates]
         if self.candidates[:1] != before.candidates[:1]:
-            return [
-                *changes,
-                f"baseline {shown(before.candidates[:1])} (now {shown(self.candidates[:1])})",
-            ]
-        lost = [candidate for candidate in before.candidates if candidate not in self.candidates]
-        return (
-            [*changes, f"candidates {shown(before.candidates)} (now without {', '.join(lost)})"]
-            if lost
-            else changes
-        )
+            now = _shown(self.candidates[:1])
+            changes.append(f"baseline {_shown(before.candidates[:1])} (now {now})")
+        elif lost:
+            changes.append(f"candidates {_shown(before.candidates)} (now without {_shown(lost)})")
+        return changes
+
+
+def _shown(value: Any) -> str:
+    if not isinstance(value, (tuple, list)):
+        return str(value)
+    numbers = len(value) > 2 and isinstance(value[0], int)
+    if numbers and value == tuple(range(value[0], value[0] + len(value))):
+        return f"{value[0]} to {value[-1]}"
+    return ", ".join(map(str, value))
 
 
 @dataclass(frozen=True)
@@ -115,7 +98,7 @@ class Verdict:
     """
 
     arm: Arm
-    against: Arm  # the baseline at the full or at the same budget
+    against: Arm  # the baseline
     seeds: int  # that both have at the last look
     look: int  # the last one at which the arm was present; 0 for none, 1 for the first
     difference: float  # the mean over the seeds; NaN without seeds
@@ -151,9 +134,14 @@ class Verdict:
 
 
 def verdicts(
-    scores: Scores, *, reference: Arm, design: Design, spreads: Spreads | None = None
+    scores: Scores,
+    *,
+    reference: Arm,
+    design: Design,
+    spreads: Spreads | None = None,
+    tried: int = 0,
 ) -> list[Verdict]:
-    r"""The verdict on every arm, from all scores; those at the full budget come first.
+    r"""Return the verdict on every arm but the reference, from all scores.
 
     Differences are paired by seed; each has its own spread over the n seeds, with n - 1 degrees of
     freedom, and a floor. At each look an arm has a repeated confidence interval: those of all arms
@@ -162,78 +150,71 @@ def verdicts(
     both sides equal, above 0 better, below 0 worse, above ``-equal_within`` not worse, below
     ``equal_within`` no gain.
 
-    The error is divided over the arms of a family by Bonferroni's method, over both ends of an
-    interval by `LOW` and `HIGH`, over the looks by `nominal_levels`. The arms at the full budget
-    are one family; those at smaller budgets, each against the baseline at the full and at the same
-    budget, another. Arms whose scores are the same in every seed count once; one that is the same
-    as the baseline is equal.
+    The error is divided over the arms by Bonferroni's method, over both ends of an interval by
+    `LOW` and `HIGH`, over the looks by `nominal_levels`. Arms whose scores are the same in every
+    seed count once; one that is the same as the baseline is equal.
 
     Each look uses its own seeds alone, the first ones in ascending order.
 
     Args:
         scores: per arm and seed, in points, higher is better; NaN for a run that has failed.
-        reference: the baseline at its full budget.
+        reference: the baseline.
         design: the design of the comparison.
-        spreads: for an arm and a baseline's arm, the smallest standard deviation of their
+        spreads: for an arm and the baseline, the smallest standard deviation of their
             differences, and the standard error of the mean that the choice of the test examples
             makes, for `Verdict.new_low`.
+        tried: candidates that were tried before and are not in ``scores``; they share the error.
 
     Source: Jennison and Turnbull 1989 (repeated confidence intervals).
 
-    >>> better = {Arm("softmax"): {0: 90.1, 1: 90.4, 2: 89.9}, Arm("as_softmax"): {0: 93.2, 1: 93.3, 2: 93.1}}
-    >>> [verdict.word for verdict in verdicts(better, reference=Arm("softmax"), design=Design(looks=(3,)))]
+    >>> better = {"softmax": {0: 90.1, 1: 90.4, 2: 89.9}, "as_softmax": {0: 93.2, 1: 93.3, 2: 93.1}}
+    >>> [verdict.word for verdict in verdicts(better, reference="softmax", design=Design(looks=(3,)))]
     ['better']
     """
-    full_budget = {
-        reference: [arm for arm in scores if arm.budget == reference.budget and arm != reference]
-    }
-    smaller = [arm for arm in scores if arm.budget != reference.budget]
-    bases = [arm for arm in smaller if arm.candidate == reference.candidate]
-    at_same_budget = {
-        base: [arm for arm in smaller if arm.budget == base.budget and arm != base]
-        for base in bases
-    }
-    judged: list[Verdict] = []
     spreads = defaultdict(ExampleSpread, spreads or {})
-    for family in (full_budget, {reference: smaller} | at_same_budget):
-        twins = {
-            against: _twins(scores, against, arms, spreads) for against, arms in family.items()
-        }
-        members = sum(arm == twin for twin_of in twins.values() for arm, twin in twin_of.items())
-        for against, twin_of in twins.items():
-            by_arm: dict[Arm, Verdict] = {}
-            for arm, twin in twin_of.items():
-                if twin in by_arm:
-                    by_arm[arm] = replace(by_arm[twin], arm=arm)
-                elif twin == against:
-                    same = Verdict(
-                        arm, against, len(scores[arm]), 1, 0.0, 0.0, 0.0, "equal", sure=True
-                    )
-                    same = replace(same, equal_within=design.equal_within)
-                    by_arm[arm] = replace(same, reason="the scores of every seed are the same")
-                else:
-                    by_arm[arm] = _verdict(
-                        scores, (arm, against), design, members, spreads[arm, against]
-                    )
-            judged += by_arm.values()
-    return judged
+    arms = [arm for arm in scores if arm != reference]
+    twin_of = _twins(scores, reference, arms, spreads)
+    family = tried + sum(arm == twin for arm, twin in twin_of.items())
+    judged: dict[Arm, Verdict] = {}
+    for arm, twin in twin_of.items():
+        if twin in judged:
+            judged[arm] = replace(judged[twin], arm=arm)
+        elif twin == reference:
+            judged[arm] = Verdict(
+                arm,
+                reference,
+                seeds=len(scores[arm]),
+                look=1,
+                difference=0.0,
+                low=0.0,
+                high=0.0,
+                word="equal",
+                equal_within=design.equal_within,
+                sure=True,
+                reason="the scores of every seed are the same",
+            )
+        else:
+            judged[arm] = _verdict(
+                scores, (arm, reference), design, family, spreads[arm, reference]
+            )
+    return list(judged.values())
 
 
 def still_open(found: Sequence[Verdict], *, cheaper: Collection[Arm] = ()) -> list[Arm]:
-    """The arms that need the seeds of the next look by `goes_on`; an arm that cannot be tested
+    """The arms that need the seeds of the next look by `needs_more_seeds`; an arm that cannot be tested
     needs none.
     """
 
     def going(found: Verdict) -> bool:
         reach = found.in_reach, found.sure_in_reach
-        return not found.reason and goes_on(
+        return not found.reason and needs_more_seeds(
             WORDS.index(found.word), found.sure, *reach, found.arm in cheaper
         )
 
     return list(dict.fromkeys(verdict.arm for verdict in found if going(verdict)))
 
 
-def goes_on(word: Any, sure: Any, in_reach: Any, sure_in_reach: Any, cheaper: Any) -> Any:
+def needs_more_seeds(word: Any, sure: Any, in_reach: Any, sure_in_reach: Any, cheaper: Any) -> Any:
     """Whether an arm needs more seeds, as booleans of the arguments' shape; it stops where they
     change no action.
 

@@ -69,7 +69,7 @@ def test_the_help_of_each_command_names_what_can_be_chosen_and_set():
         assert set(names(group)) <= set(line.split(", "))
     settings = list(yaml.safe_load((config_dir() / "compare.yaml").read_text(encoding="utf-8")))
     plan = settings[settings.index("methods") : settings.index("search")]
-    assert {"methods", "budgets", "trials", "seeds", "equal_within"} <= set(plan)
+    assert {"methods", "half_epochs", "trials", "seeds", "equal_within"} <= set(plan)
     assert all(f"\n  {setting}: " in compare for setting in plan)
     assert printed("as-lightning-compare") == compare  # a comparison of nothing
     assert all(

@@ -132,7 +132,13 @@ def test_a_comparison_whose_runs_go_side_by_side_has_the_scores_of_one_whose_run
     tmp_path, monkeypatch, own
 ):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
-    plan = ("methods=softmax,as_softmax", "trials=1", "tuning_seeds=1", "seeds=1", "budgets=1")
+    plan = (
+        "methods=softmax,as_softmax",
+        "trials=1",
+        "tuning_seeds=1",
+        "seeds=1",
+        "half_epochs=false",
+    )
     short = (
         "trainer.max_epochs=1",
         "trainer.limit_train_batches=5",
@@ -159,7 +165,7 @@ def test_the_weights_that_two_processes_test_are_those_of_the_best_mean_score(
         *DDP,
         "trials=1",
         "seeds=3",
-        "budgets=1",
+        "half_epochs=false",
     )
     in_an_interpreter("compare", tmp_path, *asked, "trainer.max_epochs=3", "candidates={b: []}")
     assert {round(10 * run.metrics["val/acc"]) for run in results(tmp_path)} == {1}

@@ -253,13 +253,13 @@ def hparams_of(folder: Path) -> tuple[dict[str, object], EventAccumulator]:
     }, accumulator
 
 
-def test_the_tab_has_method_margin_rate_budget_and_score_of_a_run_and_its_summary_the_score(
+def test_the_tab_has_method_margin_rate_and_score_of_a_run_and_its_summary_the_score(
     composed, tmp_path
 ):
-    result = train(composed(*ONE, "method=as_speed", "+comparison={budget:0.25}"))
+    result = train(composed(*ONE, "method=as_speed"))
     folder = tmp_path / "run"
     shown, accumulator = hparams_of(folder)
-    assert shown == {"method": "as_speed", "delta": 0.1, "lr": 0.01, "seed": 0.0, "budget": 0.25}
+    assert shown == {"method": "as_speed", "delta": 0.1, "lr": 0.01, "seed": 0.0}
     (score,) = accumulator.Scalars("hparams/test_accuracy")
     assert score.value == pytest.approx(result.metrics["accuracy"])
     ratios = {f"masking/{of}_ratio{when}" for of in ("sample", "class") for when in ("", "_epoch")}

@@ -39,7 +39,7 @@ def _is_table(path: Path) -> bool:
 def _records(options: argparse.Namespace) -> tuple[list[ComparisonRecord], list[str]]:
     """The records of the paths, and notes on them; a `SettingError` where they make no report."""
     # here, so that --help need not wait for pandas
-    from as_lightning.report.record import COMPARISON_FILE, ComparisonRecord
+    from as_lightning.report.record import DESIGN_FILE, ComparisonRecord
     from as_lightning.report.sweep_records import sweep_records
     from as_lightning.report.table import read_table, table_records
 
@@ -56,7 +56,7 @@ def _records(options: argparse.Namespace) -> tuple[list[ComparisonRecord], list[
             f"--output {options.output} is a file: name a folder, in which the page is written"
         )
     design = {} if options.equal_within is None else {"equal_within": options.equal_within}
-    comparisons = [path for path in paths if (path / COMPARISON_FILE).is_file()]
+    comparisons = [path for path in paths if (path / DESIGN_FILE).is_file()]
     if comparisons and (len(paths) > 1 or options.baseline or design):
         raise SettingError(
             f"{comparisons[0]} is a comparison, which is reported whole and alone, by its own "
@@ -91,7 +91,7 @@ def _records(options: argparse.Namespace) -> tuple[list[ComparisonRecord], list[
     if folders:
         results = find_results(folders)
         if any(result.phase for result in results):
-            expected = f"the folder of one that has ended, which holds {COMPARISON_FILE}"
+            expected = f"the folder of one that has ended, which holds {DESIGN_FILE}"
             raise SettingError(f"these are runs of comparisons: give {expected}")
         new_records, new_notes = sweep_records(results, options.baseline, **design)
         records, notes = [*records, *new_records], [*notes, *new_notes]

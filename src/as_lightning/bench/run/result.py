@@ -65,7 +65,7 @@ class Result:
     optimizer_steps: int | None = None
     config: dict[str, Any] = field(default_factory=dict)
     phase: Literal["", "tuning", "final"] = ""  # of a comparison; empty for a run that is in none
-    budget: float = 1.0  # the share of the full training
+    trial: int = 0  # of the search, in tuning
     epochs: float | None = None  # the run's limit; None where only steps or hours end it
     # what was tuned, e.g. {"lr": 0.001, "delta": 0.1}
     settings: dict[str, Any] = field(default_factory=dict)

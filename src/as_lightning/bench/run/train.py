@@ -211,9 +211,8 @@ def _run(config: DictConfig, directory: Path, about: dict[str, Any]) -> RunOutpu
 
 @rank_zero_only
 def log_settings(loggers: Sequence[Logger], config: DictConfig, result: Result) -> None:
-    """Log the hyperparameters, five at most, to every logger, and the test score to TensorBoard."""
+    """Log the hyperparameters, four at most, to every logger, and the test score to TensorBoard."""
     hyperparameters = {
-        "budget": result.budget,
         # with margin 1 nothing is masked: plain cross-entropy
         "delta": float(config.method.get("delta", 1.0)),
         "method": config.method.name,
