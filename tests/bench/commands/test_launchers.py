@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 DIGITS = ("-m", "experiment=digits", "trainer.max_epochs=1")
 DDP = ("trainer=ddp", "trainer.accelerator=cpu")
-REPORT = "multirun/digits/report"
+REPORT = "multirun/digits/trainer.max_epochs=1/report"
 OWN = ("module._target_=harness.own_modules.WithCriterion", "module.replaces=criterion")
 OWN += ("data._target_=harness.own_modules.Points",)
 QUIET = "trainer.enable_progress_bar=false"

@@ -18,6 +18,7 @@ from as_lightning.bench.run.predictions import (
     Predictions,
     example_ids,
 )
+from as_lightning.report.record import ComparisonRecord
 
 
 class Echo(pl.LightningModule):
@@ -134,3 +135,17 @@ def test_an_example_has_the_same_id_in_every_split():
     shared = labels[0].keys() & labels[1].keys()
     assert 0 < len(shared) < len(labels[0]) == 360
     assert all(labels[0][number] == labels[1][number] for number in shared)
+
+
+def test_a_report_lists_the_true_label_and_what_most_runs_of_each_candidate_predict(result):
+    logits, target = torch.eye(3)[[0, 1, 2]], torch.tensor([0, 1, 2])
+    right = recorded(logits, target, names=["a", "b", "c"])
+    wrong = recorded(logits[[0, 2, 2]], target, names=["a", "b", "c"])
+    runs = [result(name, seed, 0.5) for name in ("softmax", "mine") for seed in range(3)]
+    record = ComparisonRecord.from_runs(runs, "softmax")
+    predictions = {("softmax", seed): right for seed in range(3)}
+    predictions |= {("mine", 0): wrong, ("mine", 1): wrong, ("mine", 2): right}
+    record.compare_predictions(predictions, {})
+    (example,) = record.examples
+    assert (example.differing, example.target) == ({"mine": 2}, "dog")
+    assert example.predicted == {"softmax": "dog", "mine": 'a, "b"'}

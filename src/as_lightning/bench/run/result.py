@@ -150,5 +150,7 @@ def find_results(paths: Iterable[str | Path]) -> list[Result]:
             results.append(Result.read(path))
     if not results:
         places = ", ".join(map(str, paths))
-        raise FileNotFoundError(f"no {RESULT_FILE} below {places}: run `as-lightning -m ...` first")
+        raise FileNotFoundError(
+            f"no {RESULT_FILE} and no {RUNS_FILE} below {places}: run `as-lightning -m ...` first"
+        )
     return results
