@@ -127,7 +127,7 @@ def test_a_module_of_each_form_is_compared_with_built_in_losses_and_its_own(
     assert (record.failures, record.split, record.splits, record.notes) == ([], "test", "fixed", [])
     (masked,) = [run.masking for run in record.results if run.candidate == "as_softmax"]
     assert (len(masked), masked[-1]["samples"] > 0) == (2, True)
-    stored = [Predictions.read(file.parent) for file in tmp_path.rglob("predictions.npz")]
+    stored = [Predictions.read(file.parent) for file in tmp_path.rglob("predictions.csv")]
     assert all(
         found.ids.tolist() == list(range(len(found.ids))) for found in stored if found is not None
     )
