@@ -2,21 +2,15 @@
 
 import json
 import os
-import re
-import shlex
 import subprocess
 import sys
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TextIO
 
 import pandas as pd
 import pytest
-from harness.prepared_processes import Finished, run, start
-from harness.run_findings import found, reported, stored, written
+from harness.prepared_processes import Finished, run
+from harness.run_findings import reported, stored, written
 from hydra import compose, initialize_config_dir
 from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import DictConfig
@@ -24,8 +18,6 @@ from omegaconf import DictConfig
 from as_lightning.bench.commands.console import train
 from as_lightning.bench.commands.sweep_report import ReportCallback, finish_sweep
 from as_lightning.bench.packages import config_dir
-from as_lightning.bench.run.result import Result
-from as_lightning.bench.run.runner import run_lock
 
 ROOT = Path(__file__).parents[3]
 SWEEP = (
@@ -79,62 +71,6 @@ def test_a_second_call_skips_what_is_finished_runs_what_is_new_and_reports_its_o
     assert len(written(folder)) == 3
     assert before.items() <= written(folder).items()
     assert reported(folder / RUNS / "report") == [("softmax", 1), ("as_softmax", 1)]
-
-
-def files_of(run: Path) -> Counter[str]:
-    """How often each file is in a run's folder; event files by their name without time
-    and process.
-    """
-    paths = [str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()]
-    return Counter(re.sub(r"(events\.out\.tfevents)\..*", r"\1", path) for path in paths)
-
-
-def until_it_waits(folder: Path, pipe: Path, *arguments: str) -> tuple[BaseProcess, TextIO]:
-    """Start the app, and read what it prints until it waits for a folder that another process runs
-    in.
-    """
-    os.mkfifo(pipe)
-    process = start(train, ["as-lightning", *arguments], pipe, pipe, folder)
-    stream, printed = os.fdopen(os.open(pipe, os.O_RDONLY), encoding="utf-8"), []
-    for line in stream:
-        printed.append(line)
-        if "another process runs here, waiting for it to end" in line:
-            return process, stream
-    raise AssertionError("".join(printed))
-
-
-@pytest.mark.slow
-def test_two_equal_sweeps_at_once_make_each_run_once_with_the_results_of_one_sweep_and_both_report_all(
-    sweep, tmp_path
-):
-    runs = {path.name: path for path in (sweep[0] / RUNS).glob("method=*")}
-    runs = {
-        name: path for name, path in runs.items() if "as_softmax" not in name
-    }  # of the call after the first
-    folder = tmp_path / RUNS
-    last = folder / sorted(runs)[-1]
-    last.mkdir(parents=True)
-    command = [*SWEEP, "method=as_speed,softmax"]
-    with run_lock(last):  # here the two meet, when one of them has made the first run
-        both = [until_it_waits(tmp_path, tmp_path / name, *command) for name in ("one", "other")]
-    with ThreadPoolExecutor(2) as readers:
-        printed = list(readers.map(lambda started: started[1].read(), both))
-    for process, stream in both:
-        process.join()
-        stream.close()
-        assert process.exitcode == 0, printed
-    assert sum(said.count("; wrote ") for said in printed) == 1
-    assert sum(said.count("already finished") for said in printed) == 1
-    tables = [said[said.index("test accuracy, differences to") :] for said in printed]
-    assert tables[0] == tables[1]
-    assert sorted(path.name for path in folder.glob("method=*")) == sorted(runs)
-    for name, alone in runs.items():
-        assert files_of(folder / name) == files_of(alone)
-        assert found(folder / name) == found(alone)
-        assert Result.read(folder / name / "result.json").command == shlex.join(
-            ["as-lightning", *command]
-        )
-    assert reported(folder / "report") == [("softmax", 1), ("as_speed", 1)]
 
 
 def test_a_sweep_whose_report_cannot_be_written_and_an_unknown_method_end_with_a_sentence_and_a_status(

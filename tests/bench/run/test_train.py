@@ -4,8 +4,6 @@ checkpoint.
 
 import json
 import math
-import shutil
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,14 +11,12 @@ import pytest
 import torch
 from harness.scripted_masking import quiet_trainer
 from hydra import compose, initialize_config_dir
-from hydra.errors import InstantiationException
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch._dynamo.utils import counters
 from torch.optim.lr_scheduler import OneCycleLR
 
-from as_lightning.bench.commands.mistakes import is_mistake
 from as_lightning.bench.packages import config_dir
 from as_lightning.bench.run.result import Result
 from as_lightning.bench.run.settings import SettingError
@@ -83,10 +79,6 @@ AVERAGING = {
     "EMA": [
         "+callbacks.averaging={_target_: lightning.pytorch.callbacks.EMAWeightAveraging, decay: "
         "0.9}"
-    ],
-    "SWA": [
-        "+callbacks.averaging={_target_: lightning.pytorch.callbacks.StochasticWeightAveraging, "
-        "swa_lrs: 0.05}"
     ],
     "neither": [],
 }
@@ -167,18 +159,6 @@ def start(tmp_path_factory) -> Path:
     return folder
 
 
-def test_the_last_checkpoint_is_of_the_last_validation_also_where_the_best_is_an_earlier_one(
-    composed,
-):
-    config = composed(*BRIEF, "callbacks.model_checkpoint.mode=min")
-    steps = train(config).optimizer_steps
-    names = ("best.ckpt", "last.ckpt")
-    best, last = (
-        torch.load(Path(config.output_dir, "checkpoints", name))["global_step"] for name in names
-    )
-    assert best < last == steps
-
-
 def test_a_run_from_a_checkpoint_trains_the_epochs_that_are_left(composed, start):
     result = train(
         composed(*BRIEF, "lr_scheduler=null", f"ckpt_path={start}/checkpoints/last.ckpt")
@@ -190,16 +170,6 @@ def test_a_run_from_a_checkpoint_trains_the_epochs_that_are_left(composed, start
         2,
     ]  # the other run's are not this one's
     assert result.config["ckpt_path"] == "last.ckpt"
-
-
-def test_a_run_from_another_checkpoint_of_the_same_name_is_made_anew(composed, tmp_path, start):
-    constant = (*BRIEF, "lr_scheduler=null")
-    train(composed(*constant, "trainer.max_epochs=1", "seed=1", output="other"))
-    scores = []
-    for folder in (start, tmp_path / "other", tmp_path / "other"):
-        shutil.copy(folder / "checkpoints" / "last.ckpt", tmp_path)
-        scores.append(train(composed(*constant, f"ckpt_path={tmp_path}/last.ckpt")).evaluations)
-    assert scores[0] != scores[1] == scores[2]
 
 
 @pytest.mark.parametrize(
@@ -277,19 +247,6 @@ def test_the_tab_has_method_margin_rate_and_score_of_a_run_and_its_summary_the_s
     assert lines["curves"] == f"tensorboard --logdir {folder}"
 
 
-def test_a_run_without_a_margin_is_shown_with_that_of_plain_cross_entropy_and_one_without_a_rate_without(
-    composed, tmp_path
-):
-    train(
-        composed(
-            "experiment=digits", *ONE[2:], "method=softmax", "~optimizer.lr", "lr_scheduler=null"
-        )
-    )
-    shown, _ = hparams_of(tmp_path / "run")
-    assert shown["delta"] == 1.0
-    assert "lr" not in shown
-
-
 def test_a_compiled_encoder_trains_as_the_same_one_does_uncompiled(composed, tmp_path):
     whole_batches = (*BRIEF, "trainer.max_epochs=1")  # of another size it would be compiled anew
     plain = train(composed(*whole_batches, output="plain"))
@@ -322,16 +279,6 @@ def test_a_run_writes_the_logs_that_it_is_asked_for_and_no_others_and_goes_witho
 def test_a_debug_setting_runs_the_batches_that_it_says(composed, debug, batches):
     settings = (f"debug={debug}", "trainer.max_epochs=2", "logger=none")
     assert train(composed("experiment=digits", *settings)).optimizer_steps == batches
-
-
-@pytest.mark.parametrize("logger", ["wandb", "mlflow"])
-def test_a_logger_whose_package_is_missing_names_it(composed, monkeypatch, logger):
-    monkeypatch.setitem(sys.modules, logger, None)
-    with pytest.raises(
-        InstantiationException, match=rf"ModuleNotFoundError.*pip install -U .{logger}>"
-    ) as raised:
-        train(composed("experiment=digits", f"logger={logger}"))
-    assert is_mistake(raised.value)
 
 
 def rates(schedule: type[OneCycleLR], steps: float) -> list[float]:
