@@ -91,7 +91,7 @@ def _misspelt(group: Any, key: str, setting: str) -> str:
         for name in GROUPS:
             inside = group._get_node(name)
             if isinstance(inside, DictConfig):
-                known |= {f"{name}.{inner}" for inner in inside}
+                known |= {f"{name}.{inner}" for inner in map(str, inside)}
         ends = [name for name in sorted(known) if name.endswith((f".{key}", f"_{key}"))]
         if ends:
             return f"there is no {setting}: did you mean {' or '.join(ends)}?"

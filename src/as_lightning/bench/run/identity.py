@@ -121,7 +121,7 @@ class ValueHasher(NumpyHasher):
 
 def tensor_text(value: torch.Tensor) -> str:
     """Return a text that is another one for a tensor of another dtype, shape or value."""
-    raw = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    raw = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
     return f"{value.dtype} {tuple(value.shape)} {value.requires_grad} {hashlib.sha256(raw).hexdigest()}"
 
 
@@ -139,12 +139,12 @@ def code_files() -> dict[str, str]:
     Packages that are installed, the standard library and this package are left out: a run records
     their versions.
     """
-    installed = ("site-packages", "dist-packages", sysconfig.get_path("stdlib"))
-    package = str(Path(__file__).parents[2])
+    left_out = (sysconfig.get_path("stdlib"), str(Path(__file__).parents[2]))
+    installed = re.compile("|".join(["(site|dist)-packages", *map(re.escape, left_out)]))
     digests = {}
     for module in list(sys.modules.values()):
         file = str(getattr(module, "__file__", None) or "")
-        if file.endswith(".py") and not any(part in file for part in (*installed, package)):
+        if file.endswith(".py") and installed.search(file) is None:
             path = Path(file)
             digests[file] = hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else ""
     return digests

@@ -193,6 +193,7 @@ def _run(config: DictConfig, directory: Path, about: dict[str, Any]) -> RunOutpu
         checkpoint = checked_start(
             Path(config.ckpt_path), recorder.identity, config.trainer.max_epochs
         )
+    assert isinstance(module.encoder, torch.nn.Module)
     # not every data module has a data_dir
     cache_features(datamodule, module.encoder, Path(config.data_dir).expanduser())
     output = trained(
