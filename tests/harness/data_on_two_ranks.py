@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from as_lightning.bench.data.text.data_module import Sentence, TextDataModule
 
 TRAIN, VALIDATION, BATCH, EPOCHS = 480, 101, 8, 2
-RESUMED_FROM = 43  # steps, of 30 per epoch
 
 
 class Numbered(TextDataModule):
@@ -105,12 +104,12 @@ def loaders_handed_over(folder: Path) -> dict[str, Any]:
 
 def resumed(folder: Path) -> dict[str, Any]:
     undisturbed, later = Watches(), Watches()
-    inside = pl.callbacks.ModelCheckpoint(
-        folder, "inside", every_n_train_steps=RESUMED_FROM
-    )  # in the second epoch
-    trainer(inside).fit(undisturbed, datamodule=Numbered())
+    each_epoch = pl.callbacks.ModelCheckpoint(
+        folder, "{epoch}", save_on_train_epoch_end=True, save_top_k=-1
+    )
+    trainer(each_epoch).fit(undisturbed, datamodule=Numbered())
     torch.rand(3)
-    trainer().fit(later, datamodule=Numbered(), ckpt_path=str(folder / "inside.ckpt"))
+    trainer().fit(later, datamodule=Numbered(), ckpt_path=str(folder / "epoch=0.ckpt"))
     return {"undisturbed": undisturbed.batches, "resumed": later.batches}
 
 

@@ -104,7 +104,8 @@ def prepared(
     if untuned:
         reason = "search.lr_factor is null" if lr_factor is None else "no argument or attribute lr"
         notes.append(f"The learning rate was not tuned of {', '.join(untuned)}: {reason}.")
-    facts: dict[str, Any] = {"name": name, "score": monitor, "mode": mode, "notes": notes}
+    score = metric.removeprefix("test/") if tests else monitor
+    facts: dict[str, Any] = {"name": name, "score": score, "mode": mode, "notes": notes}
     facts["split"] = "test" if tests else "validation"
     if not same_module:
         facts["changes"] = changes(first, found)

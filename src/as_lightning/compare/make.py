@@ -26,7 +26,7 @@ from as_lightning.bench.run.result import Result
 from as_lightning.bench.run.resume import BestWeights
 from as_lightning.bench.run.runner import RunOutput, finished_or_made, trained
 from as_lightning.bench.run.settings import checked_settings
-from as_lightning.bench.run.train import comparable_config, run_inputs, train
+from as_lightning.bench.run.train import comparable_config, run_inputs
 from as_lightning.callbacks import TemperatureScaling
 from as_lightning.compare.candidates import Candidate
 from as_lightning.compare.next_runs import best_validation
@@ -98,8 +98,7 @@ def make(recipe: Recipe, directory: Path, run: Run) -> Result:
                 raise ValueError(f"{path} has changed since the comparison has begun: start again")
     if candidate.config is not None:
         job = run_config(candidate.config, run, recipe, folder)
-        with one_job(job):
-            result = train(job)
+        result = one_job(job)
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
         return result
     config, inputs = recipe.settings(run), dict(recipe.inputs[run.candidate])

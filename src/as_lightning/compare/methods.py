@@ -31,7 +31,7 @@ def method_config(name: str) -> DictConfig:
     ``defaults`` name.
     """
     config: Any = OmegaConf.load(config_dir() / "method" / f"{name}.yaml")
-    bases = [base for base in config.pop("defaults", []) if base != "_self_"]
+    bases = [base for base in config.pop("defaults", []) if base not in ("base", "_self_")]
     merged = OmegaConf.merge(*[method_config(base) for base in bases], config)
     assert isinstance(merged, DictConfig)
     return merged

@@ -302,6 +302,8 @@ def _section(found: Findings, number: int) -> dict[str, Any]:
             f"runs of {candidate} that differ": example.differing.get(candidate, 0)
             for candidate in shares
         }
+        | ({"true label": example.target} if example.target else {})
+        | {f"{name} predicts": label for name, label in example.predicted.items()}
         for example in record.examples
     ]
     trials = [

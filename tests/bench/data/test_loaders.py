@@ -1,9 +1,6 @@
-"""The order of the samples, batches of similar length, loaders that go on inside an epoch, and two
-processes (gloo).
-"""
+"""The order of the samples, batches of similar length, resumed runs, and two processes (gloo)."""
 
 from pathlib import Path
-from typing import Any
 
 import lightning.pytorch as pl
 import pytest
@@ -12,7 +9,6 @@ from harness import data_on_two_ranks
 from harness.data_on_two_ranks import (
     BATCH,
     EPOCHS,
-    RESUMED_FROM,
     TRAIN,
     VALIDATION,
     Numbered,
@@ -26,7 +22,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import RandomSampler
 
 from as_lightning.bench.data.digits import Digits
-from as_lightning.bench.data.loaders import EpochOrder, LengthBatchSampler, ResumableLoader
+from as_lightning.bench.data.loaders import LengthBatchSampler
 
 
 @pytest.mark.parametrize("module", [Digits, lambda: Numbered(train=600)], ids=["digits", "texts"])
@@ -81,68 +77,11 @@ def test_every_index_comes_once_an_epoch_and_short_batches_where_they_are_wanted
     assert len(sampler) == len(sizes)
 
 
-LENGTH, SIZE = 22, 4
-BATCHES = -(-LENGTH // SIZE)
-
-
-class Numbers(torch.utils.data.Dataset):
-    """Each sample is its index; ``taken`` are those that were asked for."""
-
-    def __init__(self) -> None:
-        self.taken: list[int] = []
-
-    def __len__(self) -> int:
-        return LENGTH
-
-    def __getitem__(self, index: int) -> int:
-        self.taken.append(index)
-        return index
-
-
-def loader(**arguments: Any) -> ResumableLoader:
-    numbers = Numbers()
-    return ResumableLoader(numbers, batch_size=SIZE, sampler=EpochOrder(numbers, 0), **arguments)
-
-
-def batches(loader: ResumableLoader, epoch: int) -> list[list[int]]:
-    loader.sampler.set_epoch(epoch)
-    return [batch.tolist() for batch in loader]
-
-
-@pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.parametrize("given", [0, 3, BATCHES])
-def test_a_loader_goes_on_behind_the_batches_that_were_given(given, num_workers):
-    undisturbed, killed = loader(), loader()
-    killed.sampler.set_epoch(2)
-    batch = iter(killed)
-    first = [next(batch).tolist() for _ in range(given)]
-    resumed = loader(num_workers=num_workers)
-    resumed.load_state_dict(killed.state_dict())
-    assert first + batches(resumed, 2) == batches(undisturbed, 2)
-    assert batches(resumed, 3) == batches(undisturbed, 3)
-
-
-def test_what_was_given_is_not_loaded_again_and_the_place_is_used_up_by_the_first_batch_of_that_epoch_alone():
-    resumed, other = loader(), loader()
-    for one in (resumed, other):
-        one.load_state_dict({"epoch": 0, "batches": 4})
-    iter(resumed)
-    iter(resumed)
-    assert resumed.state_dict() == {"epoch": 0, "batches": 4}
-    rest = [number for batch in batches(resumed, 0) for number in batch]
-    assert rest == resumed.dataset.taken
-    assert len(rest) == LENGTH - 4 * SIZE
-    assert batches(other, 2) == batches(loader(), 2)
-
-
-SAVES = {"save_top_k": -1, "auto_insert_metric_name": False}
-
-
 @pytest.mark.parametrize("length_buckets", [True, False])
 @pytest.mark.parametrize(
     "limits", [{}, {"limit_train_batches": 3}, {"reload_dataloaders_every_n_epochs": 1}]
 )
-def test_a_run_that_is_resumed_anywhere_sees_the_batches_of_one_that_was_never_stopped(
+def test_a_run_that_is_resumed_after_an_epoch_sees_the_batches_of_one_that_was_never_stopped(
     tmp_path, length_buckets, limits
 ):
     def fit(*callbacks: pl.Callback, checkpoint: Path | None = None) -> list[list[int]]:
@@ -150,26 +89,18 @@ def test_a_run_that_is_resumed_anywhere_sees_the_batches_of_one_that_was_never_s
         torch.rand(len(callbacks))  # another random state, the same seed
         module = Watches()
         trainer = quiet_trainer(
-            max_epochs=2, callbacks=list(callbacks), enable_checkpointing=bool(callbacks), **limits
+            max_epochs=3, callbacks=list(callbacks), enable_checkpointing=bool(callbacks), **limits
         )
-        trainer.fit(
-            module,
-            datamodule=Numbered(train=30, length_buckets=length_buckets),
-            ckpt_path=checkpoint,
-        )
+        data = Numbered(train=30, length_buckets=length_buckets)
+        trainer.fit(module, datamodule=data, ckpt_path=checkpoint)
         return module.batches
 
-    every_batch = ModelCheckpoint(tmp_path, "{step:03}", every_n_train_steps=1, **SAVES)
-    every_epoch = ModelCheckpoint(
-        tmp_path, "{step:03}-epoch", save_on_train_epoch_end=True, **SAVES
+    undisturbed = fit(
+        ModelCheckpoint(tmp_path, "{epoch}", save_on_train_epoch_end=True, save_top_k=-1)
     )
-    undisturbed = fit(every_batch, every_epoch)
-    checkpoints = sorted(tmp_path.iterdir())
-    assert len(checkpoints) == len(undisturbed) + 2
-    for checkpoint in checkpoints[:-2]:  # the last two end the training
-        assert fit(checkpoint=checkpoint) == undisturbed[int(checkpoint.name[:3]) :], (
-            checkpoint.name
-        )
+    for epoch in (0, 1):
+        resumed = fit(checkpoint=tmp_path / f"epoch={epoch}.ckpt")
+        assert resumed == undisturbed[(epoch + 1) * len(undisturbed) // 3 :]
 
 
 @pytest.fixture(scope="module")
@@ -196,12 +127,12 @@ def test_each_of_two_ranks_trains_on_its_own_part_in_batches_of_similar_length(s
         assert int(present.sum()) > 0.95 * int((samples * longest).sum())
 
 
-def test_two_ranks_that_are_resumed_inside_an_epoch_see_the_batches_of_a_run_that_was_never_stopped(
+def test_two_ranks_that_are_resumed_after_an_epoch_see_the_batches_of_a_run_that_was_never_stopped(
     seen,
 ):
     for rank in seen("resumed"):
-        assert rank["resumed"] == rank["undisturbed"][RESUMED_FROM:]
-        assert len(rank["resumed"]) == 2 * 30 - RESUMED_FROM
+        assert rank["resumed"] == rank["undisturbed"][len(rank["undisturbed"]) // EPOCHS :]
+        assert len(rank["resumed"]) == TRAIN // 2 // BATCH
 
 
 def test_two_ranks_share_the_samples_of_a_prediction(seen):

@@ -3,11 +3,11 @@ does not stop it.
 """
 
 import random
-import shutil
 import signal
 import time
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +21,6 @@ from as_lightning.bench.commands.mistakes import is_mistake
 from as_lightning.bench.run.checkpoint_io import WholeFileCheckpointIO
 from as_lightning.bench.run.result import Result
 from as_lightning.bench.run.runner import LOCK_FILE, run_lock
-from as_lightning.bench.run.settings import SettingError
 from as_lightning.bench.run.train import train
 
 SETTINGS = [
@@ -35,10 +34,17 @@ SETTINGS = [
     "trainer.enable_progress_bar=false",
     "logger=none",
 ]
-INSIDE_EPOCHS = [
-    *SETTINGS,
-    "trainer.val_check_interval=5",
-]  # checkpoints after batches 5 and 10 of 12
+INSIDE = ("trainer.val_check_interval=5",)  # validations after batches 5 and 10 of 12
+SOFTMAX = ("method=softmax",)
+
+
+def ended(folder: Path) -> dict[str, Any]:
+    """What a run has found, with its best and its last weights."""
+    content = found(folder)
+    for name in ("best", "last"):
+        state = torch.load(folder / "checkpoints" / f"{name}.ckpt", weights_only=True)
+        content[name] = {key: value.tolist() for key, value in state["state_dict"].items()}
+    return content
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +57,7 @@ def undisturbed(tmp_path_factory) -> Callable[..., tuple[dict[str, Any], int]]:
     def of(*settings: str) -> tuple[dict[str, Any], int]:
         folder = tmp_path_factory.mktemp("undisturbed")
         assert exit_status(run, settings, folder) == 0
-        return found(folder), int((folder / CALLS_FILE).read_text())
+        return ended(folder), int((folder / CALLS_FILE).read_text())
 
     return of
 
@@ -80,7 +86,7 @@ def killed_and_resumed(tmp_path, killed) -> Callable[..., Result]:
         start = time.perf_counter()
         expected = killed(share, *settings)
         assert exit_status(run, settings, tmp_path / "run") == 0
-        assert found(tmp_path / "run") == expected
+        assert ended(tmp_path / "run") == expected
         result = Result.read(tmp_path / "run" / "result.json")
         assert len(result.epoch_seconds) == 3
         assert 0 < sum(result.epoch_seconds) <= result.train_seconds < time.perf_counter() - start
@@ -89,82 +95,44 @@ def killed_and_resumed(tmp_path, killed) -> Callable[..., Result]:
     return kill_and_resume
 
 
+@pytest.mark.parametrize("settings", [(), INSIDE, ("trainer.accumulate_grad_batches=3", *SOFTMAX)])
 @pytest.mark.parametrize("share", [0.05, 0.7])
-def test_a_killed_run_ends_with_the_results_of_an_undisturbed_one(killed_and_resumed, share):
-    assert killed_and_resumed(share, *SETTINGS).resumed == (share > 0.5)
-
-
-@pytest.mark.bug_report(
-    "Lightning-AI/pytorch-lightning#5325",
-    "A run resumed inside an epoch goes on with the next one.",
-)
-@pytest.mark.parametrize(
-    "settings", [(), ("method=as_softmax", "trainer.accumulate_grad_batches=3")]
-)
-def test_a_run_that_is_killed_inside_an_epoch_goes_on_with_the_batches_that_are_left(
-    killed_and_resumed, settings
+def test_a_killed_run_ends_with_the_results_and_weights_of_an_undisturbed_one(
+    killed_and_resumed, share, settings
 ):
-    assert killed_and_resumed(0.62, *INSIDE_EPOCHS, *settings).resumed
+    assert killed_and_resumed(share, *SETTINGS, *settings).resumed == (share > 0.5)
 
 
-@pytest.mark.bug_report(
-    "Lightning-AI/pytorch-lightning#14443",
-    "A run that goes on at another path forgets its best score.",
-)
-def test_a_killed_run_that_has_moved_keeps_its_best_weights(composed, tmp_path, killed):
-    settings = [
-        *SETTINGS,
-        "callbacks.model_checkpoint.mode=min",
-    ]  # so that the best are the first, which are kept
-    expected = killed(0.8, *settings)
+def test_a_killed_run_that_has_moved_starts_anew(composed, tmp_path, killed, caplog):
+    expected = killed(0.8, *SETTINGS)
     (tmp_path / "run").rename(tmp_path / "moved")
-    assert train(composed(*settings, output="moved")).resumed
-    assert found(tmp_path / "moved") == expected
+    assert not train(composed(*SETTINGS, output="moved")).resumed
+    assert "last.ckpt is of another folder: the run starts anew" in caplog.text
+    assert ended(tmp_path / "moved") == expected
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(20))
 def test_twenty_kills_at_random_moments_change_nothing(killed_and_resumed, number, record_property):
     killed_and_resumed(
-        random.Random(number).uniform(0.02, 0.99), *(INSIDE_EPOCHS if number % 2 else SETTINGS)
+        random.Random(number).uniform(0.02, 0.99), *SETTINGS, *(INSIDE if number % 2 else ())
     )
     record_property("runs killed at a random moment end as the undisturbed one", 1)
 
 
-def test_unreadable_checkpoints_are_named_and_set_aside_and_the_one_before_is_taken_or_none(
-    composed, tmp_path, killed, caplog
+@pytest.mark.parametrize("name", ["checkpoints/last.ckpt", "result.json"])
+def test_a_file_that_cannot_be_read_is_set_aside_and_the_run_starts_anew(
+    composed, tmp_path, caplog, name
 ):
     folder = tmp_path / "run"
-    expected = killed(0.8, *SETTINGS)
-    shutil.copytree(folder, tmp_path / "copy")
-    last = folder / "checkpoints" / "last.ckpt"
-    last.write_bytes(last.read_bytes()[:5000])
-    half = last.with_name("last.ckpt.0123.partial")
-    half.touch()
-    result = train(composed(*SETTINGS))
-    assert f"{last} cannot be read" in caplog.text
-    assert last.with_name("last.ckpt.unreadable").exists()
-    assert not half.exists()
-    assert result.resumed
-    assert found(folder) == expected
-    for file in [path for path in (tmp_path / "copy").rglob("*") if path.is_file()]:
-        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-    assert not train(composed(*SETTINGS, output="copy")).resumed
-    assert found(tmp_path / "copy") == expected
-
-
-def test_a_truncated_result_is_set_aside_and_the_run_made_again(
-    composed, tmp_path, caplog, monkeypatch
-):
-    folder = tmp_path / "run"
-    folder.mkdir()
-    (folder / "result.json").write_text('{"format": 2, "na')
-    monkeypatch.chdir(folder)
-    with pytest.raises(SettingError, match="not renamed in the working directory"):
-        train(composed(*SETTINGS, "trainer.max_epochs=1"))
-    monkeypatch.chdir(tmp_path)
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / name).write_text("cut off")
+    (folder / "checkpoints" / "last.ckpt.0123.partial").touch()
     result = train(composed(*SETTINGS, "trainer.max_epochs=1"))
-    assert "result.json cannot be read" in caplog.text
+    assert f"{folder / name} cannot be read" in caplog.text
+    assert (folder / f"{name}.unreadable").read_text() == "cut off"
+    assert [*folder.rglob("*.partial")] == []
+    assert not result.resumed
     assert Result.read(folder / "result.json") == result
 
 

@@ -31,7 +31,7 @@ from as_lightning.bench.data.conditions import (
     thirds_by_count,
 )
 from as_lightning.bench.data.files import RemoteFile, fetch, find_path, shortened
-from as_lightning.bench.data.loaders import EpochOrder, ResumableLoader
+from as_lightning.bench.data.loaders import EpochOrder
 from as_lightning.functional.argument_checks import check_choice, check_count, check_number
 from as_lightning.functional.variants.class_counts import class_counts_of
 
@@ -407,8 +407,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
         """A loader of ``dataset`` with this module's settings; it does not draw from the global
         random state.
 
-        With ``shuffle`` the run's seed (``torch.initial_seed()``) and the epoch decide the order,
-        and checkpoints hold the place in the epoch.
+        With ``shuffle`` the run's seed (``torch.initial_seed()``) and the epoch decide the order.
         """
         # for trainer.overfit_batches: Lightning repeats the same samples in each epoch, but not
         # with a batch sampler
@@ -418,7 +417,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
             if shuffle
             else SequentialSampler(dataset)
         )
-        return (ResumableLoader if shuffle else DataLoader)(
+        return DataLoader(
             dataset,
             **self.batching(dataset, order),
             num_workers=self.num_workers,

@@ -1,17 +1,14 @@
-"""The order of the training samples, batches of similar length, and a loader that resumes inside an
-epoch.
-"""
+"""The order of the training samples, and batches of similar length."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from functools import partialmethod
 from itertools import islice
 from typing import Any
 
 import numpy as np
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler
+from torch.utils.data import BatchSampler, RandomSampler, Sampler
 
 
 def permutation(length: int, *entropy: int) -> list[int]:
@@ -93,57 +90,3 @@ class LengthBatchSampler(BatchSampler):
                     batches[place] for place in permutation(len(batches), seed, epoch, number)
                 ]
             yield from batches
-
-
-class ResumableLoader(DataLoader[Any]):
-    """A ``DataLoader`` whose place in the epoch is part of a checkpoint.
-
-    Lightning saves the ``state_dict`` of a training loader that has one. A resumed loader does not
-    load the batches that were already yielded. The sampler must yield one order for an ``epoch``,
-    whenever it is asked, as `EpochOrder` and ``DistributedSampler`` do. A ``generator`` is seeded
-    anew for each epoch. With ``num_workers > 0``, random augmentation after a resume draws other
-    numbers than it would have without.
-    """
-
-    _epoch = 0  # of the last batch
-    _yielded_batches = 0  # of that epoch
-    _resumed = False  # a state was loaded, and no batch was yielded since
-
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        # A generator function: nothing below runs before the first batch is asked for. Lightning
-        # calls iter() once or twice before it sets the epoch.
-        sampler = getattr(self.batch_sampler, "sampler", None)
-        epoch = getattr(sampler, "epoch", 0)
-        first = self._yielded_batches if self._resumed and epoch == self._epoch else 0
-        self._epoch, self._yielded_batches, self._resumed = epoch, first, False
-        if self.generator is not None:
-            entropy = np.random.SeedSequence((getattr(sampler, "seed", 0), epoch, first))
-            self.generator.manual_seed(int(entropy.generate_state(1)[0]))
-        if first:
-            assert self.batch_sampler is not None
-            remaining = copy.copy(self)
-            # a loader refuses a new batch_sampler; its persistent workers, in _iterator, have the
-            # whole one
-            vars(remaining).update(
-                batch_sampler=islice(self.batch_sampler, first, None), _iterator=None
-            )
-            batches = DataLoader.__iter__(remaining)
-        else:
-            batches = super().__iter__()
-        for batch in batches:
-            self._yielded_batches += 1
-            yield batch
-
-    def state_dict(self) -> dict[str, int]:
-        """The epoch, and how many of its batches were yielded."""
-        return {"epoch": self._epoch, "batches": self._yielded_batches}
-
-    def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        """Skip the batches that were yielded, if the loader is next iterated over in the same
-        epoch.
-        """
-        self._epoch, self._yielded_batches, self._resumed = (
-            state_dict["epoch"],
-            state_dict["batches"],
-            True,
-        )

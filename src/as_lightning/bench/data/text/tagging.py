@@ -35,6 +35,9 @@ class TaggingDataModule(TokenizedDataModule):
             split: [tag for row in rows for tag in row.tags] for split, rows in sentences.items()
         }
         tags = self.encode_labels(labels)
+        self.texts = {
+            split: [" ".join(row.words) for row in rows] for split, rows in sentences.items()
+        }
         self.make_tokenizer(row.words for row in sentences["train"])
         splits = {}
         for split, rows in sentences.items():
