@@ -159,8 +159,7 @@ class Command:
             if self.split_seed not in (None, PER_SEED):
                 self.overrides[key] = f"++{key}={self.split_seed}"
         elif values is None:
-            line = str(override.input_line)
-            self.overrides[key] = f"++{line.lstrip('+')}" if key.startswith("method.") else line
+            self.overrides[key] = str(override.input_line)
         elif (key.startswith("method.") and key.count(".") == 1) or key == RATE_KEY:
             self.swept[key.rpartition(".")[2]] = values
         else:
@@ -304,7 +303,7 @@ def app_configs(
     """Return each candidate's configuration, as a run of it would be; refuse two that are the
     same.
     """
-    swept = [f"++{setting_path(name)}={override_value(v[0])}" for name, v in command.swept.items()]
+    swept = [f"{setting_path(name)}={override_value(v[0])}" for name, v in command.swept.items()]
     configs, all_unread = {}, []
     for name in plan.candidates:
         overrides, search = described[name]

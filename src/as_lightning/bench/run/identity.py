@@ -144,7 +144,6 @@ def code_files() -> dict[str, str]:
     digests = {}
     for module in list(sys.modules.values()):
         file = str(getattr(module, "__file__", None) or "")
-        if file.endswith(".py") and installed.search(file) is None:
-            path = Path(file)
-            digests[file] = hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else ""
+        if file.endswith(".py") and installed.search(file) is None and Path(file).is_file():
+            digests[file] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
     return digests

@@ -135,8 +135,8 @@ def run_inputs(config: DictConfig) -> dict[str, str]:
     for name, folder in folders.items():
         if folder and Path(folder).is_dir():
             inputs[name] = checksum([Path(folder)])
-    code = code_files()
     names = {getattr(located(target), "__module__", "") for target in _targets(config)}
+    code = code_files()  # after the user's code has been imported
     if any(getattr(sys.modules.get(name), "__file__", None) in code for name in names):
         inputs["code"] = digest(*(code[path] for path in sorted(code)))
     if config.get("ckpt_path") is not None:
