@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from as_lightning.bench.packages import config_dir
-from as_lightning.compare.own_loss import method_config
+from as_lightning.compare.methods import method_config
 
-METHODS = sorted(path.stem for path in (config_dir() / "method").glob("*.yaml"))
+METHODS = sorted(
+    path.stem for path in (config_dir() / "method").glob("*.yaml") if path.stem != "base"
+)
 CARDS = Path(__file__).parents[1] / "methods"
 # what a method is made of; all else in its file is a knob
 PARTS = {"_target_", "name", "criterion", "probabilities", "targets", "head", "callbacks", "search"}

@@ -24,7 +24,7 @@ from as_lightning.bench.commands.compare import as_hydra_reads
 from as_lightning.bench.commands.train import seed_by_seed
 from as_lightning.bench.packages import config_dir
 from as_lightning.bench.run.settings import checked_settings
-from as_lightning.compare.configured import ConfiguredComparison
+from as_lightning.compare.configured import Command
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -180,7 +180,7 @@ def test_a_documented_comparison_is_planned(
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         composer = loader()
         config = composer.load_configuration("compare", overrides, run_mode=RunMode.MULTIRUN)
-        ConfiguredComparison(config, BasicLauncher(), composer, overrides)
+        Command(config, BasicLauncher(), composer, overrides)
 
 
 @called(*(script for script in SCRIPTS if script not in HYDRA_APPS))

@@ -29,7 +29,7 @@ from as_lightning.bench.run.runner import quiet_training
 from as_lightning.bench.run.train import train
 from as_lightning.compare.engine import execution
 from as_lightning.compare.next_runs import Outcome, Replay, next_runs
-from as_lightning.compare.own_loss import OwnLosses
+from as_lightning.compare.methods import knobs, method_config
 from as_lightning.compare.plan import ComparisonPlan, Run, default_settings
 from as_lightning.compare.search import learning_rates
 
@@ -72,9 +72,7 @@ def chosen_settings(folder: Path, number: int) -> dict[str, Mapping[str, Any]]:
     """What the search number so-and-so chooses for each method, by tuning seeds of its own."""
     seeds: dict[str, Any] = {"seeds": 1, "tuning_seeds": [1000 + 2 * number, 1001 + 2 * number]}
     rates = learning_rates(DEFAULT_RATE, default_settings()["search"]["lr_factor"])
-    spaces = {
-        method: {"lr": rates, **knobs} for method, knobs in OwnLosses(list(KNOBS)).knobs.items()
-    }
+    spaces = {method: {"lr": rates, **knobs(method_config(method), ())} for method in KNOBS}
 
     plan = ComparisonPlan(list(KNOBS), "softmax", EPOCHS, half_epochs=False, **seeds)
     plan = plan.of(spaces, name="digits", score="accuracy")

@@ -256,10 +256,11 @@ def test_the_progress_bar_shows_the_share_of_masked_samples(
 
 
 def in_a_comparison() -> Plain:
-    app = pytest.importorskip("as_lightning.compare.own_loss", exc_type=ImportError)
-    module = Plain(nn.CrossEntropyLoss())
-    app.OwnLosses(["as_softmax"]).put_in(module, "as_softmax", "criterion", {"delta": 0.1})
-    return module
+    app = pytest.importorskip("as_lightning.compare.methods", exc_type=ImportError)
+    config = {**app.method_config("as_softmax"), "callbacks": {}}
+    make = lambda: Plain(nn.CrossEntropyLoss())  # noqa: E731
+    made: Plain = app.module_by_method(make, "as_softmax", "criterion", config, delta=0.1)
+    return made
 
 
 BOTH = [lambda: Plain(ASSoftmaxLoss(0.1)), lambda: Mixed(nn.CrossEntropyLoss(), delta=0.1)]

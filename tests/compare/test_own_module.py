@@ -1,44 +1,38 @@
 """compare() of modules as users write them, in real trainings."""
 
-import importlib
 import math
 import os
-import pickle
-import random
+import signal
+import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import replace
+import time
 from functools import partial
+from pathlib import Path
 from threading import Lock
 from typing import Any, ClassVar
 
 import lightning.pytorch as pl
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from harness import own_modules
-from harness.own_modules import HuggingFace, Points, Sentences, WithCriterion, WithMixin
+from harness.own_modules import Points, WithCriterion, WithMixin
 from lightning.pytorch import callbacks
-from lightning.pytorch.utilities import CombinedLoader
 from torch import Tensor, nn
-from torch.utils.data import (
-    ConcatDataset,
-    DataLoader,
-    Subset,
-    SubsetRandomSampler,
-    TensorDataset,
-    random_split,
-)
-from torch.utils.data.distributed import DistributedSampler
+from torch.utils.data import ConcatDataset, DataLoader, random_split
 
-from as_lightning import MaskingMonitor, TemperatureScaling, compare
-from as_lightning.bench.run.fingerprint import of_split
+from as_lightning import (
+    FocalLoss,
+    LogitAdjustedLoss,
+    compare,
+)
 from as_lightning.bench.run.predictions import Predictions
-from as_lightning.compare.own_loss import OwnLosses, TargetFinder
-from as_lightning.compare.own_module import OwnCandidate, OwnModules
-from as_lightning.compare.plan import Run
-from as_lightning.functional import as_cross_entropy, logit_adjusted_loss
+from as_lightning.compare.candidates import own_candidate
+from as_lightning.compare.look import Prepared, prepared
+from as_lightning.compare.make import make
+from as_lightning.compare.methods import with_losses
+from as_lightning.compare.plan import ComparisonPlan, Run
+from as_lightning.functional import as_cross_entropy
 
 QUICK: dict[str, Any] = {
     "monitor": "val/acc",
@@ -46,13 +40,11 @@ QUICK: dict[str, Any] = {
     "trials": 1,
     "half_epochs": False,
     "methods": ["as_softmax"],
-}
-QUICK |= {
     "replaces": "criterion",
     "trainer": {"max_epochs": 2, "accelerator": "cpu"},
     "progress": False,
 }
-FINAL = Run("final", "softmax", {}, 1.0, 0)
+FINAL = Run("final", "own", {}, 0)
 
 
 class Focal(nn.Module):
@@ -67,16 +59,14 @@ class Focal(nn.Module):
         return ((1 - torch.exp(-loss)) ** self.gamma * loss).mean()
 
 
-def own_module(
-    factory: Any = WithCriterion, data: Any = Points, monitor="val/acc", **trainer: Any
-) -> OwnModules:
+def looked(
+    factory: Any = WithCriterion, data: Any = Points, monitor: str = "val/acc", **trainer: Any
+) -> Prepared:
+    """One's own module after the look, beside another one."""
     settings = {"max_epochs": 1, "accelerator": "cpu"} | trainer
-    losses = OwnLosses(["softmax", "as_softmax"])
-    own = OwnModules(
-        {"own": OwnCandidate(factory, data())}, losses, "criterion", monitor, "max", settings
-    )
-    own.look(4.0)
-    return own
+    candidates = {name: own_candidate(name, factory, data(), {}, 4.0) for name in ("own", "other")}
+    plan = ComparisonPlan(["own", "other"], "own", settings["max_epochs"])
+    return prepared(candidates, plan, settings, monitor, mode="max", lr_factor=4.0)
 
 
 def trainer(**settings: Any) -> dict[str, Any]:
@@ -97,41 +87,43 @@ def no_batch(data: pl.LightningDataModule) -> list[Any]:
     return []
 
 
-def with_method(
-    module: Any, method: str, replaces: str | None, losses: Any = None, **settings: Any
-) -> Any:
-    OwnLosses([] if losses else [method], losses).put_in(module, method, replaces, settings)
-    return module
+def with_loss(loss: nn.Module) -> Any:
+    """A class whose loss is this one."""
+
+    class WithLoss(WithCriterion):
+        def __init__(self, lr: float = 0.01) -> None:
+            super().__init__(lr)
+            self.criterion = loss
+
+    return WithLoss
 
 
-@pytest.mark.parametrize(
-    ("factory", "data", "replaces"),
-    [
-        (lambda: WithCriterion(lr=0.01), Points, "criterion"),
-        (lambda: WithMixin(lr=0.01), Points, None),
-        (lambda: HuggingFace(lr=1e-3), Sentences, "model"),
-    ],
-)
+def logits_of(module: Any, batch: Any) -> tuple[Tensor, Tensor]:
+    return module(batch[0]), batch[1]
+
+
+@pytest.mark.parametrize(("module", "replaces"), [(WithCriterion, "criterion"), (WithMixin, None)])
 def test_a_module_of_each_form_is_compared_with_built_in_losses_and_its_own(
-    factory, data, replaces, tmp_path
+    module, replaces, tmp_path
 ):
+    counts = torch.tensor([20.0, 20, 20, 20, 20])
     asked = {
         "replaces": replaces,
         "methods": ["as_softmax", "entmax"],
-        "losses": {"focal": Focal()},
+        "losses": {"focal": Focal(), "adjusted": partial(LogitAdjustedLoss, class_counts=counts)},
         "seeds": 1,
+        "logits": logits_of,
     }
-    report = compare(factory, data(), folder=tmp_path, **(QUICK | asked))
+    report = compare(partial(module, lr=0.01), Points(), folder=tmp_path, **(QUICK | asked))
     record = report.record
-    assert [run.candidate for run in record.results] == ["softmax", "as_softmax", "entmax", "focal"]
+    names = ["softmax", "as_softmax", "entmax", "focal", "adjusted"]
+    assert [run.candidate for run in record.results] == names
     assert (record.failures, record.split, record.splits, record.notes) == ([], "test", "fixed", [])
     (masked,) = [run.masking for run in record.results if run.candidate == "as_softmax"]
     assert (len(masked), masked[-1]["samples"] > 0) == (2, True)
-    stored = [Predictions.read(file.parent) for file in tmp_path.rglob("predictions.npz")]
-    assert all(
-        found.ids.tolist() == list(range(len(found.ids))) for found in stored if found is not None
-    )
-    assert len(stored) == 4
+    assert all("calibration_error" in run.metrics for run in record.results)
+    stored = [Predictions.read(file.parent) for file in tmp_path.rglob("predictions.csv")]
+    assert [len(found.ids) for found in stored if found is not None] == [100] * 5
     (session,) = {run.session for run in record.results}
     assert session
     page = report.save(tmp_path)
@@ -139,123 +131,43 @@ def test_a_module_of_each_form_is_compared_with_built_in_losses_and_its_own(
     assert report.advice.split(".")[0] in page.html.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("own", "more"), [(nn.CrossEntropyLoss(), ["entmax"]), (nn.MultiMarginLoss(), [])]
-)
-def test_the_argument_of_ones_own_loss_is_tuned_in_its_range_and_no_method_contains_another_loss(
-    own, more
-):
-    losses = {
-        "focal": (Focal, {"gamma": {"low": 0.5, "high": 5.0, "default": 2.0, "neutral": 0.0}})
-    }
-    asked = QUICK | {"losses": losses, "methods": more, "trials": 4, "tuning_seeds": 1, "seeds": 1}
+def test_the_argument_of_ones_own_loss_is_tuned_in_its_range_and_its_neutral_value_is_the_baseline():
+    gamma = {"low": 0.5, "high": 5.0, "default": 2.0, "neutral": 0.0}
+    asked = {"losses": {"focal": (Focal, {"gamma": gamma})}, "trials": 4, "tuning_seeds": 1}
+    own = with_loss(nn.MultiMarginLoss())  # any loss, without methods
     record = compare(
-        variant(WithCriterion, criterion=own), Points, **(asked | trainer(max_epochs=1))
+        own, Points, **(QUICK | asked | {"methods": [], "seeds": 1} | trainer(max_epochs=1))
     ).record
-    assert any("softmax is the module's own loss" in note for note in record.notes) == (not more)
     tried = {trial.settings["gamma"] for trial in record.tuning["focal"] if not trial.shared}
     assert 2.0 in tried
     assert len(tried) > 1
     assert {trial.settings["gamma"] for trial in record.tuning["focal"] if trial.shared} == {0.0}
-    assert [
-        name for name, trials in record.tuning.items() if any(trial.shared for trial in trials)
-    ] == [*more, "focal"]
-    for other in (
-        nn.CrossEntropyLoss(label_smoothing=0.1, ignore_index=2),
-        partial(Focal(), ignore_index=2),
-    ):
-        (finder := TargetFinder()).loss(torch.zeros(6, 3), torch.arange(6) % 3, other)
-        assert (finder.softmax, finder.ignore_index) == (False, 2)
 
 
-def test_a_loss_is_the_methods_in_training_and_the_modules_own_outside_and_softmax_leaves_a_module_unchanged():
+def test_a_loss_is_the_methods_in_training_and_the_modules_own_outside():
     batch = (torch.randn(6, 8), torch.arange(6) % 5)
-    module = WithCriterion()
-    logits, plain = module(batch[0]), module.training_step(batch, 0)
-    for method, loss in {
-        "as_softmax": as_cross_entropy(logits, batch[1], 0.2),
-        "label_smoothing": F.cross_entropy(logits, batch[1], label_smoothing=0.3),
-        "focal": Focal()(logits, batch[1]),
-    }.items():
-        made = WithCriterion()
-        made.load_state_dict(module.state_dict())
-        losses = {"focal": Focal()} if method == "focal" else None
-        made = with_method(made, method, "criterion", losses, delta=0.2, smoothing=0.3)
-        torch.testing.assert_close(made.training_step(batch, 0), loss)
-        compiled = torch.compile(made.criterion, backend="eager", fullgraph=True)
-        torch.testing.assert_close(compiled(logits, batch[1]), loss)
-        torch.testing.assert_close(made.eval().training_step(batch, 0), plain)
-        assert type(made) is WithCriterion
-        made.criterion._own = made.criterion.weight = weight = torch.arange(1.0, 6.0)
-        assert (made.criterion.outside._own is weight, made.criterion.ignore_index) == (True, -100)
-        assert isinstance(pickle.loads(pickle.dumps(made)).criterion, nn.CrossEntropyLoss)
-        weighed = F.cross_entropy(logits, batch[1], weight=weight)
-        torch.testing.assert_close(made.training_step(batch, 0), weighed)
-        if method == "as_softmax":
-            weighed = as_cross_entropy(logits, batch[1], 0.2, weight=weight)
-            torch.testing.assert_close(made.train().training_step(batch, 0), weighed)
-    assert module.criterion is with_method(module, "softmax", "criterion").criterion
-    module.criterion = nn.CrossEntropyLoss(
-        weight=torch.arange(5.0), ignore_index=1, reduction="sum"
-    )
-    plain = module.training_step(batch, 0)
-    torch.testing.assert_close(
-        with_method(module, "focal", "criterion", gamma=0.0).training_step(batch, 0), plain
-    )
-    module.criterion.register_forward_hook(lambda *_: None)
-    with pytest.raises(TypeError, match="whose _forward_hooks would be lost"):
-        with_method(module, "entmax", "criterion")
-    assert with_method(WithMixin(), "softmax", None).as_softmax_delta == 1.0
-    assert with_method(WithMixin(), "as_softmax", None, delta=0.3).as_softmax_delta == 0.3
-
-
-@pytest.mark.slow
-def test_a_loss_that_asks_for_class_counts_gets_those_of_the_training_data_of_its_run():
-    class Tail(Points):  # without a class that chance chooses
-        def setup(self, stage: str | None = None):
-            super().setup(stage)
-            missing = int(torch.randint(5, ()))
-            self.rows_left = [row for row in self.parts[0] if row[1] != missing or stage == "test"]
-
-        def train_dataloader(self) -> DataLoader:
-            return DataLoader(self.rows_left, batch_size=len(self.rows_left))
-
-    def asks(logits: Tensor, target: Tensor, class_counts: Tensor) -> Tensor:
-        assert class_counts.equal(torch.bincount(target[target != 4], minlength=5))
-        return logit_adjusted_loss(logits, target, class_counts=class_counts)
-
-    quick = QUICK | {
-        "methods": ["logit_adjusted", "class_weighted"],
-        "losses": {"asks": asks},
-        "seeds": [1],
+    weight = torch.arange(1.0, 6.0)
+    own = with_loss(nn.CrossEntropyLoss(weight=weight))
+    methods = ["as_softmax", "label_smoothing", "focal"]
+    candidate = own_candidate("own", own, Points())
+    made = with_losses(candidate, "criterion", methods, {"own": Focal()}, "softmax", {})
+    knobs = {"as_softmax": {"delta": 0.2}, "label_smoothing": {"smoothing": 0.3}}
+    modules = {name: each.module(**knobs.get(name, {})) for name, each in made.items()}
+    logits = modules["softmax"](batch[0])
+    plain = F.cross_entropy(logits, batch[1], weight=weight)
+    losses = {
+        "softmax": plain,
+        "as_softmax": as_cross_entropy(logits, batch[1], 0.2, weight=weight),
+        "label_smoothing": F.cross_entropy(logits, batch[1], weight, label_smoothing=0.3),
+        "focal": FocalLoss(2.0, weight=weight)(logits, batch[1]),
+        "own": Focal()(logits, batch[1]),  # it keeps no settings of another
     }
-    own = variant(WithCriterion, criterion=nn.CrossEntropyLoss(ignore_index=4))
-    assert compare(own, Tail(), **quick, n_jobs=2).record.failures == []
-    two = {
-        "max_epochs": 1,
-        "accelerator": "cpu",
-        "devices": 2,
-        "strategy": "ddp",
-    }  # whose sampler may be the user's
-
-    def of_two(data: Points) -> CombinedLoader:
-        return CombinedLoader(
-            DataLoader(data.parts[0], sampler=DistributedSampler(data.parts[0], 2, 0))
-        )
-
-    half = variant(Points, train_dataloader=of_two)
-    own = OwnModules(
-        {"own": OwnCandidate(small, half)},
-        OwnLosses(["softmax"]),
-        "criterion",
-        "val/acc",
-        "max",
-        two,
-    )
-    assert own._set_up("own", 0).trainer.world_size == 1
-    assert (
-        own._class_counts(1, 5, 0).sum() == 100
-    )  # as where the sampler has asked a process group of two
+    for name, module in modules.items():
+        module.load_state_dict(modules["softmax"].state_dict(), strict=False)
+        torch.testing.assert_close(module.training_step(batch, 0), losses[name])
+        torch.testing.assert_close(module.eval().training_step(batch, 0), plain)
+        assert type(module) is own
+    assert type(modules["softmax"].criterion) is nn.CrossEntropyLoss
 
 
 class Rates(pl.Callback):
@@ -265,7 +177,7 @@ class Rates(pl.Callback):
 
     def on_train_start(self, trainer, pl_module):
         (optimizer,) = trainer.optimizers
-        self.seen.append(optimizer.param_groups[0]["lr"])
+        own_modules.RATES.append(optimizer.param_groups[0]["lr"])
 
 
 @pytest.mark.parametrize(
@@ -277,39 +189,22 @@ class Rates(pl.Callback):
     ],
 )
 def test_every_run_trains_with_the_learning_rate_that_its_result_names(factory, monkeypatch):
-    monkeypatch.setattr(Rates, "seen", [])
+    monkeypatch.setattr(own_modules, "RATES", [], raising=False)
     asked = {"trials": 2, "tuning_seeds": 1, "seeds": 1, "methods": ["entmax"], "equal_within": 100}
     record = compare(
         factory, Points(), **(QUICK | asked | trainer(max_epochs=1, callbacks=[Rates()]))
     ).record
     final = [run.settings["lr"] for run in record.results if run.candidate not in record.same_as]
-    tried = [
-        trial.settings["lr"]
-        for trials in record.tuning.values()
-        for trial in trials
-        if not trial.shared
-    ]
-    looks = [
-        2e-3,
-        2e-3,
-        2e-3,
-        4e-3,
-    ]  # a batch in search of the target, of each method, and at another learning rate
-    assert sorted(Rates.seen) == pytest.approx(sorted(looks + tried + final))
+    tried = []
+    for trials in record.tuning.values():
+        tried += [trial.settings["lr"] for trial in trials if not trial.shared]
+    looks = [2e-3] * 2  # a batch of each candidate
+    assert sorted(own_modules.RATES) == pytest.approx(sorted(looks + tried + final))
 
 
 class IgnoresItsRate(WithCriterion):
     def configure_optimizers(self):
         return torch.optim.Adam(self.parameters(), lr=0.01)
-
-
-class WarmUp(WithCriterion):
-    def configure_optimizers(self):
-        optimizer = torch.optim.SGD(self.parameters(), lr=1.0)
-        schedule = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lambda step: step * self.hparams["lr"]
-        )
-        return [optimizer], [{"scheduler": schedule, "interval": "step"}]
 
 
 class NoRate(IgnoresItsRate):
@@ -318,24 +213,45 @@ class NoRate(IgnoresItsRate):
         self.hparams.clear()
 
 
+def test_a_learning_rate_that_no_module_has_is_not_tuned_and_it_is_said():
+    plan, _, _ = looked(NoRate)
+    assert "The learning rate was not tuned of own, other" in " ".join(plan.facts["notes"])
+    assert not plan.tunes
+
+
 @pytest.mark.parametrize(
-    ("factory", "reason"),
+    ("factory", "data", "message"),
     [
-        (NoRate, "NoRate has no argument or hyperparameter lr"),
-        (IgnoresItsRate, "IgnoresItsRate trains the same whatever its lr is"),
-        (
-            lambda: IgnoresItsRate(0.1),
-            "IgnoresItsRate trains the same whatever its lr is",
-        ),  # of a hyperparameter
-        (WarmUp, None),  # which alone reads it
+        (IgnoresItsRate, Points, "own trains the same whatever its lr is"),
+        (lambda: WithCriterion(), lambda: SplitsAnew(), "make another validation split each time"),
     ],
 )
-def test_a_learning_rate_that_cannot_be_tuned_is_not_and_the_reason_said(factory, reason):
-    own = own_module(factory)
-    assert {name: rates.default for name, rates in own.rates.items()} == (
-        {"own": 0.01} if reason is None else {}
-    )
-    assert reason is None or f"The learning rate was not tuned: {reason}" in " ".join(own.notes)
+def test_what_only_a_training_shows_ends_the_comparison_after_the_first_runs(
+    factory, data, message, tmp_path
+):
+    asked = SEVERAL | {"trials": 3, "tuning_seeds": 2, "folder": tmp_path}
+    with pytest.raises(ValueError, match=message):
+        compare({"own": factory, "small": small}, data, **asked)
+    assert 2 <= len(list(tmp_path.rglob("result.json"))) <= 9
+    assert not [*tmp_path.glob("own")]
+
+
+class SplitsAnew(Points):
+    def setup(self, stage: str | None = None):
+        super().setup(stage)
+        whole = ConcatDataset(self.parts)
+        self.parts = random_split(whole, [100, 100, 100])
+
+
+class BySeed(SplitsAnew):
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.seed = seed
+
+
+def test_data_that_ask_for_the_seed_may_have_other_splits_for_each():
+    record = compare({"small": small, "large": large}, BySeed, **(SEVERAL | {"seeds": 3})).record
+    assert (record.splits, record.failures, len(record.results)) == ("per_seed", [], 6)
 
 
 class Falling(WithCriterion):
@@ -362,17 +278,15 @@ def test_the_scored_weights_are_those_of_the_best_validation_whatever_the_user_a
     kept = [
         callbacks.ModelCheckpoint(tmp_path, monitor=metric) for metric in ("val/loss", "val/acc")
     ]
-    own = own_module(
-        Falling, max_epochs=3, callbacks=[*kept, callbacks.ModelCheckpoint(tmp_path, save_top_k=0)]
-    )
-    assert (
-        own.make(FINAL, tmp_path / "run").metrics["val/acc"] == 1
-    )  # the epoch whose validation was best
+    others = [*kept, callbacks.ModelCheckpoint(tmp_path, save_top_k=0)]
+    recipe = looked(Falling, max_epochs=3, callbacks=others).recipe
+    # the epoch whose validation was best
+    assert make(recipe, tmp_path, FINAL).metrics["acc"] == 1
     scored = variant(WithCriterion, accuracy=lambda self, batch: self.net[0].weight.double().norm())
-    averaged = own_module(scored, max_epochs=2, callbacks=callbacks.EMAWeightAveraging(decay=0.9))
-    result = averaged.make(FINAL, tmp_path / "averaged")
+    averaged = looked(scored, max_epochs=2, callbacks=callbacks.EMAWeightAveraging(decay=0.9))
+    result = make(averaged.recipe, tmp_path / "averaged", FINAL)
     best = max(evaluation["score"] for evaluation in result.evaluations)
-    assert result.metrics["val/acc"] == pytest.approx(best, abs=1e-9)
+    assert result.metrics["acc"] == pytest.approx(best, abs=1e-9)
 
 
 class InEverySecondEpoch(WithCriterion):
@@ -385,11 +299,10 @@ class InEverySecondEpoch(WithCriterion):
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_metric_that_is_logged_in_every_second_epoch_is_read_where_it_is(first, tmp_path):
-    own = own_module(variant(InEverySecondEpoch, first=first), max_epochs=4)
-    result = own.make(FINAL, tmp_path)
+    recipe = looked(variant(InEverySecondEpoch, first=first), max_epochs=4).recipe
+    result = make(recipe, tmp_path, FINAL)
     assert [each["epoch"] for each in result.evaluations] == [first, first + 2]
-    assert 0 < result.metrics["val/acc"] <= 1
-    assert any("is not logged in every epoch" in note for note in own.notes)
+    assert 0 < result.metrics["acc"] <= 1
 
 
 def test_the_test_metric_may_come_from_any_of_several_test_dataloaders(tmp_path):
@@ -401,14 +314,11 @@ def test_the_test_metric_may_come_from_any_of_several_test_dataloaders(tmp_path)
 
     loaders, steps = ("val_dataloader", "test_dataloader"), ("validation_step", "test_step")
     data = variant(Points, **{name: twice(name) for name in loaders})
-    own = own_module(
-        variant(WithCriterion, **{name: step(name) for name in steps}),
-        data,
-        "val/acc/dataloader_idx_1",
-    )
-    assert own.test_metric == "test/acc/dataloader_idx_1"
-    metrics = own.make(FINAL, tmp_path).metrics
-    assert metrics[own.monitor] == metrics["acc/dataloader_idx_1"]
+    factory = variant(WithCriterion, **{name: step(name) for name in steps})
+    recipe = looked(factory, data, "val/acc/dataloader_idx_1").recipe
+    assert recipe.test_metric == "test/acc/dataloader_idx_1"
+    metrics = make(recipe, tmp_path, FINAL).metrics
+    assert "acc/dataloader_idx_1" in metrics
 
 
 def test_a_metric_of_steps_and_of_the_epoch_is_that_of_the_epoch():
@@ -417,10 +327,8 @@ def test_a_metric_of_steps_and_of_the_epoch_is_that_of_the_epoch():
             name, self.accuracy(batch), on_step=True, on_epoch=True
         )
 
-    own = own_module(
-        variant(WithCriterion, validation_step=step("val/acc"), test_step=step("test/acc"))
-    )
-    assert own.test_metric == "test/acc"
+    steps = {"validation_step": step("val/acc"), "test_step": step("test/acc")}
+    assert looked(variant(WithCriterion, **steps)).recipe.test_metric == "test/acc"
 
 
 @pytest.mark.parametrize(
@@ -433,57 +341,41 @@ def test_a_metric_of_steps_and_of_the_epoch_is_that_of_the_epoch():
     ],
 )
 def test_without_a_test_the_validation_split_is_scored_and_it_is_said(factory, data, limit):
-    own = own_module(factory, data, limit_test_batches=limit)
-    assert own.test_metric is None
-    assert (
-        "The scores are of the validation split: there is no test/acc of a test_step"
-        in " ".join(own.notes)
-    )
+    plan, recipe, _ = looked(factory, data, limit_test_batches=limit)
+    assert recipe.test_metric is None
+    assert "of the validation split: there is no test/acc" in " ".join(plan.facts["notes"])
 
 
 @pytest.mark.parametrize(
-    ("trainer", "candidate", "epochs"),
+    ("trainer", "name", "epochs"),
     [
-        ({"val_check_interval": 2}, "softmax", [0, 0]),
-        (
-            {"val_check_interval": 6, "check_val_every_n_epoch": None, "max_epochs": 2},
-            "softmax",
-            [1, 1],
-        ),
-        (
-            {"check_val_every_n_epoch": 3, "max_epochs": 4},
-            "softmax_half",
-            [1],
-        ),  # validated at its end
+        ({"val_check_interval": 2}, "own", [0, 0]),
+        ({"val_check_interval": 6, "check_val_every_n_epoch": None, "max_epochs": 2}, "own", [1]),
+        ({"check_val_every_n_epoch": 3, "max_epochs": 4}, "own_half", [1]),  # validated at its end
     ],
 )
-def test_validation_may_be_at_another_interval_than_an_epoch_or_than_half_of_them(
-    trainer, candidate, epochs, tmp_path
+def test_validation_may_be_at_another_interval_than_an_epoch_or_half(
+    trainer, name, epochs, tmp_path
 ):
-    modules = own_module(**trainer)
-    modules.half = "softmax_half", "softmax"
-    result = modules.make(Run("final", candidate, {}, 0), tmp_path)
+    result = make(looked(**trainer).recipe, tmp_path, Run("final", name, {}, 0))
     assert [evaluation["epoch"] for evaluation in result.evaluations] == epochs
 
 
-def test_a_run_without_a_finite_validation_score_or_with_logits_of_nan_counts_as_diverged():
+def test_a_run_without_a_finite_validation_score_counts_as_diverged():
     def scored(score: float) -> Any:
         return lambda self, batch, _: self.log("val/acc", self.accuracy(batch) * score)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return self.net(inputs) * (1.0 if self.training else math.nan)
 
     broken = {
         str(x): variant(WithCriterion, validation_step=scored(x)) for x in (math.inf, math.nan)
     }
-    broken |= {"logits": variant(WithCriterion, forward=forward), "fine": WithCriterion}
+    broken["fine"] = WithCriterion
     spoilt = {
         "accuracy": lambda self, batch: (self.net(batch[0]).argmax(-1) == batch[1]).float().mean()
     }
     spoilt |= {"on_train_batch_end": lambda self, *_: nn.init.constant_(self.net[0].bias, math.nan)}
     broken["weights"] = variant(WithCriterion, **spoilt)
     record = compare(broken, Points(), baseline="fine", **(SEVERAL | {"trials": 1})).record
-    assert "4 final runs diverged and count as the worst score." in record.notes
+    assert "3 final runs diverged and count as the worst score." in record.notes
     assert not any(
         math.isfinite(e["score"]) for run in record.results[-1:] for e in run.evaluations
     )
@@ -497,185 +389,109 @@ def test_hyperparameters_that_torch_loads_from_no_file_but_its_own_do_not_end_a_
         module.save_hyperparameters({"folder": tmp_path})
         return module
 
-    assert 0 <= own_module(with_a_path).make(FINAL, tmp_path).metrics["val/acc"] <= 1
+    assert 0 <= make(looked(with_a_path).recipe, tmp_path, FINAL).metrics["acc"] <= 1
 
 
-class Grouped(Points):
-    """Batches of inputs, labels and something else."""
-
-    def setup(self, stage: str | None = None):
-        super().setup(stage)
-        self.parts = [TensorDataset(*part.tensors, part.tensors[1].flip(0)) for part in self.parts]
-
-
-def test_calibration_and_predictions_take_the_target_of_the_training_loss_and_not_the_last_of_the_batch(
-    tmp_path,
-):
-    found = []
-    for name, data in (("pairs", Points), ("grouped", Grouped)):
-        own = own_module(
-            variant(WithCriterion, criterion=nn.CrossEntropyLoss(ignore_index=4)), data
-        )
-        assert own.target == 1
-        found.append(own.make(FINAL, tmp_path / name).metrics["calibration_error"])
-        predictions, made = Predictions.read(tmp_path / name), data()
-        made.setup()
-        assert predictions.target.tolist() == [
-            each for each in made.parts[2].tensors[1].tolist() if each != 4
-        ]
-    assert found[0] == pytest.approx(found[1], abs=1e-6)
-
-
-def test_without_the_target_in_the_batch_calibration_is_left_out_and_said(tmp_path):
-    def training_step(self, batch, _):
-        return self.criterion(self(batch[0]), 4 - batch[1])
-
-    own = own_module(variant(WithCriterion, training_step=training_step))
-    assert "Calibration was not measured" in " ".join(own.notes)
-    assert "calibration_error" not in own.make(FINAL, tmp_path).metrics
-    assert Predictions.read(tmp_path) is None
-
-
-def test_the_users_callbacks_and_data_are_copied_for_each_run():
-    orders = []
+def test_nothing_goes_on_from_run_to_run():
+    orders = own_modules.ORDERS = []
+    generator, shared, started = torch.Generator().manual_seed(7), nn.Linear(8, 8), []
 
     class Once(pl.Callback):
-        started = 0
-
         def on_fit_start(self, trainer, pl_module):
-            self.started += 1
-            assert self.started == 1
+            started.append(1)
+            assert started == [1]
 
     class Shuffled(Points):
-        def __init__(self):
-            super().__init__()
-            self.generator = torch.Generator().manual_seed(7)
-
         def train_dataloader(self) -> DataLoader:
-            orders.append(torch.randperm(50, generator=self.generator).tolist())
+            own_modules.ORDERS.append(torch.randperm(50, generator=generator).tolist())
             return super().train_dataloader()
 
-    compare(WithCriterion, Shuffled(), **(QUICK | trainer(max_epochs=1, callbacks=[Once()])))
-    assert all(order == orders[0] for order in orders)
-    assert len(orders) > 6
+    class OnShared(WithCriterion):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.Sequential(shared, self.net)
+
+        def on_train_start(self):
+            assert self.net[0].weight.equal(START)
+
+    class Counts(nn.Module):
+        calls = 0
+
+        def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+            self.calls += 1
+            assert self.calls <= 8
+            return F.cross_entropy(logits, target)
+
+    START = shared.weight.detach().clone()
+    asked = {"losses": {"counts": Counts()}} | trainer(callbacks=[Once()])
+    record = compare(OnShared, Shuffled(), **(QUICK | asked)).record
+    assert record.failures == []
+    # each copy begins anew: once for the trainer, once more where the look reads batches
+    assert orders.count(orders[0]) >= 9
 
 
-def test_bars_and_monitors_without_a_logger_are_left_out_with_a_note(tmp_path):
-    theirs = [
-        callbacks.RichProgressBar(),
-        callbacks.LearningRateMonitor(),
-        callbacks.DeviceStatsMonitor(),
-    ]
-    theirs += [MaskingMonitor(), TemperatureScaling()]
-    own = own_module(callbacks=theirs)
-    own.target = 1
-    for method in ("softmax", "as_softmax"):
-        assert own.make(replace(FINAL, candidate=method), tmp_path / method).evaluations
-    assert [note.split(" was")[0] for note in own.notes] == [
-        type(callback).__name__ for callback in theirs
-    ]
-    stopped = own_module(
-        max_epochs=3, callbacks=callbacks.EarlyStopping("val/acc", mode="max", stopping_threshold=0)
-    )
-    assert len(stopped.make(FINAL, tmp_path / "stopped").evaluations) == 1
+def test_a_callback_may_stop_a_run(tmp_path):
+    stop = callbacks.EarlyStopping("val/acc", mode="max", stopping_threshold=0)
+    recipe = looked(max_epochs=3, callbacks=stop).recipe
+    assert len(make(recipe, tmp_path, FINAL).evaluations) == 1
 
 
-def test_runs_of_another_width_loss_fixed_margin_or_training_set_are_not_taken_for_these(tmp_path):
-    def facts(
-        width: int = 8, gamma: float = 0.0, fixed: float = 0.1, rows: int = 300, file: str = "1"
-    ) -> list[Any]:
-        (tmp_path / "file").write_text(file)
+def test_finished_runs_are_read_and_those_of_other_inputs_are_made_anew(tmp_path, monkeypatch):
+    begun = own_modules.RATES = []
+    (tmp_path / "file_of_users.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
 
-        class ByFile(torch.utils.data.Dataset):  # which it names by its folder
-            def __init__(self, rows: Any):
-                self.rows, self.folder = rows, tmp_path
-
-            def __len__(self) -> int:
-                return len(self.rows)
-
-            def __getitem__(self, row: int) -> tuple[Tensor, Tensor]:
-                return float((self.folder / "file").read_text()) * self.rows[row][0], self.rows[
-                    row
-                ][1]
-
-        class Net(WithCriterion):
-            def __init__(self):
-                super().__init__(0.01)
-                self.hidden = nn.Linear(2, width)
-
-        class Fewer(Points):
-            def train_dataloader(self) -> DataLoader:
-                return DataLoader(
-                    ByFile(Subset(super().train_dataloader().dataset, range(rows // 10))),
-                    batch_size=10,
-                )
-
-        losses = OwnLosses(["softmax", "as_softmax"], {"focal": Focal(gamma)}, {"delta": fixed})
-        candidate = OwnCandidate(lambda: Net(), Fewer())
-        own = OwnModules(
-            {"own": candidate}, losses, "criterion", "val/acc", "max", QUICK["trainer"]
-        )
-        own.look(None)
-        return [*own.inputs["own"].values(), *(losses.facts(name) for name in losses.names)]
-
-    base = facts()
-    assert facts() == base
-    changes = (
-        ({"width": 9}, 0),
-        ({"rows": 290}, 1),
-        ({"file": "2"}, 1),
-        ({"fixed": 0.2}, 3),
-        ({"gamma": 1.0}, 4),
-    )
-    for changed, place in changes:
-        assert [
-            i for i, (one, two) in enumerate(zip(base, facts(**changed), strict=True)) if one != two
-        ] == [place]
-
-
-def test_finished_runs_are_read_and_those_of_other_code_or_settings_are_made_anew(tmp_path):
-    made, file = [], str(tmp_path / "lines")
-
-    class Changed(WithCriterion):
+    class Doubled(WithCriterion):
         def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-            torch.save(batch_idx, file)
             return 2 * super().training_step(batch, batch_idx)
 
-    def modules_made(module: type = WithCriterion, **changed) -> int:
-        made.clear()
+    def runs_made(factory: Any = WithCriterion, data: Any = Points, **changed: Any) -> int:
+        begun.clear()
+        given = trainer(max_epochs=1, callbacks=[Rates()], **changed.pop("of_trainer", {}))
+        compare(factory, data, **(QUICK | {"folder": tmp_path, "seeds": 2} | given | changed))
+        return len(begun) - 2  # of the look
 
-        def factory():
-            made.append(1)
-            return module(lr=0.01)
-
-        compare(
-            factory,
-            Points(),
-            **(QUICK | {"folder": tmp_path, "seeds": 2} | trainer(max_epochs=1) | changed),
-        )
-        return len(made)
-
-    class Writes(pl.Callback):
-        def on_train_end(self, *_: Any) -> None:
-            torch.save(0, file)
-
-    all_runs = modules_made()
-    assert modules_made(name="again") == all_runs - 4
+    widths = {"a": 4}
+    assert [runs_made(), runs_made(name="again")] == [4, 0]
     (tmp_path / "softmax/seed=1/result.json").write_text("{")
-    assert modules_made() == all_runs - 3
+    assert runs_made() == 1
     assert (tmp_path / "softmax/seed=1/result.json.unreadable").exists()
-    assert [modules_made(Changed) for _ in range(2)] == [all_runs, all_runs - 4]
-    assert modules_made(Changed, mode="min") == all_runs
-    logged = trainer(
-        max_epochs=1, logger=True, default_root_dir=tmp_path / "logs", callbacks=[Writes()]
-    )
-    assert [modules_made(**logged) for _ in range(2)] == [all_runs, all_runs - 4]
-    assert len([*(tmp_path / "logs" / "lightning_logs").iterdir()]) == 4
-    assert (tmp_path / "report" / "report.html").exists()
-    with pytest.raises(
-        ValueError, match=r"holds another comparison: .* its runs are of other data"
+    import file_of_users  # noqa: F401 # one more file of the user's
+
+    for change in (
+        {},
+        {"factory": lambda lr=0.01: WithCriterion(lr, widths["a"])},
+        {"factory": Doubled},
+        {"version": "2"},
+        {"mode": "min"},
+        {"of_trainer": {"gradient_clip_val": 1.0}},
+        {"data": lambda: Fewer()},
     ):
+        assert runs_made(**change) > 0
+        assert runs_made(**change) == 0
+    logged = trainer(max_epochs=1, logger=True, default_root_dir=tmp_path / "logs")
+    compare(WithCriterion, Points(), **(QUICK | {"folder": tmp_path, "seeds": 2} | logged))
+    assert len([*(tmp_path / "logs" / "lightning_logs").iterdir()]) >= 4
+    with pytest.raises(ValueError, match=r"holds another comparison: .* its runs are with other d"):
         compare(WithCriterion, Points(rows=150), **(QUICK | {"folder": tmp_path}))
+
+
+class Fewer(Points):
+    def train_dataloader(self) -> DataLoader:
+        return DataLoader(self.parts[0], batch_size=20)
+
+
+def test_a_comparison_is_made_lighter_until_its_first_final_run(tmp_path, capsys):
+    asked = SEVERAL | {"trials": 3, "seeds": 2, "folder": tmp_path}
+    with pytest.raises(ValueError, match="trains the same whatever its lr is"):
+        compare({"small": small, "fixed": IgnoresItsRate}, Points, **asked)
+    tuned = len(list(tmp_path.rglob("result.json")))
+    lighter = asked | {"trials": 2, "seeds": 1, "progress": True}
+    compare({"small": small, "large": large}, Points, **lighter)
+    assert "finished runs are read" in capsys.readouterr().out
+    assert tuned > 1
+    with pytest.raises(ValueError, match="design of its first final run"):
+        compare({"small": small, "large": large}, Points, **(lighter | {"equal_within": 1.0}))
 
 
 def small(lr: float = 0.01) -> WithCriterion:
@@ -712,151 +528,84 @@ def test_modules_are_compared_as_they_are_in_two_processes_as_in_one(tmp_path):
     assert {method: count for method, _, _, count in found[0]}["small"] == 8 * 4 + 4 + 4 * 5 + 5
 
 
-def test_runs_of_a_tuned_value_are_made_anew_if_its_code_has_changed_and_those_of_others_read(
-    tmp_path,
-):
-    widths, began = {"a": 4, "b": 8}, []
-
-    class Begins(pl.Callback):
-        def on_train_start(self, trainer, pl_module):
-            began.append(pl_module.hparams.hidden)
-
-    def make(kind: str = "a") -> WithCriterion:
-        return WithCriterion(0.01, widths[kind])
-
-    asked = (
-        SEVERAL | {"folder": tmp_path, "seeds": [5]} | trainer(max_epochs=1, callbacks=[Begins()])
-    )
-    for width in (8, 8, 16):
-        widths["b"] = width
-        began.clear()
-        compare({"small": small, "large": (make, None, {"kind": ["a", "b"]})}, Points, **asked)
-    assert set(began) == {4, 16}  # 4: of the look
-
-
-def test_candidates_of_a_seed_train_on_the_same_rows_in_the_same_order():
-    seen: dict[int, list[Tensor]] = {}
+def test_candidates_of_a_seed_train_on_the_same_rows_in_the_same_order(monkeypatch):
+    monkeypatch.setattr(own_modules, "SEEN", {}, raising=False)
 
     class Sees(pl.Callback):
         def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
             if torch.initial_seed() == 5:
-                seen.setdefault(pl_module.hparams.hidden, []).append(batch[1])
+                own_modules.SEEN.setdefault(pl_module.hparams.hidden, []).append(batch[1])
 
     asked = SEVERAL | {"trials": 1, "seeds": [5]} | trainer(max_epochs=1, callbacks=[Sees()])
     compare({"small": small, "large": large}, Points, **asked)
-    assert len(seen[4]) == len(seen[64]) == 4
-    assert torch.cat(seen[4]).equal(torch.cat(seen[64]))
+    assert len(own_modules.SEEN[4]) == len(own_modules.SEEN[64]) == 4
+    assert torch.cat(own_modules.SEEN[4]).equal(torch.cat(own_modules.SEEN[64]))
+
+
+SCRIPT = """
+import sys, time
+sys.path.insert(0, {tests!r})
+from harness.own_modules import Points, WithCriterion
+from as_lightning import compare
+
+class Slow(WithCriterion):
+    def on_train_epoch_start(self):
+        time.sleep(0.5)
+
+if __name__ == "__main__":
+    compare({{"a": Slow, "b": WithCriterion}}, Points, monitor="val/acc", trials=1, seeds=20, half_epochs=False,
+            trainer={{"max_epochs": 9, "accelerator": "cpu"}}, n_jobs=2, folder={folder!r}, progress=False)
+"""
 
 
 @pytest.mark.slow
-def test_other_processes_run_the_code_that_was_looked_at(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    found = []
-    for hidden in (4, 16):  # an edited file that is read again, as in a notebook
-        text = f"from harness.own_modules import *\ndef make(lr=0.01): return WithCriterion(lr, {hidden})\n"
-        (tmp_path / "users_file.py").write_text(text)
-        sys.modules.pop("users_file", None)
-        importlib.invalidate_caches()
-        factories = {"small": small, "own": importlib.import_module("users_file").make}
-        record = compare(factories, Points, n_jobs=2, **(SEVERAL | {"trials": 1})).record
-        found.append(record.results[-1].parameters)
-    assert found == [8 * 4 + 4 + 4 * 5 + 5, 8 * 16 + 16 + 16 * 5 + 5]
-    own = OwnModules(
-        {"small": OwnCandidate(small, Points)}, None, None, "val/acc", "max", {"max_epochs": 1}
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_the_processes_of_a_comparison_end_with_it_and_an_interrupt_is_one_sentence(
+    number, tmp_path
+):
+    (tmp_path / "script.py").write_text(
+        SCRIPT.format(tests=str(Path(__file__).parents[1]), folder=str(tmp_path / "folder"))
     )
-    own.files = {str(own_modules.__file__): "before"}
-    with pytest.raises(
-        ValueError, match=r"own_modules.py has changed since the comparison has begun"
-    ):
-        own.make_in_job(FINAL, tmp_path)
-    own.files, own.looked_at = {}, {"small": "99 weights"}
-    with pytest.raises(
-        ValueError,
-        match=r"small is another one in another process, 61 weights.* place of 99 weights",
-    ):
-        own.make_in_job(replace(FINAL, candidate="small"), tmp_path)
+    process = subprocess.Popen(
+        [sys.executable, "script.py"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    for _ in range(1200):
+        if len(list(tmp_path.rglob("result.json"))) > 1 or process.poll() is not None:
+            break
+        time.sleep(0.1)
+    assert len(in_group(process.pid)) >= 3
+    if number == signal.SIGKILL:
+        process.kill()
+    else:  # as Ctrl-C in a terminal
+        os.killpg(process.pid, number)
+    _, complained = process.communicate(timeout=60)
+    for _ in range(100):
+        if not in_group(process.pid):
+            break
+        time.sleep(0.1)
+    assert in_group(process.pid) == []
+    if number == signal.SIGINT:
+        sentence = "as_lightning.compare: stopped; the same call again goes on from here"
+        assert complained.strip().splitlines()[-1] == sentence
+        assert "Traceback" not in complained
 
 
-def test_what_goes_on_from_run_to_run_is_refused_by_its_name():
-    shared = nn.Linear(8, 8)
-
-    class OnShared(WithCriterion):
-        def __init__(self):
-            super().__init__()
-            self.net = nn.Sequential(shared, self.net)
-
-    class Counts(nn.Module):
-        calls = 0
-
-        def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-            self.calls += 1
-            return F.cross_entropy(logits, target) / self.calls
-
-    def shuffled(self) -> DataLoader:
-        return DataLoader(self.parts[0], batch_size=25, shuffle=True, generator=order)
-
-    first, order = dict[str, Any](), torch.Generator()
-
-    class KeepsOptimizer(WithCriterion):
-        def configure_optimizers(self) -> Any:
-            return first.setdefault("optimizer", super().configure_optimizers())
-
-    with pytest.raises(ValueError, match=r"net.* goes on from run to run"):
-        compare(OnShared, Points(), **QUICK)
-    with pytest.raises(ValueError, match=r"the data of .*order goes on from run to run"):
-        compare(WithCriterion, variant(Points, train_dataloader=shuffled)(), **QUICK)
-    with pytest.raises(
-        ValueError, match="Adam that configure_optimizers returned trains no parameter of this"
-    ):
-        compare(KeepsOptimizer, Points(), **QUICK)
-    with pytest.raises(ValueError, match=r"losses\['counts'\].*calls goes on from run to run"):
-        compare(WithCriterion, Points(), **(QUICK | {"losses": {"counts": Counts()}}))
-
-
-class SplitsAnew(Points):
-    def setup(self, stage: str | None = None):
-        super().setup(stage)
-        self.whole = ConcatDataset(self.parts)
-        self.parts = random_split(self.whole, [100, 100, 100])
-
-
-def by_sampler(data: SplitsAnew) -> DataLoader:
-    return DataLoader(data.whole, sampler=SubsetRandomSampler(data.parts[1].indices))
-
-
-SplitBySampler = variant(SplitsAnew, val_dataloader=by_sampler, test_dataloader=by_sampler)
-
-
-class Draws:
-    """Random examples by the generators of numpy and Python, without end."""
-
-    def __iter__(self) -> Iterator[int]:
-        while True:
-            yield (random.randrange(50) + int(np.random.randint(50))) % 50
-
-    def __len__(self) -> int:
-        raise NotImplementedError
-
-
-Stream: Any = type("Stream", (Draws, torch.utils.data.IterableDataset), {})
-
-
-@pytest.mark.parametrize(
-    "loader", [DataLoader(TensorDataset(torch.arange(50)), sampler=Draws()), DataLoader(Stream())]
-)
-def test_a_look_at_examples_depends_on_no_random_state_and_moves_none(loader: Any) -> None:
-    data, found = variant(pl.LightningDataModule, val_dataloader=lambda self: loader)(), []
-    for seed in (0, 1):
-        pl.seed_everything(seed, verbose=False)
-        before = random.getstate(), np.random.get_state()[2], torch.get_rng_state().tolist()
-        found.append(of_split(data, "val_dataloader"))
-        assert before == (
-            random.getstate(),
-            np.random.get_state()[2],
-            torch.get_rng_state().tolist(),
-        )
-    assert found[0] == found[1]
+def in_group(group: int) -> list[int]:
+    """The living processes of a group."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state, _, process_group = (folder / "stat").read_text().rpartition(")")[2].split()[:3]
+        except OSError:
+            continue
+        if int(process_group) == group and state != "Z":
+            found.append(int(folder.name))
+    return found
 
 
 def several(**factories: Any) -> dict[str, Any]:
@@ -873,7 +622,7 @@ Anew = variant(
     WithCriterion,
     on_train_epoch_start=lambda self: setattr(self, "criterion", nn.CrossEntropyLoss()),
 )
-Smoothed = variant(WithCriterion, criterion=nn.CrossEntropyLoss(label_smoothing=0.1))
+Smoothed = with_loss(nn.CrossEntropyLoss(label_smoothing=0.1))
 
 
 class OnPlateau(WithCriterion):
@@ -889,8 +638,7 @@ class OnPlateau(WithCriterion):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"factory": lambda: MODULE}, ValueError, "returned the same object twice"),
-        ({"factory": MODULE}, TypeError, "expected a function that makes a fresh module"),
+        ({"factory": MODULE}, TypeError, "expected a function that makes a module"),
         (several(a=small, b=lambda: nn.Linear(2, 2)), TypeError, "expected a LightningModule"),
         (several(a=small), ValueError, "needs two candidates, each with a name of its own, got a"),
         (
@@ -918,7 +666,7 @@ class OnPlateau(WithCriterion):
         (
             {"n_jobs": 2, "factory": lambda: LOCK and small()},
             TypeError,
-            "n_jobs or a .* can be pickled",
+            "cannot be pickled",
         ),
         (
             {"n_jobs": 2} | trainer(devices=2, strategy="ddp"),
@@ -951,11 +699,12 @@ class OnPlateau(WithCriterion):
             ValueError,
             "unknown method 'as_softmx': did you mean as_softmax",
         ),
-        ({"methods": ["am_softmax"]}, ValueError, "am_softmax needs a head of its own"),
+        ({"methods": ["logit_adjusted"]}, ValueError, "class_counts=counts"),
+        ({"methods": ["am_softmax"]}, ValueError, "am_softmax needs a head"),
         (
             {"losses": {"as_softmax": Focal()}},
             ValueError,
-            "as_softmax is a method of this comparison: give the loss",
+            "as_softmax is a method of this comparison",
         ),
         (
             {"losses": {"focal": "focal"}},
@@ -968,7 +717,11 @@ class OnPlateau(WithCriterion):
             r"the loss rows must return a scalar, got \(25,\)",
         ),
         ({"monitor": "val/f1"}, ValueError, r"'val/f1' is never logged.*val/acc"),
-        ({"data": without(Points, "val_dataloader")}, ValueError, "validated: Variant needs"),
+        (
+            {"data": without(Points, "val_dataloader")},
+            ValueError,
+            "no batch was trained and validated",
+        ),
         (
             {"data": variant(Points, val_dataloader=no_batch)},
             ValueError,
@@ -981,41 +734,31 @@ class OnPlateau(WithCriterion):
         ),
         ({"data": list}, TypeError, "expected a LightningDataModule, got list: .*from_datasets"),
         (
-            {"data": SplitsAnew},
-            ValueError,
-            "SplitsAnew makes other validation or test splits each time",
-        ),
-        (
-            {"data": SplitBySampler},
-            ValueError,
-            "Variant makes other validation or test splits each time",
-        ),
-        (
             {"data": lambda: Points(LOCK)},
             TypeError,
-            "Points cannot be copied for each run .*: give a function that",
+            "cannot be pickled",
         ),
         (
             {"factory": Smoothed, "methods": ["focal"]},
-            ValueError,
-            "label_smoothing=0.1, which the losses in its place",
+            TypeError,
+            "label smoothing",
         ),
-        ({"replaces": "net"}, TypeError, "names torch.nn's Sequential"),
+        ({"replaces": "net"}, TypeError, "replaces names a Sequential"),
         (
             {"replaces": "loss_fn"},
             AttributeError,
-            "no attribute 'loss_fn' after.*are: net, criterion",
+            "no attribute 'loss_fn'.*are: net, criterion",
         ),
         ({"replaces": None}, ValueError, 'replaces="criterion"'),
         (
-            {"factory": LocalLoss},
+            {"factory": LocalLoss, "methods": ["entmax"]},
             ValueError,
-            "never called the loss that was put in: name the attribute",
+            "never called the loss that was put in: .*replaces",
         ),
         (
-            {"factory": Anew},
+            {"factory": Anew, "methods": ["entmax"]},
             ValueError,
-            "criterion has been set to another loss while Variant trained",
+            "set to another loss while Variant trained",
         ),
         (
             {"factory": OnPlateau} | trainer(check_val_every_n_epoch=2),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from as_lightning.compare.own_loss import knobs, method_config
+from as_lightning.compare.methods import knobs, method_config
 from as_lightning.compare.search import (
     Choice,
     Range,

@@ -114,7 +114,8 @@ def record(result):
     for method in made.candidates:
         made.tuning[method] = [Trial({"lr": lr}, 0.7 + lr) for lr in (0.01, 0.03, 0.1)]
     made.disagreed = {HOSTILE: (0.125, 360)}
-    made.examples = [Example(f"{HOSTILE} {number}", {HOSTILE: 5}) for number in range(20)]
+    words = ("tree", {HOSTILE: "house"})
+    made.examples = [Example(f"{HOSTILE} {number}", {HOSTILE: 5}, *words) for number in range(20)]
     made.failures, made.commands = (
         [f"{HOSTILE}, seed 7: ValueError"],
         ["as-lightning-compare ```\n<script>"],
@@ -222,6 +223,7 @@ def test_a_comparison_shows_its_trials_budgets_and_the_examples_on_which_predict
     text = " ".join(Page(paths.html.read_text()).text.split())
     assert f"{HOSTILE} and softmax differ on 12.5% of 360 test examples" in text
     assert text.count("onerror=alert(1)>|[red]x[/red] $y_1$ 1") >= 11  # examples 1 and 10 to 19
+    assert text.count("tree") == text.count("house") == 20
     assert "validation accuracy against the learning rate" in text
     assert "mathdefault" not in text  # the labels of a logarithmic axis are numbers
     assert "80% probability" in text
@@ -378,7 +380,7 @@ def test_runs_without_predictions_leave_the_others_to_be_compared(record):
     del predictions[HOSTILE, 1]  # whose file could not be read
     record.compare_predictions(predictions, {2: "the third"})
     assert record.disagreed[HOSTILE] == (pytest.approx(1 / 4 / 4), 4)
-    assert record.examples == [("the third", {HOSTILE: 1})]
+    assert record.examples == [("the third", {HOSTILE: 1}, "", {})]
 
 
 def scaled(record, **times):

@@ -10,37 +10,29 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+PACKAGES = ["as-lightning", "numpy", "torch", "torchvision", "torchaudio"]
+
 
 def package_versions() -> dict[str, str]:
-    """Versions of what the numbers depend on."""
+    """Return the versions of what the numbers depend on."""
     versions = {"python": platform.python_version()}
-    for package in (
-        "as-lightning",
-        "torch",
-        "lightning",
-        "torchmetrics",
-        "torchvision",
-        "torchaudio",
-        "numpy",
-    ):
+    for package in [*PACKAGES, "lightning", "torchmetrics"]:
         with suppress(PackageNotFoundError):
             versions[package] = version(package)
     return versions
 
 
 def machine_description() -> dict[str, Any]:
-    """Processor, cores and accelerator; no host names, no paths."""
+    """Return processor, cores and accelerator; no host names, no paths."""
     import torch  # here: as_lightning.bench.run.result is imported without it
 
-    cpuinfo = Path("/proc/cpuinfo")
-    match = re.search(
-        r"^model name\s*: (.*)$",
-        cpuinfo.read_text("utf-8") if cpuinfo.exists() else "",
-        re.MULTILINE,
-    )
+    processor = platform.processor() or platform.machine()
+    with suppress(OSError):
+        for model in re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text("utf-8")):
+            processor = model
     return {
         "system": platform.system(),
-        "processor": match[1] if match else platform.processor() or platform.machine(),
+        "processor": processor,
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,

@@ -15,11 +15,12 @@ from rich.console import Console
 
 from as_lightning.bench.run.result import new_session
 from as_lightning.bench.run.runner import quiet_training
-from as_lightning.compare.engine import run_comparison
-from as_lightning.compare.own_loss import BASELINE, OwnLosses
-from as_lightning.compare.own_module import OwnCandidate, OwnModules, baseline_first
+from as_lightning.callbacks.evaluation_logits import LogitsAndTarget
+from as_lightning.compare.candidates import Candidate, baseline_first, own_candidate
+from as_lightning.compare.engine import end_processes, execute_here, run_comparison
+from as_lightning.compare.look import prepared
+from as_lightning.compare.methods import BASELINE, with_losses
 from as_lightning.compare.plan import ComparisonPlan, default_settings
-from as_lightning.compare.search import Space, setting_range
 from as_lightning.functional.argument_checks import check_count
 from as_lightning.report.advice import advice
 from as_lightning.report.findings import Findings, findings
@@ -27,7 +28,7 @@ from as_lightning.report.page import ReportPaths, print_comparison, write_report
 from as_lightning.report.record import ComparisonRecord
 
 Factory = Callable[..., pl.LightningModule]
-Data = pl.LightningDataModule | Callable[[], pl.LightningDataModule]
+Data = pl.LightningDataModule | Callable[..., pl.LightningDataModule]
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,7 +44,7 @@ class ComparisonReport:
 
     @property
     def findings(self) -> Findings:
-        """The numbers, arm by arm."""
+        """The numbers, candidate by candidate."""
         return findings(self.record)
 
     @property
@@ -78,39 +79,40 @@ def compare(
     max_hours: float | None = None,
     tuning_seeds: int | Sequence[int] | None = None,
     equal_within: float | None = None,
+    lr_factor: float | None = 4.0,
+    logits: Callable[[pl.LightningModule, Any], LogitsAndTarget] | None = None,
+    version: str = "",
     n_jobs: int | None = None,
     folder: str | Path | None = None,
     name: str = "comparison",
     progress: bool = True,
 ) -> ComparisonReport:
-    """Which is better on these data: one of several modules, or one of several losses for a module?
+    """Compare several modules, or several losses for a module: which is better on these data?
 
     Every candidate gets ``trials`` settings, judged by the mean of the best validation scores over
     ``tuning_seeds``; the baseline's trials count for each candidate that contains it. Then the
-    tuned candidates run with more and more seeds until each is decided.
-    Where a default is None, it is that of ``conf/compare.yaml``.
+    tuned candidates run with more and more seeds until each is decided. Each run is made from a
+    fresh copy of its candidate. Where a default is None, it is that of ``conf/compare.yaml``.
 
     Args:
-        factory: makes a fresh module at each call, e.g. ``lambda: LitModel(lr=1e-3)``; or several
-            of them by name, to be compared as they are: ``{"small": make_small, "large":
-            make_large}``. A candidate with data of its own, or with arguments that are tuned, is a
-            tuple: ``(make_large, data)`` or ``(make_large, None, {"width": {"low": 64, "high":
-            256}})``. The learning rate is tuned where the factory has an argument ``lr`` (or
-            ``learning_rate``), or the module an attribute or hyperparameter of that name, and
-            another value changes the training. Otherwise the report says that it was not tuned.
-        datamodule: the data, of which each run gets a copy, or a function that makes them.
-            Candidates may differ in their training data, not in their validation and test examples.
+        factory: makes a module, e.g. ``lambda lr=1e-3: LitModel(lr)``; or several of them by name,
+            to be compared as they are: ``{"small": make_small, "large": make_large}``. A candidate
+            with data of its own, or with arguments that are tuned, is a tuple: ``(make_large,
+            data)`` or ``(make_large, None, {"width": {"low": 64, "high": 256}})``. The learning
+            rate is tuned where the factory has an argument ``lr`` (or ``learning_rate``), or the
+            module an attribute or hyperparameter of that name.
+        datamodule: the data, of which each run gets a copy, or a function that makes them. The
+            function gets the run's seed if it has an argument ``seed``: its splits may then differ
+            from seed to seed. Candidates may differ in their training data, not in their validation
+            and test examples.
         monitor: the logged validation metric to compare, e.g. ``"val/acc"``. The score is the test
             metric of the same name with ``test`` for ``val`` (or ``valid``, ``validation``), at the
             weights of the best validation; without one, it is the best validation score, and the
             report says so.
-        trainer: arguments of ``lightning.Trainer``; ``max_epochs`` is needed.
-            Callbacks are copied for each run. A ``ModelCheckpoint`` among them does not change
-            which weights are scored. With several devices a score is the mean over the processes,
-            and all of them decide by the same results.
-        replaces: the attribute that ``training_step`` calls as ``loss(logits, target)``, e.g.
-            ``"criterion"``, or the attribute that holds a Hugging Face classifier; None for a
-            module that calls ``self.as_softmax_loss``.
+        trainer: arguments of ``lightning.Trainer``; each run gets a copy.
+        replaces: with losses, the attribute that ``training_step`` calls as ``loss(logits,
+            target)``, e.g. ``"criterion"`` (it is set to each loss in turn); None for a module that
+            calls ``self.as_softmax_loss``. Validation and test use the module's own loss.
         mode: ``"max"`` if more of ``monitor`` is better, or ``"min"``; not needed for an accuracy
             and the like.
         methods: of one factory: names of the app's methods that are a loss; ``softmax`` is the
@@ -118,21 +120,26 @@ def compare(
         losses: of your own, by name: a loss that is called as ``loss(logits, target)`` and returns
             a scalar, or a pair of what makes one and the ranges of its arguments: ``{"focal":
             (FocalLoss, {"gamma": {"low": 0.5, "high": 5, "default": 2}})}``. A range may name the
-            ``neutral`` value at which the loss is the baseline's.
-        baseline: what the others are compared with; by default softmax, or the first of several
-            factories.
+            ``neutral`` value at which the loss is the baseline's. Class counts are bound by you:
+            ``partial(LogitAdjustedLoss, class_counts=counts)``.
+        baseline: what the others are compared with; by default softmax, or the first factory.
         half_epochs: whether the baseline trained for half the epochs is a candidate too.
         trials: settings tried for each candidate; a single one has its own learning rate, and of
             each range the ``default``, or else ``low``.
         seeds: ``"auto"``, how many, or which.
-        max_seeds: the most seeds of ``"auto"``; a folder keeps the design of its first run.
+        max_seeds: the most seeds of ``"auto"``; a folder keeps the design of its first final run.
         max_hours: the most hours of training, in all runs together.
         tuning_seeds: how many, or which, others than ``seeds``: the first for all trials, the rest
             for the two best.
         equal_within: what counts as equal, in points (hundredths of the score).
+        lr_factor: the first learning rates are the module's, times and divided by it; None tunes
+            none.
+        logits: called as ``logits(module, batch)``, returns logits and target: with it calibration
+            is measured and predictions are stored.
+        version: of what the comparison cannot read: another one makes all runs anew.
         n_jobs: how many runs are made at once, each in a process of this machine.
         folder: keeps the report and the results of all runs, so that the same call goes on where it
-            was interrupted. Runs of another module, data, loss or trainer are made anew.
+            was interrupted. A run is read again if code, module, data and trainer are the same.
         name: of the comparison, in the report.
         progress: whether to show the progress bar.
 
@@ -142,12 +149,11 @@ def compare(
 
     Raises:
         ValueError: before the first run, for what could only fail or mislead: an unknown method, a
-            loss named twice or without a scalar, a factory that returns the same object twice, a
-            part that goes on from run to run, a monitor that is never logged, no validation data,
-            splits that change from set-up to set-up, candidates that are tested on other examples,
-            a folder that holds runs of other data, ...
-        TypeError: if ``factory`` makes no LightningModule, ``datamodule`` no LightningDataModule, a
-            number is none, or ``n_jobs`` needs to pickle what cannot be pickled.
+            monitor that is never logged, a loss that is never called, candidates that are tested
+            on other examples, a folder that holds other runs; after the first runs, where splits
+            vary or another learning rate changes nothing.
+        TypeError: if ``factory`` makes no LightningModule, ``datamodule`` no LightningDataModule,
+            or a part cannot be pickled.
         AttributeError: if ``replaces`` names nothing.
 
     Source: Kaddour et al., "No Train No Gain", NeurIPS 2023, for fully decayed baselines of equal
@@ -157,53 +163,72 @@ def compare(
     jobs = check_count(
         "n_jobs", default_settings()["n_jobs"] if n_jobs is None else n_jobs, least=1
     )
-    own_losses = None
+    several = isinstance(factory, Mapping)
     if isinstance(factory, Mapping):
         if methods is not None or losses is not None or replaces is not None:
             raise ValueError(
                 "several factories are compared as they are: leave methods, losses and replaces out"
             )
-        candidates = {
-            label: _candidate(label, entry, datamodule) for label, entry in factory.items()
-        }
-        baseline_name = next(iter(candidates), "") if baseline is None else baseline
-        candidates = baseline_first(candidates, baseline_name)
+        candidates = {}
+        for label, entry in factory.items():
+            candidates[label] = candidate_of(label, entry, datamodule, lr_factor)
+        baseline = next(iter(candidates), "") if baseline is None else baseline
     else:
-        own_losses = OwnLosses(methods, losses, baseline=baseline)
-        candidates = {type(factory).__name__: OwnCandidate(factory, datamodule)}
-        baseline_name = BASELINE if baseline is None else baseline
-    modules = OwnModules(candidates, own_losses, replaces, monitor, mode, trainer, name)
-    design: dict[str, Any] = {
+        own = own_candidate(type(factory).__name__, factory, datamodule, lr_factor=lr_factor)
+        baseline = BASELINE if baseline is None else baseline
+        candidates = with_losses(own, replaces, methods, losses or {}, baseline, {})
+    candidates = baseline_first(candidates, baseline)
+    design = {
         "half_epochs": half_epochs,
         "trials": trials,
         "seeds": seeds,
         "max_seeds": max_seeds,
+        "max_hours": max_hours,
+        "tuning_seeds": tuning_seeds,
+        "equal_within": equal_within,
     }
-    design |= {"max_hours": max_hours, "tuning_seeds": tuning_seeds, "equal_within": equal_within}
-    plan = ComparisonPlan(modules.names, baseline_name, modules.trainer.get("max_epochs"), **design)
+    epochs = trainer.get("max_epochs") if isinstance(trainer, Mapping) else 1
+    plan = ComparisonPlan(list(candidates), baseline, epochs, **design)
     with TemporaryDirectory() as temporary, quiet_training():
         directory = Path(temporary if folder is None else folder)
-        subject = modules.subject(plan, default_settings()["search"]["lr_factor"], directory, jobs)
-        record = run_comparison(subject, directory, Console(quiet=not progress))
+        try:
+            plan, recipe, subject = prepared(
+                candidates,
+                plan,
+                trainer,
+                monitor,
+                mode=mode,
+                name=name,
+                lr_factor=lr_factor,
+                logits=logits,
+                version=version,
+                n_jobs=jobs,
+                same_module=not several,
+            )
+            console = Console(quiet=not progress)
+            execute = execute_here(recipe, directory, jobs)
+            record = run_comparison(plan, recipe, subject, directory, console, execute)
+        except (KeyboardInterrupt, SystemExit) as end:
+            # Lightning ends the program at an interrupt
+            if isinstance(end, KeyboardInterrupt) or isinstance(end.__context__, KeyboardInterrupt):
+                kept = "" if folder is None else "; the same call again goes on from here"
+                raise SystemExit(f"as_lightning.compare: stopped{kept}") from None
+            raise
+        finally:
+            if jobs > 1:
+                end_processes()
         if folder is not None:
             write_report([record], directory / "report")
     return ComparisonReport(record)
 
 
-def _candidate(name: str, entry: Any, datamodule: Data | None) -> OwnCandidate:
-    """The candidate of an entry of `compare`: a factory, or a tuple of it, its data and
-    its ranges.
+def candidate_of(name: str, entry: Any, data: Any, lr_factor: float | None) -> Candidate:
+    """Return the candidate of an entry of `compare`: a factory, or a tuple of it, its data and its
+    ranges.
     """
-    factory, *more = entry if isinstance(entry, tuple) else (entry,)
-    if len(more) > 2:
-        raise TypeError(
-            f"{name} must be a factory, or (factory, data, ranges), got {len(entry)} parts"
-        )
-    data, ranges = (*more, None, None)[:2]
-    data = datamodule if data is None else data
-    if data is None:
-        raise TypeError(
-            f"{name} has no data: give compare(factories, data) or {name!r}: (factory, data)"
-        )
-    search: Space = {key: setting_range(value) for key, value in (ranges or {}).items()}
-    return OwnCandidate(factory, data, search)
+    parts = entry if isinstance(entry, tuple) else (entry,)
+    if len(parts) > 3:
+        raise TypeError(f"{name} must be a factory, or (factory, data, ranges), got {len(parts)}")
+    factory, own_data, ranges = (*parts, None, None)[:3]
+    own_data = data if own_data is None else own_data
+    return own_candidate(name, factory, own_data, ranges, lr_factor)

@@ -1,20 +1,17 @@
-"""``as-lightning-compare`` inside Hydra: from overrides to candidates and a plan, and runs made by
-their overrides.
-"""
+"""``as-lightning-compare`` inside Hydra: from overrides to candidates and a plan."""
 
 from __future__ import annotations
 
 import functools
 import re
 import shlex
-import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
-import torch
+import lightning.pytorch as pl
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -22,15 +19,13 @@ from hydra.core.utils import JobStatus
 from hydra.errors import InstantiationException
 from hydra.plugins.launcher import Launcher
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from as_lightning.bench.data.base import BenchmarkDataModule, collected_messages
-from as_lightning.bench.run.fingerprint import digest
-from as_lightning.bench.run.identity import RunIdentity
+from as_lightning.bench.run.identity import RunIdentity, digest
 from as_lightning.bench.run.predictions import example_ids
-from as_lightning.bench.run.processes import one_job
 from as_lightning.bench.run.result import RESULT_FILE, Result
 from as_lightning.bench.run.runner import quiet_training
 from as_lightning.bench.run.settings import (
@@ -42,11 +37,18 @@ from as_lightning.bench.run.settings import (
     nearest,
     override_value,
 )
-from as_lightning.bench.run.train import comparable_config, made_module, read_data, train
-from as_lightning.compare.engine import Execute, Subject, end_processes, execution, run_comparison
+from as_lightning.bench.run.train import comparable_config, made_module, read_data
+from as_lightning.compare.candidates import (
+    Candidate,
+    baseline_first,
+    check_arguments,
+    own_candidate,
+)
+from as_lightning.compare.engine import Execute, end_processes, execute_here, run_comparison
+from as_lightning.compare.look import Prepared, prepared
+from as_lightning.compare.make import CANDIDATES_FILE, RATE_KEY, Recipe, make, setting_path
+from as_lightning.compare.methods import BASELINE, knobs, plain, with_losses
 from as_lightning.compare.next_runs import Outcome
-from as_lightning.compare.own_loss import BASELINE, OwnLosses, check_arguments, knobs, plain
-from as_lightning.compare.own_module import OwnCandidate, OwnModules, baseline_first
 from as_lightning.compare.plan import (
     ComparisonPlan,
     Run,
@@ -59,7 +61,8 @@ from as_lightning.compare.search import RATE, Choice, Space, learning_rates, set
 from as_lightning.functional.argument_checks import check_count
 from as_lightning.report.page import publish
 
-OF_COMPARISON = {*default_settings(), "hydra"}  # settings that its runs do not have
+NOT_OF_RUNS = {*default_settings(), "hydra"}  # settings of the comparison
+NOT_OF_PLAN = {"search", "module", "losses", "candidates", "default_methods"}
 # settings that the comparison gives each run
 RUN_KEYS = {
     "data.split_seed",
@@ -76,31 +79,25 @@ FIXED = {
     ),
 }
 # settings that all candidates share: where they start, and how they are judged
-OF_SCORES = (
+SHARED_KEYS = (
     "data.score",
     "ckpt_path",
     "trainer.limit_val_batches",
     "trainer.limit_test_batches",
     "trainer.overfit_batches",
 )
-OF_MODELS = {
-    "model",
-    "optimizer",
-    "lr_scheduler",
-    "callbacks",
-}  # of the app; the user's own modules do not read them
+# of the app; one's own modules do not read them
+MODEL_GROUPS = {"model", "optimizer", "lr_scheduler", "callbacks"}
 OWN_SETTINGS = ("_target_", "replaces", "monitor", "mode")
 PER_SEED = "per_seed"
-RATE_KEY = "optimizer.lr"
-MODULES_FILE = "modules.pkl"  # the user's own modules, for the jobs of a launcher
-CANDIDATE_BASELINE = (
-    "baseline"  # the configuration as it is, where candidates are given and no baseline among them
-)
+# the configuration as it is, where candidates are given and no baseline among them
+UNCHANGED = "baseline"
+Described = tuple[list[str], Mapping[str, Any]]  # a candidate's overrides, and its search
 
 
-class ConfiguredComparison:
-    """One call of ``as-lightning-compare``; ``arguments`` are its overrides. Impossible settings
-    are refused.
+class Command:
+    """One call of ``as-lightning-compare``: its overrides as settings of the comparison, of all
+    runs, and of candidates.
     """
 
     def __init__(
@@ -108,558 +105,532 @@ class ConfiguredComparison:
     ) -> None:
         self.config, self.launcher, self.loader = config, launcher, loader
         self.directory = Path(config.hydra.sweep.dir)
-        plan_settings = default_settings().keys() - {
-            "search",
-            "module",
-            "losses",
-            "candidates",
-            "default_methods",
-        }
+        plan_settings = default_settings().keys() - NOT_OF_PLAN
         self.settings: dict[str, Any] = {name: plain(config.get(name)) for name in plan_settings}
         self.split_seed: Any = None
         self.swept: dict[str, list[Any]] = {}  # knobs of methods, given as a sweep
         self.overrides: dict[str, str] = {}  # of every run, by their keys
-        given_keys = {*_keys([*arguments, *config.hydra.overrides.hydra])}
-        for key in given_keys & FIXED.keys():
+        given = {*keys_of([*arguments, *config.hydra.overrides.hydra])}
+        for key in given & FIXED.keys():
             raise SettingError(f"{key} is the comparison's own, and would be ignored: {FIXED[key]}")
-        if {"seed", "seeds"} <= given_keys:
+        if {"seed", "seeds"} <= given:
             raise SettingError("seed and seeds are both given: write seeds=[0, 1, 2], or how many")
         for override in OverridesParser.create().parse_overrides(list(arguments)):
-            self._classify(override)
-        self.sample = self._compose()
+            self.classify(override)
+        self.sample = self.compose()
         if not re.fullmatch(r"[^/\\\0.][^/\\\0]*", str(self.sample.name)):
-            raise SettingError(
-                f"name={self.sample.name} cannot name a folder below comparisons: leave out / and "
-                ".."
-            )
+            raise SettingError(f"name={self.sample.name} cannot name a folder below comparisons")
         if self.sample.get("ckpt_path") is not None:
             raise SettingError(
                 "a comparison tunes the optimizer, which ckpt_path would bring: leave ckpt_path out"
             )
         self.n_jobs = check_count("n_jobs", self.settings.pop("n_jobs"), least=1)
-        if self.n_jobs > 1 and not self._in_this_process:
+        if self.n_jobs > 1 and not self.in_this_process:
+            raise SettingError("n_jobs: a launcher has its own, as hydra.launcher.n_jobs=2")
+        methods, self.baseline = self.settings.pop("methods"), self.settings.pop("baseline")
+        if self.baseline is not None and not isinstance(self.baseline, str):
+            raise SettingError(f"baseline must be the name of one candidate, got {self.baseline!r}")
+        self.methods = [methods] if isinstance(methods, str) and methods else methods
+        self.given: Mapping[str, Any] = plain(self.sample.candidates)
+        self.own = bool(self.sample.module._target_)
+        if "method" in self.overrides and (self.own or not self.given):
             raise SettingError(
-                "n_jobs is of runs on this machine: a launcher has its own, as "
-                "hydra.launcher.n_jobs=2"
+                f"a comparison takes methods: write methods={self.sample.method.name}"
             )
-        methods, baseline = self.settings.pop("methods"), self.settings.pop("baseline")
-        if baseline is not None and not isinstance(baseline, str):
-            raise SettingError(f"baseline must be the name of one candidate, got {baseline!r}")
-        methods = [methods] if isinstance(methods, str) and methods else methods
-        self.own: OwnModules | None = None
-        given_candidates = plain(self.sample.candidates)
-        if "method" in self.overrides and (self.sample.module._target_ or not given_candidates):
-            raise SettingError(
-                f"a comparison takes methods: write methods={self.sample.method.name}, or several"
-            )
-        if self.sample.module._target_:
-            candidate_names, baseline = self._own_modules(methods, baseline, given_candidates)
-        else:
-            for key in (
-                key for key in self.overrides if key.partition(".")[0] in ("module", "losses")
-            ):
-                raise SettingError(
-                    f"{key} is of a module of your own, which module._target_ names: give both or "
-                    "neither"
-                )
-            candidate_names, baseline = self._candidates(methods, baseline, given_candidates)
-        self.plan = ComparisonPlan(
-            candidate_names, baseline, self.sample.trainer.max_epochs, **self.settings
-        )
-        self.configured: dict[str, DictConfig] = {}  # each candidate as a run of it would be
-        if self.own is None:
-            self._configure()
+        for key in self.overrides:
+            if key.partition(".")[0] in ("module", "losses") and not self.own:
+                raise SettingError(f"{key} is of a module of your own: give module._target_ too")
 
-    # --- candidates
-
-    def _candidates(
-        self,
-        methods: Sequence[str] | None,
-        baseline: str | None,
-        given_candidates: Mapping[str, Any],
-    ) -> tuple[list[str], str]:
-        """Set `candidates`: the overrides and search ranges of each name; returns the names and the
-        baseline.
-        """
-        first_method = [
-            f"method={name}" for name in (methods or [])[:1] if "method" not in self.overrides
-        ]
-        method_baseline = str(
-            (self._compose(*first_method) if first_method else self.sample).method.baseline
-        )
-        if methods is None and not given_candidates:
-            methods = [method_baseline, *plain(self.config.default_methods)[method_baseline]]
-        self.candidates: dict[str, tuple[list[str], Mapping[str, Any]]] = {}
-        for name in methods or []:
-            if name in self.candidates:
-                raise SettingError(
-                    f"methods must be a list of at least one name, each given once, got {methods!r}"
-                )
-            self.candidates[name] = [f"method={name}"], {}
-        default_method = [] if "method" in self.overrides else [f"method={method_baseline}"]
-        for name, (overrides, search) in _described(given_candidates).items():
-            if name in self.candidates:
-                raise SettingError(
-                    f"the candidate {name} is named twice: give each a name of its own"
-                )
-            method_override = (
-                [] if any(word.startswith("method=") for word in overrides) else default_method
-            )
-            self.candidates[name] = [*method_override, *overrides], search
-        if (
-            baseline in (None, CANDIDATE_BASELINE)
-            and given_candidates
-            and method_baseline not in self.candidates
-        ):
-            self.candidates = {CANDIDATE_BASELINE: (default_method, {})} | self.candidates
-        baseline_name = baseline or (
-            CANDIDATE_BASELINE if CANDIDATE_BASELINE in self.candidates else method_baseline
-        )
-        if baseline_name in names("method"):
-            self.candidates.setdefault(baseline_name, ([f"method={baseline_name}"], {}))
-        if baseline_name not in self.candidates:
-            raise SettingError(
-                f"no candidate is called {baseline_name}: {nearest(baseline_name, self.candidates)}"
-            )
-        return list(self.candidates), baseline_name
-
-    def _configure(self) -> None:
-        """Compose each candidate as a run of it would be, and refuse two that are the same."""
-        first_values = knob_overrides({name: values[0] for name, values in self.swept.items()})
-        unread_settings = []
-        for name in self.plan.candidates:
-            overrides, search = self.candidates[name]
-            with of_candidate(name, self.plan.baseline):
-                for group in (key.partition(".")[0] for key in search if "." in key):
-                    if group not in self.sample:  # ++ would add it, and nothing would read it
-                        raise SettingError(f"there is no {group}: {nearest(group, GROUPS)}")
-                self.configured[name], unread = checked_settings(
-                    self._compose(*first_values, *overrides)
-                )
-                unread_settings.append(set(unread))
-                epochs = self.configured[name].trainer.max_epochs
-                self.plan.own_epochs[name] = check_count("trainer.max_epochs", epochs, least=1)
-                for config in (self.configured[name], *self._searched(name)):
-                    check_trainer(plain(config.trainer))
-                    for key in OF_SCORES:
-                        own_value, shared_value = (
-                            OmegaConf.select(config, key),
-                            OmegaConf.select(self.sample, key),
-                        )
-                        if own_value != shared_value:
-                            raise SettingError(
-                                f"{key} is {own_value}, not {shared_value}: set one for all"
-                            )
-        for setting in set.intersection(*unread_settings):
-            raise SettingError(f"no method of the comparison has method.{setting}")
-        name_of: dict[str, str] = {}
-        for name, config in self.configured.items():
-            config_text = str(sorted(identity_of(config).config.items()))
-            if not self.candidates[name][1] and name_of.setdefault(config_text, name) != name:
-                same = f"{name_of[config_text]} and {name} are the same run"
-                raise SettingError(f"{same}: leave one out, or change a setting of it")
-
-    def _searched(self, name: str) -> list[DictConfig]:
-        """The configurations of a candidate at each value of its own search, or at a range's ends
-        and default.
-        """
-        (overrides, search), configs = self.candidates[name], []
-        for key, description in search.items():
-            knob = setting_range(description)
-            values = (
-                knob.values if isinstance(knob, Choice) else (knob.low, knob.default, knob.high)
-            )
-            configs += [
-                checked_settings(self._compose(*overrides, *knob_overrides({key: v})))[0]
-                for v in values
-            ]
-        return configs
-
-    def _own_modules(
-        self,
-        methods: Sequence[str] | None,
-        baseline: str | None,
-        given_candidates: Mapping[str, Any],
-    ) -> tuple[list[str], str]:
-        if self.swept:
-            raise SettingError(
-                f"{', '.join(self.swept)}: a list of values is for the app's methods; of a module "
-                "of your own give "
-                "one value, or the range of a loss (losses.NAME.search)"
-            )
-        if self.split_seed == PER_SEED:
-            raise SettingError(
-                "data of your own get one data.split_seed, not per_seed: give a number or none"
-            )
-        if given_candidates and (methods or self.sample.losses):
-            raise SettingError(
-                "candidates of your own module are compared as they are: leave methods and losses "
-                "out"
-            )
-        for key in (key for key in self.overrides if key.partition(".")[0] in OF_MODELS):
-            raise SettingError(
-                f"{key} is read by the app's models alone; an argument of yours is +module.NAME=..."
-            )
-        config, keys = self.sample, {".".join(key.split(".")[:2]) for key in self.overrides}
-        name = str(config.name)
-        if name == config.data.name:
-            name = str(config.module._target_).rpartition(".")[2]
-        losses = None
-        if given_candidates:
-            baseline = baseline or CANDIDATE_BASELINE
-            unchanged: dict[str, Any] = (
-                {CANDIDATE_BASELINE: []} if baseline == CANDIDATE_BASELINE else {}
-            )
-            described_candidates = _described(unchanged | dict(given_candidates), own=True)
-            candidates = {}
-            for label, description in described_candidates.items():
-                with of_candidate(label, baseline):
-                    candidates[label] = self._own_candidate(keys, *description)
-            candidates = baseline_first(candidates, baseline)
-        else:
-            fixed_settings = {
-                key: value for key, value in plain(config.method).items() if f"method.{key}" in keys
-            }
-            own_losses = {str(key): _own_loss(node) for key, node in plain(config.losses).items()}
-            losses = OwnLosses(methods or None, own_losses, fixed_settings, baseline)
-            candidates = {name: self._own_candidate(keys, [], {})}
-        module, trainer = config.module, plain(config.trainer)
-        trainer.pop("_target_")
-        self.own = OwnModules(
-            candidates, losses, module.replaces, module.monitor, module.mode, trainer, name
-        )
-        return self.own.names, baseline or BASELINE
-
-    def _own_candidate(
-        self, keys: Collection[str], overrides: Sequence[str], search: Mapping[str, Any]
-    ) -> OwnCandidate:
-        """The candidate of a module and data of the user's own. Their arguments are what the
-        command or the candidate sets: ``+module.hidden=64``, ``+data.root=files``; the settings of
-        the app's data are not passed on.
-        """
-        config = self._compose(*overrides)
-        target = located(config.module._target_)
-        located(config.data._target_)  # a mistake in it is answered here, not at the first run
-        arguments = {
-            key: value for key, value in plain(config.module).items() if key not in OWN_SETTINGS
-        }
-        descriptions = {
-            key.removeprefix("module."): description for key, description in search.items()
-        }
-        check_arguments(target, {**arguments, **descriptions}, "module.")
-        ranges = {
-            key: setting_range(description, arguments.get(key))
-            for key, description in descriptions.items()
-        }
-        keys = {*keys, *_keys(overrides)}
-        data_arguments = {
-            key: value for key, value in plain(config.data).items() if f"data.{key}" in keys
-        }
-        data = functools.partial(instantiate, {"_target_": config.data._target_, **data_arguments})
-        return OwnCandidate(functools.partial(target, **arguments), data, ranges)
-
-    def _classify(self, override: Override) -> None:
+    def classify(self, override: Override) -> None:
         """Store an override as a setting of the comparison, a knob to search, or a setting of every
         run.
         """
         key = override.get_key_element().lstrip("+~")
         values = None
         if override.is_sweep_override():
-            values = [
-                OmegaConf.create(f"value: {text}").value
-                for text in override.sweep_string_iterator()
-            ]
+            texts = override.sweep_string_iterator()
+            values = [OmegaConf.create(f"value: {text}").value for text in texts]
         if key in self.settings:
-            self.settings[key] = values if values is not None else plain(override.value())
+            self.settings[key] = plain(override.value()) if values is None else values
         elif key == "seed" or (key == "method" and values is not None):
-            self.settings[f"{key}s"] = values if values is not None else [plain(override.value())]
+            self.settings[f"{key}s"] = [plain(override.value())] if values is None else values
         elif key == "data.split_seed" and values is None:
             self.split_seed = plain(override.value())
             if self.split_seed not in (None, PER_SEED):
                 self.overrides[key] = f"++{key}={self.split_seed}"
         elif values is None:
-            line = str(override.input_line)
-            self.overrides[key] = f"++{line.lstrip('+')}" if key.startswith("method.") else line
+            self.overrides[key] = str(override.input_line)
         elif (key.startswith("method.") and key.count(".") == 1) or key == RATE_KEY:
             self.swept[key.rpartition(".")[2]] = values
         else:
             raise SettingError(
-                f"{key} cannot be swept in a comparison: runs differ in candidate, seed and tuned "
-                "settings. "
-                "Make one comparison for each value (a value that holds a comma needs quotes "
-                "inside the shell's)"
+                f"{key} cannot be swept in a comparison: make one comparison for each value (a "
+                "value that holds a comma needs quotes inside the shell's)"
             )
 
-    def _compose(self, *more: str) -> DictConfig:
+    def compose(self, *more: str) -> DictConfig:
+        """Return the configuration of a run with these overrides too."""
         return self.loader.load_sweep_config(self.config, [*self.overrides.values(), *more])
 
-    # --- the look
-
-    def look(self, console: Console) -> Subject:
-        """Look at candidates and data, and refuse what would end every run; prints the messages of
-        the data.
-        """
-        if self.own is not None:
-            subject = self.own.subject(
-                self.plan, self.sample.search.lr_factor, self.directory, self.n_jobs
-            )
-            if self._in_this_process:
-                return subject
-            self.directory.mkdir(parents=True, exist_ok=True)
-            (self.directory / MODULES_FILE).write_bytes(self.own.pickled())
-            return subject._replace(execute=self._run_by_launcher)
-        data, messages = self._read_data()
-        for name in self.configured:
-            with of_candidate(name, self.plan.baseline):
-                self._check_candidate(name, data)
-        execute: Execute = self._run_by_launcher
-        if self._in_this_process:
-            execute = self._run_locally
-            if self.n_jobs > 1:
-                end_processes()
-        console.print("\n".join(messages), markup=False, highlight=False)
-        splits = {None: "official", PER_SEED: PER_SEED}.get(self.split_seed, "fixed")
-        facts: dict[str, Any] = {
-            "name": str(self.sample.name),
-            "score": self.sample.data.score,
-            "splits": splits,
-        }
-        spaces = {name: self.space(name) for name in self.configured}
-        if not any(RATE in space for space in spaces.values()):
-            rates = " or ".join(
-                dict.fromkeys(f"{config.optimizer.lr:g}" for config in self.configured.values())
-            )
-            facts["notes"] = [f"The learning rate was not tuned: all candidates ran at {rates}."]
-        facts["changes"] = {name: self.changes(name) for name in self.configured}
-        shared = dict(identity_of(self.sample).config) | {
-            key: str(values) for key, values in self.swept.items()
-        }
-        settings = {key: value for key, value in shared.items() if not key.startswith("method.")}
-        settings |= {
-            key: value
-            for key, value in self.overrides.items()
-            if key.startswith(("method.", "search."))
-        }
-        settings |= {
-            f"candidates.{name}": str(spec)
-            for name, spec in self.candidates.items()
-            if spec[0] != [f"method={name}"]
-        }
-        identity = RunIdentity.of(settings, {"data": data_digest(data)})
-        whole_data = data
-        if data.splits_by_seed and (
-            data.shots or data.imbalance
-        ):  # other seeds test the rows left out
-            with collected_messages():
-                whole_data = read_data(self._compose("data.shots=null", "data.imbalance=null"))
-        return Subject(
-            self.plan.with_spaces(spaces, named_examples(whole_data), **facts), execute, identity
-        )
-
-    def _read_data(self) -> tuple[BenchmarkDataModule, list[str]]:
-        """The data and their messages; sets a split seed that is left to the data."""
-        try:
-            with collected_messages() as messages:
-                data = read_data(self.sample)
-        except (SettingError, OmegaConfBaseException):
-            raise
-        except Exception as error:  # any error here would end every run
-            cause = (
-                error.__cause__
-                if isinstance(error, InstantiationException) and error.__cause__
-                else error
-            )
-            raise SettingError(
-                f"the data cannot be read, so no run has started: {cause}"
-            ) from error
-        if self.split_seed is not None and not data.splits_by_seed:
-            raise SettingError(
-                f"data={self.sample.data.name} comes with its test split, which a comparison "
-                "keeps: leave "
-                "data.split_seed out"
-            )
-        if self.split_seed is None and data.splits_by_seed:
-            self.split_seed = PER_SEED
-        return data, messages
-
-    def _check_candidate(self, name: str, data: BenchmarkDataModule) -> None:
-        """Refuse a candidate whose runs would fail, be scored on other examples, or not depend on
-        the learning rate.
-        """
-        config = self.configured[name]
-        for candidate_config in (config, *self._searched(name)):
-            own_data = (
-                data if candidate_config.data == self.sample.data else read_data(candidate_config)
-            )
-            if own_data is not data and scored_examples(own_data) != scored_examples(data):
-                raise SettingError(
-                    "other validation or test examples: candidates are judged by the same ones"
-                )
-            made_module(candidate_config, own_data)
-        if RATE in self.space(name):
-            doubled_rate = self._compose(
-                *self.candidates[name][0], f"{RATE_KEY}={2 * config.optimizer.lr}"
-            )
-            if first_rates(doubled_rate) == first_rates(config):
-                hint = "leave out its own rate (as max_lr), or set search.lr_factor=null"
-                raise SettingError(f"lr_scheduler hides the learning rate, which is tuned: {hint}")
-        if self._in_this_process:  # other machines may have other devices
-            try:
-                check_processes(self.n_jobs, instantiate(config.trainer, logger=False).world_size)
-            except InstantiationException as error:
-                raise SettingError(
-                    f"the settings of trainer are refused: {error.__cause__ or error}"
-                ) from error
-
-    def space(self, name: str) -> Space:
-        """What is tuned of a candidate: the learning rate, the ``search`` of its method, and its
-        own.
-        """
-        config = self.configured[name]
-        space: dict[str, Any] = {}
-        if self.sample.search.lr_factor is not None:
-            space[RATE] = learning_rates(float(config.optimizer.lr), self.sample.search.lr_factor)
-        overrides, search = self.candidates[name]
-        requested_knobs: list[str] = []
-        space |= knobs(
-            config.method,
-            {key.removeprefix("method.") for key in [*self.overrides, *_keys(overrides)]},
-        )
-        for (
-            key,
-            description,
-        ) in search.items():  # a range of the candidate's own takes the place of its method's
-            knob = RATE if key == RATE_KEY else key.removeprefix("method.")
-            space[knob] = setting_range(description, plain(OmegaConf.select(config, key)))
-            requested_knobs += [knob] * (self.plan.trials > 1)  # a single trial takes the default
-        # a neutral value makes a method its baseline only if nothing else differs
-        baseline, method_alone = self.plan.baseline, [f"method={config.method.name}"]
-        contains = baseline == config.method.baseline and overrides == method_alone
-        contains = contains and self.candidates[baseline] == (
-            [f"method={baseline}"],
-            {},
-        )  # not one of that name
-        if not contains:
-            space = {knob: replace(dimension, neutral=None) for knob, dimension in space.items()}
-        own = {
-            key.rpartition(".")[2]
-            for key in [*_keys(overrides), *search]
-            if key.startswith(("method.", RATE_KEY))
-        }
-        for knob in filter(
-            ({RATE, *map(str, config.method)} - own).__contains__, self.swept
-        ):  # in the order given
-            neutral = space[knob].neutral if knob in space else None
-            values = [value for value in self.swept[knob] if value != neutral] or [neutral]
-            space[knob] = Choice(values, values[0], neutral)
-            requested_knobs.append(knob)
-        self.plan.check_values(name, {knob: space[knob] for knob in requested_knobs})
-        return space
-
-    def changes(self, name: str) -> dict[str, list[str]]:
-        """The settings unlike the baseline's, with both values.
-
-        The name of another method stands for its settings, and a setting for those that are
-        interpolated from it.
-        """
-        own, base = (
-            identity_of(self.configured[candidate]).config
-            for candidate in (name, self.plan.baseline)
-        )
-        keys = sorted(key for key in own.keys() | base.keys() if own.get(key) != base.get(key))
-        keys = [key for key in keys if not _follows_another(self.configured[name], key)]
-        if own["method.name"] != base["method.name"]:
-            keys = ["method.name", *(key for key in keys if not key.startswith("method."))]
-        return {key: [base.get(key, "null"), own.get(key, "null")] for key in keys}
-
-    # --- the runs
-
-    def overrides_of(self, run: Run) -> list[str]:
-        """The overrides of the job that makes a run."""
-        if self.own is not None:
-            return [*self.overrides.values(), f"+comparison={override_value(vars(run))}"]
-        run_fields = run.about(self.plan.epochs(run.candidate))
-        return [
-            *self.overrides.values(),
-            *self.candidates[self.plan.tuned_as(run.candidate)][0],
-            *knob_overrides(run.settings),
-            *([f"++data.split_seed={run.seed}"] if self.split_seed == PER_SEED else []),
-            f"trainer.max_epochs={run_fields['epochs']}",
-            f"test={str(run.phase == 'final').lower()}",
-            f"seed={run.seed}",
-            f"+comparison={override_value(run_fields)}",
-        ]
-
     @property
-    def _in_this_process(self) -> bool:
+    def in_this_process(self) -> bool:
+        """Whether no launcher makes the runs elsewhere."""
         return type(self.launcher).__name__ == "BasicLauncher"
 
-    def _run_locally(self, runs: Sequence[Run]) -> Iterable[tuple[Run, Outcome]]:
-        """Make runs in this process, or in several of this machine."""
-        composed = {
-            run: self.loader.load_sweep_config(self.config, self.overrides_of(run)) for run in runs
-        }
-        configs = {run: job_config(composed[run], self.directory / run.folder) for run in runs}
-        return execution(lambda run: run_job(configs[run]), self.n_jobs)(runs)
+    def described(self) -> dict[str, Described]:
+        """Return the overrides and search ranges of each of ``candidates``; those of one's own
+        modules may set two groups alone.
+        """
+        described = {}
+        for name, description in self.given.items():
+            fields = description
+            if not isinstance(description, Mapping):
+                fields = {"overrides": description}
+            for key in fields.keys() - {"overrides", "search"}:
+                hint = nearest(key, ["overrides", "search"])
+                raise SettingError(f"candidates.{name} has {key}: {hint}")
+            overrides = fields.get("overrides", [])
+            if isinstance(overrides, str) or not isinstance(overrides, Sequence):
+                raise SettingError(
+                    f"candidates.{name} must be a list of overrides, as [model.width=256], got "
+                    f"{description}"
+                )
+            words, search = [*map(str, overrides)], fields.get("search") or {}
+            for key in [*keys_of(words), *search]:
+                group = key.partition(".")[0]
+                strange = group not in ("module", "data") if self.own else group in NOT_OF_RUNS
+                tuned_data = key in search and group == "data"
+                if key in RUN_KEYS or strange or tuned_data:
+                    raise SettingError(
+                        f"candidates.{name} cannot set {key}, which is the same for all candidates "
+                        "(one of your own module sets module.* and data.*)"
+                    )
+            described[str(name)] = words, search
+        return described
 
-    def _run_by_launcher(self, runs: Sequence[Run]) -> Iterator[tuple[Run, Outcome]]:
-        """Make runs by Hydra's launcher, which gets them all at once."""
-        jobs = [[*self.overrides_of(run), f"hydra.sweep.subdir='{run.folder}'"] for run in runs]
-        for run, job in zip(runs, self.launcher.launch(jobs, initial_job_idx=0), strict=True):
-            if job.status == JobStatus.COMPLETED:
-                yield run, Result.read(self.directory / run.folder / RESULT_FILE)
-            else:
-                yield run, f"{run}: {type(job._return_value).__name__}: {job._return_value}"
+    def plan(self, candidates: Iterable[str], baseline: str) -> ComparisonPlan:
+        """Return the plan of these candidates."""
+        epochs = self.sample.trainer.max_epochs
+        return ComparisonPlan(list(candidates), baseline, epochs, **self.settings)
 
 
-def _follows_another(config: DictConfig, key: str) -> bool:
-    """Whether a setting is an interpolation, as ``${method.lr_scale}`` of a callback."""
-    group, _, setting = key.rpartition(".")
-    node = OmegaConf.select(config, group)
-    return (
-        isinstance(node, DictConfig)
-        and setting in node
-        and OmegaConf.is_interpolation(node, setting)
+# --- modules of the app
+
+
+def app_comparison(command: Command, console: Console) -> Prepared:
+    """Return a comparison of the app's modules, and refuse what would end every run; prints the
+    messages of the data.
+    """
+    described, baseline = app_candidates(command)
+    plan = command.plan(described, baseline)
+    configs = app_configs(command, plan, described)
+    data, messages = app_data(command)
+    spaces: dict[str, Space] = {}
+    candidates = {}
+    for name, config in configs.items():
+        spaces[name] = app_space(command, plan, described, name, config)
+        kept = [str(key) for key in config if key not in NOT_OF_RUNS]
+        run_config = OmegaConf.masked_copy(config, kept)
+        build = functools.partial(build_module, run_config)
+        build_data = functools.partial(read_once, run_config)
+        candidates[name] = Candidate(build, build_data, spaces[name], config=run_config)
+        with of_candidate(name, plan.baseline):
+            look_at_app(command, config, data)
+    console.print("\n".join(messages), markup=False, highlight=False)
+    splits = {None: "official", PER_SEED: PER_SEED}.get(command.split_seed, "fixed")
+    facts: dict[str, Any] = {
+        "name": str(command.sample.name),
+        "score": command.sample.data.score,
+        "splits": splits,
+        "changes": {name: changes(configs, plan.baseline, name) for name in configs},
+    }
+    if not any(RATE in space for space in spaces.values()):
+        rates = dict.fromkeys(f"{config.optimizer.lr:g}" for config in configs.values())
+        shown = " or ".join(rates)
+        facts["notes"] = [f"The learning rate was not tuned: all candidates ran at {shown}."]
+    pickled = {name: candidate.pickled(name) for name, candidate in candidates.items()}
+    recipe = Recipe(
+        str(command.sample.name),
+        {name: pickled[plan.tuned_as(name)] for name in plan.family},
+        {name: plan.epochs(name) for name in plan.family},
+        split_per_seed=command.split_seed == PER_SEED,
+    )
+    whole_data = data
+    if data.splits_by_seed and (data.shots or data.imbalance):  # other seeds test what is left out
+        with collected_messages():
+            whole_data = read_data(command.compose("data.shots=null", "data.imbalance=null"))
+    plan = plan.with_spaces(spaces, named_examples(whole_data), **facts)
+    return Prepared(
+        plan, recipe, RunIdentity.of(shared(command, described), {"data": data_digest(data)})
     )
 
 
+def app_candidates(command: Command) -> tuple[dict[str, Described], str]:
+    """Return the overrides and search ranges of each name, and the baseline."""
+    first = command.sample
+    if command.methods and "method" not in command.overrides:
+        first = command.compose(f"method={command.methods[0]}")
+    method_baseline = str(first.method.baseline)
+    methods = command.methods
+    if methods is None and not command.given:
+        methods = [method_baseline, *plain(command.config.default_methods)[method_baseline]]
+    candidates: dict[str, Described] = {}
+    default_method = [] if "method" in command.overrides else [f"method={method_baseline}"]
+    pairs: list[tuple[str, Described]] = [(n, ([f"method={n}"], {})) for n in methods or []]
+    for name, (overrides, search) in command.described().items():
+        if not any(word.startswith("method=") for word in overrides):
+            overrides = [*default_method, *overrides]
+        pairs.append((name, (overrides, search)))
+    for name, description in pairs:
+        if name in candidates:
+            raise SettingError(f"the candidate {name} is given twice: each needs a name of its own")
+        candidates[name] = description
+    baseline = command.baseline or method_baseline
+    unnamed = command.baseline in (None, UNCHANGED)
+    if unnamed and command.given and method_baseline not in candidates:
+        candidates = {UNCHANGED: (default_method, {}), **candidates}
+        baseline = UNCHANGED
+    if baseline in names("method"):
+        candidates.setdefault(baseline, ([f"method={baseline}"], {}))
+    if baseline not in candidates:
+        raise SettingError(f"no candidate is called {baseline}: {nearest(baseline, candidates)}")
+    return candidates, baseline
+
+
+def app_configs(
+    command: Command, plan: ComparisonPlan, described: Mapping[str, Described]
+) -> dict[str, DictConfig]:
+    """Return each candidate's configuration, as a run of it would be; refuse two that are the
+    same.
+    """
+    swept = [f"{setting_path(name)}={override_value(v[0])}" for name, v in command.swept.items()]
+    configs, all_unread = {}, []
+    for name in plan.candidates:
+        overrides, search = described[name]
+        with of_candidate(name, plan.baseline):
+            for group in (key.partition(".")[0] for key in search if "." in key):
+                if group not in command.sample:  # it would be added, and nothing would read it
+                    raise SettingError(f"there is no {group}: {nearest(group, GROUPS)}")
+            configs[name], unread = checked_settings(command.compose(*swept, *overrides))
+            all_unread.append(set(unread))
+            epochs = configs[name].trainer.max_epochs
+            plan.own_epochs[name] = check_count("trainer.max_epochs", epochs, least=1)
+            check_trainer(plain(configs[name].trainer))
+            for key in SHARED_KEYS:
+                own = OmegaConf.select(configs[name], key)
+                common = OmegaConf.select(command.sample, key)
+                if own != common:
+                    raise SettingError(f"{key} is {own}, not {common}: set one for all")
+    for setting in set.intersection(*all_unread):
+        raise SettingError(f"no method of the comparison has method.{setting}")
+    name_of: dict[str, str] = {}
+    for name, config in configs.items():
+        text = str(sorted(identity_of(config).config.items()))
+        if not described[name][1] and name_of.setdefault(text, name) != name:
+            raise SettingError(f"{name_of[text]} and {name} are the same run: leave one out")
+    return configs
+
+
+def app_data(command: Command) -> tuple[BenchmarkDataModule, list[str]]:
+    """Return the data and their messages; sets a split seed that is left to the data."""
+    try:
+        with collected_messages() as messages:
+            data = read_once(command.sample, command.sample.seed)
+    except (SettingError, OmegaConfBaseException):
+        raise
+    except Exception as error:  # any error here would end every run
+        cause = error.__cause__ if isinstance(error, InstantiationException) else None
+        message = f"the data cannot be read, so no run has started: {cause or error}"
+        raise SettingError(message) from error
+    if command.split_seed is not None and not data.splits_by_seed:
+        raise SettingError(
+            f"data={command.sample.data.name} comes with its test split, which a comparison "
+            "keeps: leave data.split_seed out"
+        )
+    if command.split_seed is None and data.splits_by_seed:
+        command.split_seed = PER_SEED
+    return data, messages
+
+
+READ: dict[str, BenchmarkDataModule] = {}  # the data that were read last, for the look alone
+
+
+def read_once(config: DictConfig, seed: int) -> BenchmarkDataModule:
+    """Return the data of a configuration, read for the first of several candidates."""
+    config = OmegaConf.merge(config, {"seed": seed})  # type: ignore[assignment]
+    key = f"{seed} {config.data_dir} {plain(config.data)}"
+    if key not in READ:
+        READ.clear()
+        READ[key] = read_data(config)
+    return READ[key]
+
+
+def build_module(config: DictConfig, **settings: Any) -> pl.LightningModule:
+    """Return the module of a configuration with tuned settings."""
+    config = config.copy()
+    for name, value in settings.items():
+        OmegaConf.update(config, setting_path(name), value, force_add=True)
+    return made_module(config, read_once(config, config.seed))
+
+
+def look_at_app(command: Command, config: DictConfig, data: BenchmarkDataModule) -> None:
+    """Refuse a candidate whose runs would fail, or be scored on other examples."""
+    own_data = data
+    if config.data != command.sample.data:
+        own_data = read_data(config)
+        if scored_examples(own_data) != scored_examples(data):
+            raise SettingError("other validation or test examples than the others have")
+    made_module(config, own_data)
+    if command.in_this_process:  # other machines may have other devices
+        try:
+            trainer = instantiate(config.trainer, logger=False)
+        except InstantiationException as error:
+            message = f"the settings of trainer are refused: {error.__cause__ or error}"
+            raise SettingError(message) from error
+        check_processes(command.n_jobs, trainer.world_size)
+
+
+def app_space(
+    command: Command,
+    plan: ComparisonPlan,
+    described: Mapping[str, Described],
+    name: str,
+    config: DictConfig,
+) -> Space:
+    """Return what is tuned of a candidate: the learning rate, the ``search`` of its method, and its
+    own.
+    """
+    overrides, search = described[name]
+    space: dict[str, Any] = {}
+    factor = command.sample.search.lr_factor
+    if factor is not None:
+        space[RATE] = learning_rates(float(config.optimizer.lr), factor)
+    fixed = [key.removeprefix("method.") for key in [*command.overrides, *keys_of(overrides)]]
+    space |= knobs(config.method, fixed)
+    requested = []
+    for key, description in search.items():  # takes the place of the method's own range
+        knob = RATE if key == RATE_KEY else key.removeprefix("method.")
+        space[knob] = setting_range(description, plain(OmegaConf.select(config, key)))
+        if plan.trials > 1:  # a single trial takes the default
+            requested.append(knob)
+    # a neutral value makes a method its baseline only if nothing else differs
+    baseline = described[plan.baseline]
+    contains = plan.baseline == config.method.baseline and baseline[1] == {}
+    contains = contains and baseline[0] == [f"method={plan.baseline}"]
+    if not contains or overrides != [f"method={config.method.name}"]:
+        space = {knob: replace(dimension, neutral=None) for knob, dimension in space.items()}
+    own = {key.rpartition(".")[2] for key in [*keys_of(overrides), *search]}
+    for knob, listed in command.swept.items():
+        if knob not in {RATE, *map(str, config.method)} - own:
+            continue
+        neutral = space[knob].neutral if knob in space else None
+        values = [value for value in listed if value != neutral] or [neutral]
+        space[knob] = Choice(values, values[0], neutral)
+        requested.append(knob)
+    plan.check_values(name, {knob: space[knob] for knob in requested})
+    return space
+
+
+def changes(configs: Mapping[str, DictConfig], baseline: str, name: str) -> dict[str, list[str]]:
+    """Return the settings unlike the baseline's, with both values.
+
+    The name of another method stands for its settings, and a setting for those that are
+    interpolated from it.
+    """
+    own = identity_of(configs[name]).config
+    base = identity_of(configs[baseline]).config
+    changed = {}
+    other_method = own["method.name"] != base["method.name"]
+    for key in sorted(own.keys() | base.keys()):
+        group, _, setting = key.rpartition(".")
+        node = OmegaConf.select(configs[name], group)
+        follows = isinstance(node, DictConfig) and setting in node
+        follows = follows and OmegaConf.is_interpolation(node, setting)
+        implied = other_method and key.startswith("method.") and key != "method.name"
+        if own.get(key) != base.get(key) and not follows and not implied:
+            changed[key] = [base.get(key, "null"), own.get(key, "null")]
+    if other_method:
+        changed = {"method.name": changed.pop("method.name"), **changed}
+    return changed
+
+
+def shared(command: Command, described: Mapping[str, Described]) -> dict[str, Any]:
+    """Return the settings that all runs share, by which a folder's comparison is recognised."""
+    settings: dict[str, Any] = {}
+    for key, value in identity_of(command.sample).config.items():
+        if not key.startswith("method."):
+            settings[key] = value
+    settings |= {key: str(values) for key, values in command.swept.items()}
+    for key, value in command.overrides.items():
+        if key.startswith(("method.", "search.")):
+            settings[key] = value
+    return settings
+
+
 def identity_of(config: DictConfig) -> RunIdentity:
-    """The identity of the runs of a configuration, without their seeds."""
-    run_keys = [str(key) for key in config if key not in OF_COMPARISON | {"seed"}]
+    """Return the identity of the runs of a configuration, without their seeds."""
+    run_keys = [str(key) for key in config if key not in NOT_OF_RUNS | {"seed"}]
     return RunIdentity.of(comparable_config(OmegaConf.masked_copy(config, run_keys)))
 
 
-def job_config(config: DictConfig, folder: Path) -> DictConfig:
-    """The configuration of a run's job: without the comparison's settings, and with the run's
-    folder.
+def data_digest(data: BenchmarkDataModule) -> str:
+    """Return a digest of the examples at one seed, whatever their split; of those of the test alone
+    if they have no names.
     """
-    config = OmegaConf.masked_copy(config, [str(key) for key in config if key not in OF_COMPARISON])
-    with open_dict(config):
-        config.output_dir = str(folder)
-    return config
+    rows = []
+    for split in data.splits:
+        if data.texts or split == "test":
+            rows += examples(data, split)
+    return digest(*sorted(rows))
 
 
-def run_job(config: DictConfig) -> Result:
-    """Make a run of a comparison by its configuration."""
-    with one_job(config):
-        result = train(config)
-    shutil.rmtree(Path(config.output_dir) / "checkpoints", ignore_errors=True)
-    return result
+def scored_examples(data: BenchmarkDataModule) -> str:
+    """Return a digest of the validation and test examples, by which settings are chosen and
+    candidates judged.
+    """
+    return digest(*examples(data, "validation"), *examples(data, "test"))
+
+
+def examples(data: BenchmarkDataModule, split: str) -> list[str]:
+    """Return name and target of each example of a split."""
+    pairs = zip(data.example_names(split), data.splits[split].targets, strict=True)
+    return [f"{name} {target.tolist()}" for name, target in pairs]
+
+
+def named_examples(data: BenchmarkDataModule) -> dict[int, str]:
+    """Return all examples by their ids: the text or the file."""
+    example_names = [name for split in data.splits for name in data.example_names(split)]
+    return dict(zip(example_ids(example_names).tolist(), example_names, strict=True))
+
+
+# --- modules of one's own
+
+
+def own_comparison(command: Command) -> Prepared:
+    """Return a comparison of the user's own modules, or of losses for one."""
+    config, module = command.sample, command.sample.module
+    if command.swept:
+        raise SettingError(
+            f"{', '.join(command.swept)}: a list of values is for the app's methods; of a module of "
+            "your own give one value, or the range of a loss (losses.NAME.search)"
+        )
+    if command.split_seed == PER_SEED:
+        raise SettingError("data of your own get one data.split_seed, not per_seed")
+    if command.given and (command.methods or config.losses):
+        raise SettingError(
+            "candidates of your own module are compared as they are: leave methods and losses out"
+        )
+    for key in command.overrides:
+        if key.partition(".")[0] in MODEL_GROUPS:
+            raise SettingError(
+                f"{key} is read by the app's models alone; an argument of yours is +module.NAME=..."
+            )
+    keys = {".".join(key.split(".")[:2]) for key in command.overrides}
+    name = str(config.name)
+    if name == config.data.name:
+        name = str(module._target_).rpartition(".")[2]
+    if command.given:
+        baseline = command.baseline or UNCHANGED
+        described: dict[str, Described] = {UNCHANGED: ([], {})} if baseline == UNCHANGED else {}
+        described |= command.described()
+        candidates = {}
+        for label, (overrides, search) in described.items():
+            with of_candidate(label, baseline):
+                candidates[label] = configured_candidate(command, keys, overrides, search)
+    else:
+        baseline = command.baseline or BASELINE
+        own = configured_candidate(command, keys, [], {})
+        fixed = {k: value for k, value in plain(config.method).items() if f"method.{k}" in keys}
+        losses = {str(key): own_loss(node) for key, node in plain(config.losses).items()}
+        methods = command.methods or None
+        candidates = with_losses(own, module.replaces, methods, losses, baseline, fixed)
+    candidates = baseline_first(candidates, baseline)
+    trainer = plain(config.trainer)
+    trainer.pop("_target_")
+    return prepared(
+        candidates,
+        command.plan(candidates, baseline),
+        trainer,
+        module.monitor,
+        mode=module.mode,
+        name=name,
+        lr_factor=config.search.lr_factor,
+        n_jobs=command.n_jobs,
+        same_module=not command.given,
+    )
+
+
+def configured_candidate(
+    command: Command, keys: set[str], overrides: Sequence[str], search: Mapping[str, Any]
+) -> Candidate:
+    """Return the candidate of a module and data of the user's own. Their arguments are what the
+    command or the candidate sets: ``+module.hidden=64``, ``+data.root=files``; the settings of the
+    app's data are not passed on.
+    """
+    config = command.compose(*overrides)
+    target = located(config.module._target_)
+    located(config.data._target_)  # a mistake in it is answered here, not at the first run
+    arguments = {k: value for k, value in plain(config.module).items() if k not in OWN_SETTINGS}
+    ranges = {key.removeprefix("module."): description for key, description in search.items()}
+    check_arguments(target, {**arguments, **ranges}, "module.")
+    for key, description in ranges.items():
+        if key in arguments:  # where the search begins
+            knob = setting_range(description, arguments[key])
+            ranges[key] = {**vars(knob)}
+    given = {*keys, *keys_of(overrides)}
+    data_settings = plain(config.data)
+    data_arguments = {k: value for k, value in data_settings.items() if f"data.{k}" in given}
+    data = functools.partial(instantiate, {**data_arguments, "_target_": config.data._target_})
+    factory = functools.partial(target, **arguments)
+    return own_candidate(target.__name__, factory, data, ranges, command.sample.search.lr_factor)
+
+
+def own_loss(node: Mapping[str, Any]) -> Any:
+    """Return a configured loss, or if it has a ``search``, a pair of its factory and the ranges of
+    its arguments.
+    """
+    arguments = {"_target_": None, **node}
+    ranges = arguments.pop("search", None)
+    located(str(arguments["_target_"]))
+    if ranges:
+        return functools.partial(instantiate, arguments), ranges
+    return instantiate(arguments)
+
+
+# --- the runs
+
+
+def launched(command: Command, recipe: Recipe) -> Execute:
+    """Return what makes runs as jobs of Hydra's launcher, which gets them all at once."""
+    command.directory.mkdir(parents=True, exist_ok=True)
+    (command.directory / CANDIDATES_FILE).write_bytes(cloudpickle.dumps(recipe))
+
+    def execute(runs: Sequence[Run]) -> Iterator[tuple[Run, Outcome]]:
+        jobs = []
+        for run in runs:
+            words = [*command.overrides.values(), f"+comparison={override_value(vars(run))}"]
+            jobs.append([*words, f"hydra.sweep.subdir='{run.folder}'"])
+        for run, job in zip(runs, command.launcher.launch(jobs, initial_job_idx=0), strict=True):
+            if job.status == JobStatus.COMPLETED:
+                yield run, Result.read(command.directory / run.folder / RESULT_FILE)
+            else:
+                yield run, f"{run}: {type(job._return_value).__name__}: {job._return_value}"
+
+    return execute
 
 
 def launched_job(config: DictConfig) -> Result:
-    """Make a run in a job of a launcher; the user's own modules are those that the look has
-    pickled.
-    """
-    folder = Path(config.output_dir)
+    """Make a run in a job of a launcher."""
+    run = Run(**plain(config.comparison))
+    directory = Path(config.output_dir).parents[run.folder.count("/")]
+    recipe: Recipe = cloudpickle.loads((directory / CANDIDATES_FILE).read_bytes())
     with quiet_training():
-        if not config.module._target_:
-            return run_job(job_config(config, folder))
-        run = Run(**plain(config.comparison))
-        modules: OwnModules = cloudpickle.loads(
-            (folder.parents[run.folder.count("/")] / MODULES_FILE).read_bytes()
-        )
-        return modules.make_in_job(run, folder)
+        return make(recipe, directory, run)
+
+
+def keys_of(overrides: Sequence[str]) -> list[str]:
+    """Return the names of the settings that overrides set."""
+    return [word.lstrip("+~").partition("=")[0] for word in overrides]
 
 
 def sweep(
@@ -668,128 +639,24 @@ def sweep(
     """Make the comparison that the command asks for, print and write its report, and raise if runs
     have failed.
     """
-    job = ConfiguredComparison(config, launcher, loader, arguments)
-    directory, console = job.directory, Console()
+    command, console = Command(config, launcher, loader, arguments), Console()
+    directory = command.directory
     console.print(f"The runs are in {directory}.", markup=False, highlight=False)
     with quiet_training():
-        subject = job.look(console)
-        command = [
-            "as-lightning-compare",
-            *(word for word in arguments if not word.startswith("data_dir=")),
-        ]
-        subject.plan.facts = {**subject.plan.facts, "commands": [shlex.join(command)]}
-        record = run_comparison(subject, directory, console)
+        look = own_comparison(command) if command.own else app_comparison(command, console)
+        plan, recipe, subject = look
+        words = [word for word in arguments if not word.startswith("data_dir=")]
+        plan.facts = {**plan.facts, "commands": [shlex.join(["as-lightning-compare", *words])]}
+        execute = launched(command, recipe)
+        if command.in_this_process:
+            execute = execute_here(recipe, directory, command.n_jobs)
+        try:
+            record = run_comparison(plan, recipe, subject, directory, console, execute)
+        finally:
+            if command.n_jobs > 1:
+                end_processes()
     publish([record], directory / "report")
     if failed := record.failures:
         raise SettingError(
             f"{len(failed)} runs have failed; the first: {failed[0]}. The report is of the others"
         )
-
-
-def _described(
-    candidates: Mapping[str, Any], own: bool = False
-) -> dict[str, tuple[list[str], Mapping[str, Any]]]:
-    """The overrides and search ranges of each given candidate; those of ``own`` modules may set two
-    groups alone.
-    """
-    parsed = {}
-    for name, description in candidates.items():
-        fields = description if isinstance(description, Mapping) else {"overrides": description}
-        for key in fields.keys() - {"overrides", "search"}:
-            raise SettingError(
-                f"candidates.{name} has {key}: {nearest(key, ['overrides', 'search'])}"
-            )
-        overrides = fields.get("overrides", [])
-        if isinstance(overrides, str) or not isinstance(overrides, Sequence):
-            expected = "a list of overrides, as [model.width=256]"
-            raise SettingError(f"candidates.{name} must be {expected}, got {description}")
-        parsed[str(name)] = texts, search = [*map(str, overrides)], fields.get("search") or {}
-        for key in [*_keys(texts), *(() if own else search)]:
-            group = key.partition(".")[0]
-            if key in RUN_KEYS or (
-                group not in ("module", "data") if own else group in OF_COMPARISON
-            ):
-                hint = ": of a module of your own it sets module.* and data.*" if own else ""
-                raise SettingError(
-                    f"candidates.{name} cannot set {key}, which is the same for all candidates{hint}"
-                )
-    return parsed
-
-
-def _keys(overrides: Sequence[str]) -> list[str]:
-    return [word.lstrip("+~").partition("=")[0] for word in overrides]
-
-
-def _own_loss(node: Mapping[str, Any]) -> Any:
-    """A configured loss, or if it has a ``search``, a pair of its factory and the ranges of its
-    arguments.
-    """
-    arguments = _with_code(
-        {"_target_": None, **node}
-    )  # so that the digest of the loss covers its code
-    ranges = arguments.pop("search", None)
-    return (functools.partial(instantiate, arguments), ranges) if ranges else instantiate(arguments)
-
-
-def _with_code(node: Any) -> Any:
-    """A configuration with classes and functions in the place of their names."""
-    if not isinstance(node, dict):
-        return [*map(_with_code, node)] if isinstance(node, list) else node
-    return {
-        key: located(str(part)) if key == "_target_" else _with_code(part)
-        for key, part in node.items()
-    }
-
-
-def first_rates(config: DictConfig) -> dict[str, Any]:
-    """The entries for the learning rate in an optimizer's group after its schedule was made."""
-    optimizer = instantiate(config.optimizer)([torch.nn.Parameter(torch.zeros(1))])
-    if config.lr_scheduler is not None:
-        instantiate(config.lr_scheduler)(optimizer, total_steps=100)
-    return {key: value for key, value in optimizer.param_groups[0].items() if "lr" in key}
-
-
-def data_digest(data: BenchmarkDataModule) -> str:
-    """A digest of the examples at one seed, whatever their split; of those of the test alone if
-    they have no names.
-    """
-    rows = [
-        row
-        for split in data.splits
-        if data.texts or split == "test"
-        for row in examples(data, split)
-    ]
-    return digest(*sorted(rows))
-
-
-def scored_examples(data: BenchmarkDataModule) -> str:
-    """A digest of the validation and test examples, by which settings are chosen and candidates
-    judged.
-    """
-    return digest(*examples(data, "validation"), *examples(data, "test"))
-
-
-def examples(data: BenchmarkDataModule, split: str) -> list[str]:
-    """Name and target of each example of a split."""
-    pairs = zip(data.example_names(split), data.splits[split].targets, strict=True)
-    return [f"{name} {target.tolist()}" for name, target in pairs]
-
-
-def named_examples(data: BenchmarkDataModule) -> dict[int, str]:
-    """All examples by their ids: the text or the file."""
-    names = [name for split in data.splits for name in data.example_names(split)]
-    return dict(zip(example_ids(names).tolist(), names, strict=True))
-
-
-def knob_overrides(settings: Mapping[str, Any]) -> list[str]:
-    """The overrides that give a run its tuned settings: a method's, or any that a candidate names
-    by its path.
-    """
-    keys = {
-        name: RATE_KEY if name == RATE else name if "." in name else f"method.{name}"
-        for name in settings
-    }
-    marks = {name: "" if name == RATE else "++" for name in settings}
-    return [
-        f"{marks[name]}{keys[name]}={override_value(value)}" for name, value in settings.items()
-    ]

@@ -2,63 +2,74 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+import functools
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import as_completed
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from joblib import Parallel, delayed
-from joblib.externals.loky import get_reusable_executor
+import torch.distributed
+from joblib.externals.loky import cpu_count, get_reusable_executor
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from as_lightning.bench.run.identity import RunIdentity
 from as_lightning.bench.run.predictions import Predictions
-from as_lightning.bench.run.result import RESULT_FILE, Result, whole_file
+from as_lightning.bench.run.result import RESULT_FILE, Result
 from as_lightning.bench.run.runner import quiet_training
+from as_lightning.compare.make import Recipe, make
 from as_lightning.compare.next_runs import Outcome, Replay
 from as_lightning.compare.plan import ComparisonPlan, Run
-from as_lightning.report.record import ComparisonRecord
-from as_lightning.statistics.verdicts import Design
+from as_lightning.compare.search import RATE
+from as_lightning.report.record import (
+    DESIGN_FILE,
+    ComparisonRecord,
+    read_design,
+    write_design,
+)
 
-INPUTS_FILE = "inputs.json"
+log = logging.getLogger(__name__)
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 # makes runs, wherever that is, and yields them in any order
 Execute = Callable[[Sequence[Run]], Iterable[tuple[Run, Outcome]]]
 
 
-class Subject(NamedTuple):
-    """What is compared, after the look that refuses what could only fail or mislead."""
-
-    plan: ComparisonPlan
-    execute: Execute
-    identity: RunIdentity  # of what all runs share: settings, and the data
-
-
-def run_comparison(subject: Subject, directory: Path, console: Console) -> ComparisonRecord:
+def run_comparison(
+    plan: ComparisonPlan,
+    recipe: Recipe,
+    subject: RunIdentity,
+    directory: Path,
+    console: Console,
+    execute: Execute,
+) -> ComparisonRecord:
     """Make a comparison in a folder, and write its record there.
 
-    A folder keeps the design of its first run, and holds runs of one subject: a ValueError refuses
-    others.
+    A folder holds runs of one ``subject`` (shared settings, and the data), and keeps the design of
+    its first final run: a ``ValueError`` refuses others.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    plan, notes = subject.plan, _claim_folder(directory, subject)
+    notes = claim_folder(directory, plan, subject)
     finished: dict[Run, Outcome] = {}
     predictions: dict[Run, Predictions] = {}
+    stored = stored_runs(directory, recipe, console)
     with Bar(plan, console) as bar:
         while runs := (replay := Replay(plan, finished, predictions)).runs:
-            for run, outcome in subject.execute(runs):
+            for run, outcome in outcomes(runs, stored, execute):
                 finished[run] = outcome
+                refuse_what_training_shows(finished, recipe)
                 if run.phase == "final" and isinstance(outcome, Result):
                     try:
                         run_predictions = Predictions.read(directory / run.folder)
                     except ValueError as error:
-                        notes.append(
-                            f"{error}. They are not compared: delete the run's folder to make it "
-                            "anew."
-                        )
-                    else:
-                        predictions |= {} if run_predictions is None else {run: run_predictions}
+                        notes.append(f"{error}. Delete the run's folder to make it anew.")
+                        run_predictions = None
+                    if run_predictions is not None:
+                        predictions[run] = run_predictions
                 bar.made(run, outcome)
     record = replay.ended
     record.notes += notes
@@ -69,87 +80,183 @@ def run_comparison(subject: Subject, directory: Path, console: Console) -> Compa
     return record
 
 
-def _claim_folder(directory: Path, subject: Subject) -> list[str]:
-    """Refuse a folder with runs of another subject or design, else write both there; returns notes
-    for the record.
+def outcomes(
+    runs: Sequence[Run], stored: Mapping[Run, Result], execute: Execute
+) -> Iterator[tuple[Run, Outcome]]:
+    """Yield the runs that are stored, then those that are made."""
+    yield from ((run, stored[run]) for run in runs if run in stored)
+    if missing := [run for run in runs if run not in stored]:
+        yield from execute(missing)
+
+
+def stored_runs(directory: Path, recipe: Recipe, console: Console) -> dict[Run, Result]:
+    """Return the runs in a comparison's folder that are read again; says in a line how many others
+    are made anew, and why.
     """
-    path, design = directory / INPUTS_FILE, subject.plan.design
-    first = design
-    if path.exists() and any(directory.rglob(RESULT_FILE)):
+    stored: dict[Run, Result] = {}
+    anew: dict[str, int] = {}
+    for file in sorted(directory.rglob(RESULT_FILE)):
         try:
-            content = json.loads(path.read_bytes())
-            saved = RunIdentity(content["settings"], {"data": content["data"]})
-            changed, saved_design = (
-                saved.changed(subject.identity),
-                Design.read(content.get("design", asdict(design))),
-            )
-            first = replace(
-                saved_design,
-                candidates=tuple(content.get("first_candidates", saved_design.candidates)),
-            )
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            result = Result.read(file)
+        except ValueError:
+            anew["cannot be read"] = anew.get("cannot be read", 0) + 1
+            continue
+        phase = result.phase or "final"
+        run = Run(phase, result.candidate, result.settings, result.seed, result.trial)
+        if result.candidate not in recipe.candidates or directory / run.folder != file.parent:
+            continue
+        read = RunIdentity.of(result.config, result.inputs)
+        if changed := read.changed(recipe.identity(run)):
+            reason = f"other {changed[0].removeprefix('inputs.')}"
+            anew[reason] = anew.get(reason, 0) + 1
+        else:
+            stored[run] = result
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        shared = [stored]  # digests of other processes may be of other files
+        torch.distributed.broadcast_object_list(shared)
+        (stored,) = shared
+    if stored or anew:
+        reasons = ", ".join(f"{count} with {reason}" for reason, count in anew.items())
+        made_anew = f"; made anew: {reasons}" if anew else ""
+        line = f"{len(stored)} finished runs are read from {directory}{made_anew}."
+        console.print(line, markup=False, highlight=False)
+    return stored
+
+
+def refuse_what_training_shows(finished: Mapping[Run, Outcome], recipe: Recipe) -> None:
+    """Raise ``ValueError`` for what only trainings can show: splits that vary from run to run, and
+    a learning rate that changes nothing.
+    """
+    *earlier, (last, outcome) = finished.items()
+    if isinstance(outcome, str):
+        return
+    for run, other in earlier:
+        if isinstance(other, str):
+            continue
+        targets = {result.inputs.get("validation") for result in (other, outcome)}
+        if len(targets) > 1 and not recipe.split_per_seed:
             raise ValueError(
-                f"{path} cannot be read ({error}): choose another name or folder, or delete it"
-            ) from None
-        if changed:
-            others = f" and {len(changed) - 3} others" if len(changed) > 3 else ""
-            settings = ", ".join(f"{name}={saved.config.get(name, 'null')}" for name in changed[:3])
-            difference = (
-                "of other data" if changed[0].startswith("inputs.") else f"with {settings}{others}"
+                "the data make another validation split each time they are set up, so that runs "
+                "would be tested on examples that others were trained on: split by a generator "
+                "with a seed of its own, as in random_split(dataset, lengths, "
+                "torch.Generator().manual_seed(0)), or let a function data(seed) make them"
             )
+        alike = (run.phase, run.candidate, run.seed) == (last.phase, last.candidate, last.seed)
+        others = {key for key in run.settings if run.settings[key] != last.settings.get(key)}
+        if alike and others == {RATE} and trace(other) == trace(outcome):
+            raise ValueError(
+                f"{run.candidate} trains the same whatever its lr is: configure_optimizers (or "
+                "lr_scheduler, as by a max_lr of its own) must read the lr that is tuned; or tune "
+                "none by lr_factor=None (in the command search.lr_factor=null)"
+            )
+
+
+def trace(result: Result) -> list[dict[str, float]]:
+    """Return a run's evaluations without their times."""
+    rows = []
+    for row in result.evaluations:
+        rows.append({key: value for key, value in row.items() if key != "train_seconds"})
+    return rows
+
+
+def claim_folder(directory: Path, plan: ComparisonPlan, subject: RunIdentity) -> list[str]:
+    """Refuse a folder with runs of another subject, or final runs of another design, else write
+    both there; returns notes for the record.
+    """
+    path, design = directory / DESIGN_FILE, plan.design
+    first = design.candidates
+    results = [file.relative_to(directory) for file in directory.rglob(RESULT_FILE)]
+    if path.exists() and results:
+        try:
+            content = read_design(directory)
+            saved = RunIdentity(content["settings"], {"data": content["data"]})
+            first = tuple(content["first_candidates"])
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path} cannot be read: delete it, or give another name") from error
+        if changed := saved.changed(subject):
+            settings = ", ".join(f"{name}={saved.config.get(name, 'null')}" for name in changed[:3])
+            if changed[0].startswith("inputs."):
+                settings = "other data"
             raise ValueError(
                 f"{directory} holds another comparison: choose another folder (name=... in the "
-                "command), or delete it; "
-                f"its runs are {difference}"
+                f"command), or delete it; its runs are with {settings}"
             )
-        if changes := design.changed(saved_design):
+        changes = design.changed(content["design"])
+        final = any(file.parts[0] != "tuning" for file in results)
+        if changes and final:
             raise ValueError(
                 f"{directory} was begun with {'; '.join(changes)}: a comparison keeps the design "
-                "of its first run. Ask "
-                "for the same, or choose another name or folder"
+                "of its first final run. Ask for the same, or choose another name or folder"
             )
-    with whole_file(path) as unfinished:
-        content = {
-            "data": subject.identity.inputs.get("data", ""),
-            "settings": dict(subject.identity.config),
-        }
-        content |= {"design": asdict(design), "first_candidates": first.candidates}
-        unfinished.write_text(json.dumps(content) + "\n", encoding="utf-8")
-    if added_candidates := [name for name in design.candidates if name not in first.candidates]:
-        note = f"{', '.join(added_candidates)} came to the comparison after its first runs: a new family of "
+        if not final:
+            first = design.candidates
+    facts = {"data": subject.inputs.get("data", ""), "settings": dict(subject.config)}
+    write_design(directory, plan, {**facts, "first_candidates": first})
+    if added := [name for name in design.candidates if name not in first]:
         return [
-            f"{note}{len(design.candidates) - 1} candidates begins, and all verdicts are its own."
+            f"{', '.join(added)} came to the comparison after its first runs: a new family of "
+            f"{len(design.candidates) - 1} candidates begins, and all verdicts are its own."
         ]
     return []
 
 
-def execution(make: Callable[[Run], Result], n_jobs: int = 1) -> Execute:
-    """A function that makes runs one after another in this process, or ``n_jobs`` at once in
-    processes of this machine.
+# --- where runs are made
+
+
+def execution(make_run: Callable[[Run], Result], n_jobs: int = 1) -> Execute:
+    """Return a function that makes runs one after another in this process, or ``n_jobs`` at once
+    in processes of this machine.
 
     It yields an exception as the failure of its run.
     """
 
     def execute(runs: Sequence[Run]) -> Iterator[tuple[Run, Outcome]]:
         if n_jobs == 1:
-            return (_attempt(make, run) for run in runs)
-        processes = Parallel(n_jobs=n_jobs, return_as="generator_unordered", pre_dispatch=n_jobs)
-        return processes(delayed(_attempt)(make, run) for run in runs)
+            yield from (attempt(make_run, run) for run in runs)
+            return
+        threads = str(max(1, cpu_count() // n_jobs))
+        env = {name: os.environ.get(name, threads) for name in THREADS}
+        executor = get_reusable_executor(
+            n_jobs, timeout=300, initializer=end_with, initargs=(os.getpid(),), env=env
+        )
+        waiting = [executor.submit(attempt, make_run, run) for run in runs]
+        try:
+            for future in as_completed(waiting):
+                yield future.result()
+        except BaseException:  # such as Ctrl-C, which the processes ignore
+            executor.shutdown(wait=False, kill_workers=True)
+            raise
 
     return execute
 
 
+def execute_here(recipe: Recipe, directory: Path, n_jobs: int) -> Execute:
+    """Return what makes a comparison's runs on this machine."""
+    return execution(functools.partial(make, recipe, directory), n_jobs)
+
+
+def end_with(parent: int) -> None:
+    """Let this process end soon after the one that has started it, however that ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def end_processes() -> None:
-    """End the processes of an earlier call, which would keep their imported code and their
-    directory.
-    """
+    """End the processes of a comparison: they hold memory, and the code that they have imported."""
     get_reusable_executor().shutdown()
 
 
-def _attempt(make: Callable[[Run], Result], run: Run) -> tuple[Run, Outcome]:
+def attempt(make_run: Callable[[Run], Result], run: Run) -> tuple[Run, Outcome]:
+    """Return a run with its result, or with the error that has ended it in words."""
     try:
         with quiet_training():
-            return run, make(run)
+            return run, make_run(run)
     except Exception as error:
         return run, f"{run}: {type(error).__name__}: {error}"
 

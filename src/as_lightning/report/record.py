@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, NamedTuple, Protocol
 
+import numpy as np
 import pandas as pd
 
 from as_lightning.bench.run.predictions import Predictions
@@ -70,6 +71,8 @@ class Example(NamedTuple):
 
     name: str
     differing: dict[str, int]
+    target: str = ""  # its true label
+    predicted: Mapping[str, str] = {}  # what most runs of each candidate predict
 
 
 @dataclass
@@ -261,7 +264,8 @@ class ComparisonRecord:
         most_often = sorted(differing, key=lambda example: (-differing[example].total(), example))
         for number in most_often[:EXAMPLES]:
             text = names.get(number, f"test example {number}")[:SHOWN]
-            self.examples.append(Example(text, dict(differing[number])))
+            words = _predicted(number, predictions)
+            self.examples.append(Example(text, dict(differing[number]), *words))
 
     def add(self, result: Result, candidate: str, score: float) -> None:
         """Add a final run as one of ``candidate``, with the score that it counts by."""
@@ -430,6 +434,20 @@ def best_validation(run: Result, mode: str) -> float:
     scores = [row["score"] for row in run.evaluations if math.isfinite(row["score"])]
     best = max if mode == "max" else min
     return best(scores, default=run.metrics.get(run.score, math.nan))
+
+
+def _predicted(
+    number: int, predictions: Mapping[tuple[str, int], Predictions]
+) -> tuple[str, dict[str, str]]:
+    """The target of an example, and what most runs of each candidate predict."""
+    target = ""
+    counts: dict[str, Counter[str]] = {}
+    for (name, _), own in predictions.items():
+        places = np.flatnonzero(own.ids == number)
+        if len(places) and len(own.table):
+            _, target, predicted = own.in_words(int(places[0]))
+            counts.setdefault(name, Counter())[predicted] += 1
+    return target, {name: count.most_common(1)[0][0] for name, count in counts.items()}
 
 
 def _scored(predictions: Predictions) -> ScoredExamples:

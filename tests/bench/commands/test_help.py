@@ -52,7 +52,7 @@ def test_help_starts_with_one_sentence_and_three_examples_and_has_a_line_for_eac
     assert empty == examples[3] == ""
     assert all(example.startswith(f"  {command} ") for example in examples[:3])
     for group in ("experiment", "method"):
-        for path in (config_dir() / group).glob("*.yaml"):
+        for path in map((config_dir() / group / "{}.yaml").with_stem, names(group)):
             comment = re.search(
                 "^# (?!@package)(.+)", path.read_text(encoding="utf-8"), re.MULTILINE
             )

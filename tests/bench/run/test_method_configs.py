@@ -13,9 +13,10 @@ from omegaconf import DictConfig
 
 from as_lightning.bench.data.digits import Digits
 from as_lightning.bench.packages import config_dir
+from as_lightning.bench.run.settings import names
 from as_lightning.bench.run.train import made_module, read_data
 
-METHODS = sorted(path.stem for path in (config_dir() / "method").glob("*.yaml"))
+METHODS = names("method")
 
 
 @functools.cache

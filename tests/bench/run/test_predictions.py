@@ -18,6 +18,7 @@ from as_lightning.bench.run.predictions import (
     Predictions,
     example_ids,
 )
+from as_lightning.report.record import ComparisonRecord
 
 
 class Echo(pl.LightningModule):
@@ -30,10 +31,8 @@ class Echo(pl.LightningModule):
         self(batch[0])
 
 
-def recorded(
-    data: Any, target: Any = None, ids=None, ignore_index=-100, **loader
-) -> Predictions | None:
-    recorder = PredictionRecorder(ids, ignore_index)
+def recorded(data: Any, target: Any = None, ignore_index=-100, names=None, **loader) -> Any:
+    recorder = PredictionRecorder(names, ["cat", "dog", 'a, "b"'], ignore_index)
     dataset = data if target is None else TensorDataset(data, target)
     quiet_trainer(callbacks=[recorder]).test(
         Echo(), DataLoader(dataset, batch_size=2, **loader), verbose=False
@@ -41,31 +40,45 @@ def recorded(
     return recorder.predictions
 
 
-def test_classes_of_each_example_are_kept_in_a_small_file_and_read_as_written(tmp_path):
-    logits, target = torch.randn(5, 300), torch.arange(5)
-    recorded(logits, target, example_ids(list("abcde"))).write(tmp_path)
-    found, expected = (
-        Predictions.read(tmp_path),
-        (example_ids(list("abcde")), logits.argmax(-1), target),
-    )
-    assert [array.tolist() for array in found] == [array.tolist() for array in expected]
-    assert recorded(logits, target, ignore_index=1).target.tolist() == [0, 2, 3, 4]
+def test_classes_are_written_by_their_names_and_read_as_written(tmp_path):
+    names = ["one\nline", 'caf\u00e9, "quoted"', "carriage\rreturn", "", "NA"]
+    logits, target = torch.eye(3)[[0, 1, 2, 0, 1]], torch.tensor([0, 1, 0, 0, 2])
+    made = recorded(logits, target, names=names)
+    made.write(tmp_path)
+    found = Predictions.read(tmp_path)
+    assert list(found.table) == ["example", "target", "predicted"]
+    assert found.table["example"].tolist() == names
+    assert found.ids.tolist() == made.ids.tolist() == example_ids(names).tolist()
+    assert found.target.tolist() == ["cat", "dog", "cat", "cat", 'a, "b"']
+    assert found.predicted.tolist() == ["cat", "dog", 'a, "b"', "cat", "dog"]
+    assert (found.score, found.score_parts.sum(0).tolist()) == (3 / 5, [3, 5])
+    assert found.in_words(1) == (names[1], "dog", "dog")
+    assert recorded(logits, target, ignore_index=1).target.tolist() == ["cat"] * 3 + ['a, "b"']
     assert Predictions.read(tmp_path / "elsewhere") is None
 
 
-def test_several_labels_and_tokens_leave_the_counts_that_the_score_needs():
+def test_several_labels_are_joined_and_counted(tmp_path):
     target = torch.tensor([[1, 0, 1], [0, 0, 0]])
-    found = recorded(torch.tensor([[1.0, 1.0, -1.0], [-1.0, -1.0, -1.0]]), target)
+    recorded(torch.tensor([[1.0, 1.0, -1.0], [-1.0, -1.0, -1.0]]), target).write(tmp_path)
+    found = Predictions.read(tmp_path)
     assert found.predicted.tolist() == [[1, 2, 2], [0, 0, 0]]
-    classes, tokens = (
-        torch.tensor([[0, 0, 0], [1, 1, 1]]),
-        torch.tensor([[0, 1, -100], [1, -100, -100]]),
-    )
-    assert recorded(torch.eye(2)[classes], tokens).predicted.tolist() == [[1, 2, 2], [1, 1, 1]]
-    assert recorded(torch.ones(2, 3), target, ignore_index=0).predicted.tolist() == [
-        [2, 2, 2],
-        [0, 0, 0],
+    assert found.score == 2 * 1 / 4
+    assert found.in_words(0) == ("test example 0", 'cat|a, "b"', "cat|dog")
+    assert found.in_words(1)[1:] == ("none", "none")
+
+
+def test_words_have_a_row_each_and_are_counted_by_sentence(tmp_path):
+    classes = torch.tensor([[0, 0, 0], [1, 1, 1]])
+    tokens = torch.tensor([[0, 1, -100], [1, -100, -100]])
+    recorded(torch.eye(3)[classes], tokens, names=["Ann runs", "big tree"]).write(tmp_path)
+    found = Predictions.read(tmp_path)
+    assert found.table.to_numpy().tolist() == [
+        ["0", "Ann", "cat", "cat"],
+        ["0", "runs", "dog", "cat"],
+        ["1", "big", "dog", "dog"],
     ]
+    assert found.predicted.tolist() == [[1, 2, 2], [1, 1, 1]]
+    assert found.in_words(0) == ("Ann runs", "Ann cat, runs dog", "Ann cat, runs cat")
 
 
 def test_the_examples_that_two_runs_predict_differently_are_found():
@@ -74,9 +87,8 @@ def test_the_examples_that_two_runs_predict_differently_are_found():
     assert differing.tolist() == [False, False, True, True]
     assert first.differing(first._replace(ids=np.arange(1, 5))) is None
     several = Predictions(np.arange(2), np.array([[1, 1, 2], [0, 0, 0]]), np.zeros(0))
-    assert several.differing(
-        several._replace(predicted=np.array([[1, 2, 2], [0, 0, 0]]))
-    ).tolist() == [True, False]
+    other = several._replace(predicted=np.array([[1, 2, 2], [0, 0, 0]]))
+    assert several.differing(other).tolist() == [True, False]
 
 
 class Stream(IterableDataset):
@@ -98,10 +110,7 @@ ROWS = TensorDataset(torch.randn(40, 3), torch.zeros(40))
         (ROWS, {"sampler": SubsetRandomSampler(range(40))}),
         (TensorDataset(torch.randn(4), torch.zeros(4)), {}),  # a module without logits
         (Stream(), {}),
-        (
-            [(torch.randn(length, 3), torch.zeros(length)) for length in (2, 1, 3)],
-            {"collate_fn": joined},
-        ),
+        ([(torch.randn(n, 3), torch.zeros(n)) for n in (2, 1, 3)], {"collate_fn": joined}),
     ],
     ids=["shuffled", "sampled", "no logits", "a stream", "more rows than examples"],
 )
@@ -112,7 +121,7 @@ def test_where_a_row_is_not_known_to_be_of_an_example_there_are_no_predictions(d
 @pytest.mark.parametrize("content", ["nothing", "", "PK\x03\x04 cut off"])
 def test_a_file_that_is_damaged_is_named(tmp_path, content):
     (tmp_path / PREDICTIONS_FILE).write_text(content)
-    with pytest.raises(ValueError, match=r"predictions\.npz holds no predictions"):
+    with pytest.raises(ValueError, match=r"predictions\.csv holds no predictions"):
         Predictions.read(tmp_path)
 
 
@@ -126,3 +135,17 @@ def test_an_example_has_the_same_id_in_every_split():
     shared = labels[0].keys() & labels[1].keys()
     assert 0 < len(shared) < len(labels[0]) == 360
     assert all(labels[0][number] == labels[1][number] for number in shared)
+
+
+def test_a_report_lists_the_true_label_and_what_most_runs_of_each_candidate_predict(result):
+    logits, target = torch.eye(3)[[0, 1, 2]], torch.tensor([0, 1, 2])
+    right = recorded(logits, target, names=["a", "b", "c"])
+    wrong = recorded(logits[[0, 2, 2]], target, names=["a", "b", "c"])
+    runs = [result(name, seed, 0.5) for name in ("softmax", "mine") for seed in range(3)]
+    record = ComparisonRecord.from_runs(runs, "softmax")
+    predictions = {("softmax", seed): right for seed in range(3)}
+    predictions |= {("mine", 0): wrong, ("mine", 1): wrong, ("mine", 2): right}
+    record.compare_predictions(predictions, {})
+    (example,) = record.examples
+    assert (example.differing, example.target) == ({"mine": 2}, "dog")
+    assert example.predicted == {"softmax": "dog", "mine": 'a, "b"'}

@@ -4,8 +4,6 @@ checkpoint.
 
 import json
 import math
-import shutil
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,14 +11,12 @@ import pytest
 import torch
 from harness.scripted_masking import quiet_trainer
 from hydra import compose, initialize_config_dir
-from hydra.errors import InstantiationException
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch._dynamo.utils import counters
 from torch.optim.lr_scheduler import OneCycleLR
 
-from as_lightning.bench.commands.mistakes import is_mistake
 from as_lightning.bench.packages import config_dir
 from as_lightning.bench.run.result import Result
 from as_lightning.bench.run.settings import SettingError
@@ -84,10 +80,6 @@ AVERAGING = {
         "+callbacks.averaging={_target_: lightning.pytorch.callbacks.EMAWeightAveraging, decay: "
         "0.9}"
     ],
-    "SWA": [
-        "+callbacks.averaging={_target_: lightning.pytorch.callbacks.StochasticWeightAveraging, "
-        "swa_lrs: 0.05}"
-    ],
     "neither": [],
 }
 
@@ -150,20 +142,6 @@ def test_several_labels_and_tags_train_on_the_real_files(
         )  # words, and neither padding nor other pieces
 
 
-def test_several_best_checkpoints_of_their_own_names_are_kept_and_the_best_is_tested(
-    composed, tmp_path
-):
-    several = (
-        "+callbacks.model_checkpoint.save_top_k=2",
-        "callbacks.model_checkpoint.filename='{epoch}'",
-    )
-    result = train(composed(*BRIEF, *several, "optimizer.lr=1"))
-    best = max(result.evaluations, key=lambda evaluation: evaluation["score"])
-    kept = {path.stem for path in (tmp_path / "run/checkpoints").glob("epoch=*.ckpt")}
-    assert len(kept) == 2
-    assert f"epoch={best['epoch']}" in kept
-
-
 @pytest.fixture(scope="module")
 def start(tmp_path_factory) -> Path:
     """The folder of a run of one epoch at a constant rate, which others begin from."""
@@ -181,18 +159,6 @@ def start(tmp_path_factory) -> Path:
     return folder
 
 
-def test_the_last_checkpoint_is_of_the_last_validation_also_where_the_best_is_an_earlier_one(
-    composed,
-):
-    config = composed(*BRIEF, "callbacks.model_checkpoint.mode=min")
-    steps = train(config).optimizer_steps
-    names = ("best.ckpt", "last.ckpt")
-    best, last = (
-        torch.load(Path(config.output_dir, "checkpoints", name))["global_step"] for name in names
-    )
-    assert best < last == steps
-
-
 def test_a_run_from_a_checkpoint_trains_the_epochs_that_are_left(composed, start):
     result = train(
         composed(*BRIEF, "lr_scheduler=null", f"ckpt_path={start}/checkpoints/last.ckpt")
@@ -206,28 +172,6 @@ def test_a_run_from_a_checkpoint_trains_the_epochs_that_are_left(composed, start
     assert result.config["ckpt_path"] == "last.ckpt"
 
 
-def test_the_weights_that_a_run_from_a_checkpoint_is_tested_with_are_never_the_other_runs(
-    composed, start, caplog
-):
-    settings = (
-        "lr_scheduler=null",
-        "trainer.limit_val_batches=0",
-        f"ckpt_path={start}/checkpoints/last.ckpt",
-    )
-    train(composed(*BRIEF, *settings))
-    assert f"{start}/checkpoints/best.ckpt" not in caplog.text
-
-
-def test_a_run_from_another_checkpoint_of_the_same_name_is_made_anew(composed, tmp_path, start):
-    constant = (*BRIEF, "lr_scheduler=null")
-    train(composed(*constant, "trainer.max_epochs=1", "seed=1", output="other"))
-    scores = []
-    for folder in (start, tmp_path / "other", tmp_path / "other"):
-        shutil.copy(folder / "checkpoints" / "last.ckpt", tmp_path)
-        scores.append(train(composed(*constant, f"ckpt_path={tmp_path}/last.ckpt")).evaluations)
-    assert scores[0] != scores[1] == scores[2]
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -236,7 +180,6 @@ def test_a_run_from_another_checkpoint_of_the_same_name_is_made_anew(composed, t
         ("data.split_seed=1", "another data.split_seed"),
         ("trainer.max_epochs=1", "has 1 epochs behind it: set trainer.max_epochs"),
         ("ckpt_path=result.json", "ckpt_path=result.json is no checkpoint of a run of this app"),
-        ("ckpt_path=no.ckpt", r"ckpt_path=no\.ckpt: there is no such file"),
     ],
 )
 def test_a_start_that_does_not_fit_the_run_or_is_from_no_checkpoint_is_refused(
@@ -304,19 +247,6 @@ def test_the_tab_has_method_margin_rate_and_score_of_a_run_and_its_summary_the_s
     assert lines["curves"] == f"tensorboard --logdir {folder}"
 
 
-def test_a_run_without_a_margin_is_shown_with_that_of_plain_cross_entropy_and_one_without_a_rate_without(
-    composed, tmp_path
-):
-    train(
-        composed(
-            "experiment=digits", *ONE[2:], "method=softmax", "~optimizer.lr", "lr_scheduler=null"
-        )
-    )
-    shown, _ = hparams_of(tmp_path / "run")
-    assert shown["delta"] == 1.0
-    assert "lr" not in shown
-
-
 def test_a_compiled_encoder_trains_as_the_same_one_does_uncompiled(composed, tmp_path):
     whole_batches = (*BRIEF, "trainer.max_epochs=1")  # of another size it would be compiled anew
     plain = train(composed(*whole_batches, output="plain"))
@@ -341,7 +271,7 @@ def test_a_run_writes_the_logs_that_it_is_asked_for_and_no_others_and_goes_witho
         "events" if path.name.startswith("events.") else path.name
         for path in (tmp_path / "run").iterdir()
     }
-    assert written - {"checkpoints", "predictions.npz", "result.json", "run.lock"} == files
+    assert written - {"checkpoints", "predictions.csv", "result.json", "run.lock"} == files
     assert "nll_scaled" not in result.metrics
 
 
@@ -349,16 +279,6 @@ def test_a_run_writes_the_logs_that_it_is_asked_for_and_no_others_and_goes_witho
 def test_a_debug_setting_runs_the_batches_that_it_says(composed, debug, batches):
     settings = (f"debug={debug}", "trainer.max_epochs=2", "logger=none")
     assert train(composed("experiment=digits", *settings)).optimizer_steps == batches
-
-
-@pytest.mark.parametrize("logger", ["wandb", "mlflow"])
-def test_a_logger_whose_package_is_missing_names_it(composed, monkeypatch, logger):
-    monkeypatch.setitem(sys.modules, logger, None)
-    with pytest.raises(
-        InstantiationException, match=rf"ModuleNotFoundError.*pip install -U .{logger}>"
-    ) as raised:
-        train(composed("experiment=digits", f"logger={logger}"))
-    assert is_mistake(raised.value)
 
 
 def rates(schedule: type[OneCycleLR], steps: float) -> list[float]:

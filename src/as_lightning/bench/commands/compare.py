@@ -22,12 +22,11 @@ def run_job(config: DictConfig) -> None:
 
 
 def as_hydra_reads(word: str) -> str:
-    """A word of the command as an override of Hydra's. ``method.*`` gets ``++``, since some methods
-    may lack the knob. Candidates are parsed as YAML, or read from a YAML file: Hydra's grammar has
-    no ``=`` inside a list.
+    """Return a word of the command as an override of Hydra's. Candidates are parsed as YAML, or
+    read from a YAML file: Hydra's grammar has no ``=`` inside a list.
 
     >>> as_hydra_reads("candidates={wide: [model.width=256]}"), as_hydra_reads("method.delta=0.5")
-    ('++candidates={wide:["model.width=256"]}', '++method.delta=0.5')
+    ('++candidates={wide:["model.width=256"]}', 'method.delta=0.5')
     """
     key, _, value = word.partition("=")
     key = key.lstrip("+")
@@ -41,7 +40,7 @@ def as_hydra_reads(word: str) -> str:
             return f"++{key}={override_value(parsed)}"
         expected = "'candidates={name: [setting=value, \"setting=[a, b]\", ...]}', in quotes, or a YAML file of these"
         raise SettingError(f"expected {expected}, got {word}")
-    return f"++{word}" if word.startswith("method.") else word
+    return word
 
 
 def main() -> None:

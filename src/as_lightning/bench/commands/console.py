@@ -19,19 +19,19 @@ def _run(command: str, module: str) -> None:
     """Run the command of a module; print the version or the missing packages first, since its
     imports take long.
     """
-    for stream in (
-        sys.stdout,
-        sys.stderr,
-    ):  # its encoding may lack characters; other processes read the variable
+    # an encoding may lack characters; other processes read the variable
+    for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             with suppress(OSError):  # a stream without a position
                 stream.reconfigure(errors="replace")
-    os.environ["PYTHONIOENCODING"] = f"{getattr(sys.stdout, 'encoding', None) or 'utf-8'}:replace"
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    os.environ["PYTHONIOENCODING"] = f"{encoding}:replace"
     if "--version" in sys.argv[1:]:
         print(f"as-lightning {__version__}")
         sys.exit()
     # a report of a table needs less than the app, and says itself what
-    if module != "report" and (missing := missing_packages()):
+    missing = [] if module == "report" else missing_packages()
+    if missing:
         sys.exit(f"{command} {how_to_install(missing)}")
     try:
         try:
@@ -46,3 +46,4 @@ def _run(command: str, module: str) -> None:
 train = partial(_run, "as-lightning", "train")
 compare = partial(_run, "as-lightning-compare", "compare")
 report = partial(_run, "as-lightning-report", "report")
+predict = partial(_run, "as-lightning-predict", "predict")

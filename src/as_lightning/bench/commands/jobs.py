@@ -14,9 +14,9 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from as_lightning.bench.commands.mistakes import check_words, in_words, is_mistake
+from as_lightning.bench.commands.mistakes import in_words, is_mistake
 from as_lightning.bench.packages import config_dir
-from as_lightning.bench.run.result import new_session
+from as_lightning.bench.run.result import SESSION, new_session
 
 
 def run_command(
@@ -28,7 +28,8 @@ def run_command(
     `failures` writes the report of a sweep that has ended, also by an error, and returns the number
     of failed runs.
     """
-    new_session()
+    if SESSION not in os.environ:  # which the processes of a job have from its command
+        new_session()
     command = "as-lightning" if config_name == "train" else f"as-lightning-{config_name}"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     stack_traces = os.environ.get("HYDRA_FULL_ERROR") == "1"
@@ -43,30 +44,24 @@ def run_command(
                 raise
             sys.exit(f"{command}: {in_words(error)}")  # Hydra would print the job's overrides first
 
+    main = hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=config_name)
     try:
-        check_words(sys.argv[1:])
-        hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=config_name)(
-            one_sentence
-        )()
+        main(one_sentence)()
         failures()
     except (KeyboardInterrupt, SystemExit) as end:
         # Lightning exits the program at an interrupt, and at a SIGTERM without a status
+        interrupted = isinstance(end, KeyboardInterrupt) or isinstance(
+            end.__context__, KeyboardInterrupt
+        )
         terminated = type(end).__name__ == "SIGTERMException"
-        if not (
-            terminated
-            or isinstance(end, KeyboardInterrupt)
-            or isinstance(end.__context__, KeyboardInterrupt)
-        ):
+        if not interrupted and not terminated:
             raise
-        message = f"{command}: stopped; the same command again goes on from here"
-        if not terminated:
-            sys.exit(message)
-        print(message, file=sys.stderr)
-        sys.exit(128 + signal.SIGTERM)
+        print(f"{command}: stopped; the same command again goes on from here", file=sys.stderr)
+        sys.exit(128 + signal.SIGTERM if terminated else 1)
     except Exception as error:
         failed_runs = failures()  # the report has the finished runs, and lists the failed ones
-        if stack_traces or not (failed_runs or is_mistake(error)):
+        if failed_runs and not stack_traces:
+            sys.exit(f"{command}: runs that have failed: {failed_runs}")
+        if stack_traces or not is_mistake(error):
             raise
-        sys.exit(
-            f"{command}: {f'runs that have failed: {failed_runs}' if failed_runs else in_words(error)}"
-        )
+        sys.exit(f"{command}: {in_words(error)}")

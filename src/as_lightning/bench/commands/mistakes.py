@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import errno
-import os
-import re
 import traceback
-from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
-from hydra import compose, initialize_config_dir
-from hydra._internal.utils import get_args_parser
+import hydra
+import omegaconf
 from hydra.errors import (
     HydraException,
     InstantiationException,
@@ -22,157 +19,82 @@ from omegaconf import DictConfig
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from as_lightning.bench.packages import config_dir, how_to_install, package_of
-from as_lightning.bench.run.settings import (
-    GROUPS,
-    SettingError,
-    known_settings,
-    method_settings,
-    names,
-    nearest,
-)
+from as_lightning.bench.run.settings import GROUPS, SettingError, names, nearest
 
-NO_NAME = "Config group override must be a string"  # Hydra's message on logger=null
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a disk, a quota, a limit on the size of files
-AMBIGUOUS = re.compile(
-    r"Ambiguous value for argument '(.*)'"
-)  # Hydra's message on method=a,b without -m
-
-
-def check_words(words: Sequence[str]) -> None:
-    """Refuse words of a command that are neither settings nor options: Hydra would only print its
-    usage.
-
-    >>> check_words(["experiment", "digits"])
-    Traceback (most recent call last):
-    as_lightning.bench.run.settings.SettingError: ...settings as name=value...: did you mean experiment=digits?
-    """
-    for text in (os.getcwd(), *words):
-        if not text.isascii() and text != text.encode(errors="replace").decode():
-            raise SettingError(
-                f"{text!a} is not written in UTF-8, and TensorBoard can write no such name"
-            )
-    options = [option for action in get_args_parser()._actions for option in action.option_strings]
-    bare_word = re.compile(r"[^-~=][^=]*")
-    for before, word, after in zip(["", *words], words, [*words[1:], ""], strict=False):
-        name, _, value = word.lstrip("-").partition("=")
-        if word.startswith("--") and not any(option.startswith(f"--{name}") for option in options):
-            with initialize_config_dir(str(config_dir()), version_base="1.3"):
-                suggested = _inside(compose("train"), setting := name.replace("-", "_")) or [
-                    setting
-                ]
-            suggested_value = value or (after if bare_word.fullmatch(after) else "...")
-            hint = f"did you mean {' or '.join(f'{setting}={suggested_value}' for setting in suggested)}?"
-            raise SettingError(f"there is no option --{name}: settings have no dashes, {hint}")
-        if bare_word.fullmatch(word) and bare_word.fullmatch(after) and not before.startswith("-"):
-            raise SettingError(
-                f"expected settings as name=value, got '{word} {after}': did you mean "
-                f"{word}={after}?"
-            )
+REFUSING = [Path(__file__).parents[2], Path(hydra.__file__).parent, Path(omegaconf.__file__).parent]
+AMBIGUOUS = "Ambiguous value for argument "  # Hydra's message on method=a,b without -m
 
 
 def is_mistake(error: BaseException) -> bool:
-    """Whether the user can mend an error: one of Hydra's, of a file, or one that a line of this
-    package raises.
+    """Return whether the user can mend an error: one of a file or a missing package, or one that a
+    line of this package or of Hydra raises.
     """
-    if (
-        isinstance(error, (HydraException, OmegaConfBaseException, SettingError))
-        or package_of(error) is not None
-    ):
+    if isinstance(error, (HydraException, OmegaConfBaseException, SettingError)):
+        return True
+    if package_of(error) is not None:
         return True
     if isinstance(error, OSError) and (error.filename is not None or error.errno in FULL):
         return True  # such as a folder in the place of a file
-    if str(error).startswith(NO_NAME):
-        return True
     frames = traceback.extract_tb(error.__traceback__)
-    in_package = bool(frames) and Path(__file__).parents[2] in Path(frames[-1].filename).parents
-    return in_package and (
-        isinstance(error, OSError) or (frames[-1].line or "").startswith("raise ")
-    )
+    if not frames or not (frames[-1].line or "").startswith("raise "):
+        return False
+    return any(folder in Path(frames[-1].filename).parents for folder in REFUSING)
 
 
 def in_words(error: BaseException) -> str:
-    """The message of `error`, after its notes; on a misspelt name it suggests the nearest one."""
+    """Return the message of `error`, after its notes; on a misspelt name it suggests the nearest
+    one.
+    """
     return ": ".join([*getattr(error, "__notes__", ()), _in_words(error)])
 
 
 def _in_words(error: BaseException) -> str:
-    package, message, cause = package_of(error), str(error), error.__cause__
+    message, cause = str(error), error.__cause__
+    package = package_of(error)
     if package is not None:
         return f"this {how_to_install([package])}"
-    if isinstance(error, SettingError):
-        return message
-    if message.startswith(NO_NAME):
-        return "a group is chosen by the name of one of its files, as logger=none, and not by null"
-    if ambiguous := AMBIGUOUS.match(message):
-        quoting = "a value that holds a comma needs quotes of its own inside the shell's"
-        return f"{ambiguous[1]} names several values: add -m to make a run with each ({quoting})"
+    if message.startswith(AMBIGUOUS):
+        setting = message.removeprefix(AMBIGUOUS).splitlines()[0]
+        return f"{setting} names several values: add -m to make a run with each, or quotes"
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key} has no value: add {error.full_key}=..."
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
-        return f"there is no {group}={name}: {nearest(name, [o for o in error.options if not o.endswith('base')])}"
+        return f"there is no {group}={name}: {nearest(name, error.options)}"
     if isinstance(error, OverrideParseException):
-        word = str(error.override)
-        groups = [
-            group for group in ("experiment", "method", "data", "model") if word in names(group)
-        ]
-        quotes = "a value with more than plain letters, as , = ( or é, needs quotes of its own inside the shell's"
-        hint = f"did you mean {groups[0]}={word}?" if groups else quotes
-        return f"expected settings as name=value, got {word!r}: {hint}"
-    if (
-        message.startswith("Could not override")
-        and isinstance(cause, OmegaConfBaseException)
-        and cause.parent_node
-    ):
+        return _no_setting(str(error.override))
+    if isinstance(cause, OmegaConfBaseException) and message.startswith("Could not override"):
         return _misspelt(cause.parent_node, str(cause.key), str(cause.full_key))
-    mendable_cause = cause is not None and (
-        isinstance(cause, ModuleNotFoundError) or is_mistake(cause)
-    )
-    if isinstance(error, InstantiationException) and mendable_cause:
+    if isinstance(error, InstantiationException) and cause is not None:
         return str(cause)  # the refusal, without Hydra's frame around it
     if isinstance(cause, OmegaConfBaseException):
-        message = f"{message}\n{cause}"
-    return f"{message} (HYDRA_FULL_ERROR=1 shows where)"
+        return f"{message}\n{cause}"
+    return message
 
 
-def _misspelt(group: DictConfig, key: str, setting: str) -> str:
+def _no_setting(word: str) -> str:
+    """The message on a word of the command that is no ``name=value``."""
+    for group in ("experiment", "method", "data", "model"):
+        if word in names(group):
+            return f"expected settings as name=value, got {word!r}: did you mean {group}={word}?"
+    return f"expected settings as name=value, got {word!r}: a value with signs needs quotes inside the shell's"
+
+
+def _misspelt(group: Any, key: str, setting: str) -> str:
     """The message on a setting that does not exist, with the nearest names."""
+    if not isinstance(group, DictConfig):  # e.g. of trainer.max_epochs.x
+        return f"there is no {setting}"
     path = setting.rpartition(".")[0]
-    existing = (
-        known_settings(group, path)
-        if path in GROUPS and "_target_" in group
-        else set(map(str, group))
-    )
-    if key in existing:
-        return f"{setting} is not in the configuration: set it with +{setting}=..."
-    if path == "method" and key in method_settings():
-        return f"{setting} is no setting of this method, but of another one. There are: {', '.join(sorted(existing))}"
-    if not path and (nested_settings := _inside(group, key)):
-        return f"there is no {setting}: did you mean {' or '.join(nested_settings)}?"
-    files = (
-        {name: config_dir() / "data" / f"{name}.yaml" for name in names("data")}
-        if path == "data"
-        else {}
-    )
-    if data_with_key := [
-        f"data={name}" for name, file in files.items() if f"\n{key}:" in file.read_text("utf-8")
-    ]:
-        return f"these data have no {setting}: add {' or '.join(data_with_key)}"
-    existing = (
-        existing
-        if path
-        else existing | {folder.name for folder in config_dir().iterdir() if folder.is_dir()}
-    )
-    return f"there is no {setting}: {nearest(key, existing, method_settings() if path == 'method' else ())}"
-
-
-def _inside(config: DictConfig, key: str) -> list[str]:
-    """The settings of groups that have this name, or else have it as a word: ``epochs`` finds
-    ``max_epochs``.
-    """
-    if get_close_matches(key, map(str, config), cutoff=0.7):
-        return []
-    groups = [name for name in GROUPS if isinstance(config._get_node(name), DictConfig)]
-    settings = {f"{group}.{name}": str(name) for group in groups for name in config[group]}
-    exact = [setting for setting, name in settings.items() if name == key]
-    return exact or [setting for setting, name in settings.items() if key in name.split("_")]
+    known = {str(name) for name in group}
+    if not path:
+        for name in GROUPS:
+            inside = group._get_node(name)
+            if isinstance(inside, DictConfig):
+                known |= {f"{name}.{inner}" for inner in map(str, inside)}
+        ends = [name for name in sorted(known) if name.endswith((f".{key}", f"_{key}"))]
+        if ends:
+            return f"there is no {setting}: did you mean {' or '.join(ends)}?"
+        known |= {folder.name for folder in config_dir().iterdir() if folder.is_dir()}
+        known = {name for name in known if "." not in name}
+    return f"there is no {setting}: {nearest(key, known)}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import shutil
 import tempfile
@@ -17,7 +16,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from as_lightning.bench.run.result import COMMAND, RESULT_FILE, find_results
+from as_lightning.bench.run.result import COMMAND, RESULT_FILE, Result
 
 RUNS_FOLDER = ".runs"
 
@@ -36,31 +35,21 @@ class ReportCallback(Callback):
     notes = Path()
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        directory = Path(config.hydra.sweep.dir)
-        (directory / RUNS_FOLDER).mkdir(parents=True, exist_ok=True)
-        self.notes = Path(tempfile.mkdtemp(dir=directory / RUNS_FOLDER)).absolute()
-        # the command for others to repeat: without the data's place, the launcher, and the pluses
-        # of `seed_by_seed`
-        task = [
-            re.sub(r"^\+\+(?=method\.)", "", word)
-            for word in config.hydra.overrides.task
-            if not word.startswith("data_dir=")
-        ]
-        sweeper = [
-            word for word in config.hydra.overrides.hydra if re.match("hydra[./]sweeper", word)
-        ]
-        os.environ[COMMAND] = shlex.join(["as-lightning", "-m", *task, *sweeper])
+        # the command for others to repeat: without the data's place and the launcher
+        words = [*config.hydra.overrides.task]
+        words += [w for w in config.hydra.overrides.hydra if w.startswith("hydra.sweeper")]
+        words = [word for word in words if not word.startswith("data_dir=")]
+        os.environ[COMMAND] = shlex.join(["as-lightning", "-m", *words])
+        folder = Path(config.hydra.sweep.dir) / RUNS_FOLDER  # which the command names
+        folder.mkdir(parents=True, exist_ok=True)
+        self.notes = Path(tempfile.mkdtemp(dir=folder)).absolute()
         ReportCallback.open_sweep = self.notes
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
         if config.hydra.mode != RunMode.MULTIRUN:
             return
         # the job's own sweep folder: a sweep over data sets has several
-        note = {
-            "sweep": str(config.hydra.sweep.dir),
-            "folder": str(config.hydra.sweep.subdir),
-            "error": None,
-        }
+        note = {"sweep": str(config.hydra.sweep.dir), "folder": str(config.hydra.sweep.subdir)}
         try:
             _ = job_return.return_value
         except Exception as error:
@@ -69,8 +58,7 @@ class ReportCallback(Callback):
 
 
 def finish_sweep() -> int:
-    """Write the report of the open sweep, if there is one; returns how many of its runs have
-    failed.
+    """Write the report of the open sweep, if there is one; return how many of its runs have failed.
 
     The runs of a sweep over data sets lie in several folders, as do those of several sweeps: the
     first gets the report.
@@ -80,32 +68,29 @@ def finish_sweep() -> int:
     folder, ReportCallback.open_sweep = ReportCallback.open_sweep, None
     del os.environ[COMMAND]
     note_files = sorted(folder.glob("*.json"), key=lambda path: int(path.stem))
-    runs = [json.loads(path.read_text(encoding="utf-8")) for path in note_files]
+    notes = [json.loads(path.read_text(encoding="utf-8")) for path in note_files]
     shutil.rmtree(folder)
-    if not runs:  # Hydra has refused the settings
+    if not notes:  # Hydra has refused the settings
         return 0
-    # here, so that the command, which calls this after each error, need not wait for torch and
-    # pandas
+    # here: the command, which calls this after each error, need not wait for torch and pandas
     from as_lightning.bench.run.runner import run_lock
     from as_lightning.bench.run.summary import tensorboard_lines
     from as_lightning.report.page import publish
     from as_lightning.report.sweep_records import sweep_records
 
-    result_files = {
-        Path(run["sweep"], run["folder"], RESULT_FILE) for run in runs if run["error"] is None
-    }
-    results = find_results(sorted(result_files)) if result_files else []
-    records, notes = sweep_records(results)
-    failed = [
-        f"{Path(run['sweep'], run['folder'])}: {run['error']}"
-        for run in runs
-        if run["error"] is not None
-    ]
-    first, *others = [Path(name) for name in dict.fromkeys(run["sweep"] for run in runs)]
-    (first / RUNS_FOLDER).mkdir(parents=True, exist_ok=True)
-    with run_lock(first / RUNS_FOLDER):
-        publish(records, first / "report", failed=failed, notes=notes)
-    for sweep in (first, *others):
-        if lines := tensorboard_lines(sweep):
-            print("tensorboard: " + f"\n{'':13}".join(lines))
+    failed, files = [], set()
+    for note in notes:
+        run = Path(note["sweep"], note["folder"])
+        if "error" in note:
+            failed.append(f"{run}: {note['error']}")
+        else:
+            files.add(run / RESULT_FILE)
+    records, sentences = sweep_records([Result.read(file) for file in sorted(files)])
+    sweeps = list(dict.fromkeys(Path(note["sweep"]) for note in notes))
+    (sweeps[0] / RUNS_FOLDER).mkdir(parents=True, exist_ok=True)
+    with run_lock(sweeps[0] / RUNS_FOLDER):
+        publish(records, sweeps[0] / "report", failed=failed, notes=sentences)
+    for sweep in sweeps:
+        for line in tensorboard_lines(sweep):
+            print(f"tensorboard: {line}")
     return len(failed)

@@ -29,8 +29,8 @@ class WholeFileCheckpointIO(TorchCheckpointIO):
         with whole_file(place) as partial, partial.open("wb") as file:
             try:
                 torch.save(checkpoint, file)
-            except RuntimeError as error:  # raised by PyTorch's writer after an error of the disk
-                raise (
-                    error.__context__ if isinstance(error.__context__, OSError) else error
-                ) from None
+            except RuntimeError as error:  # PyTorch's writer hides an error of the disk
+                if isinstance(error.__context__, OSError):
+                    raise error.__context__ from None
+                raise
         self.seconds += time.perf_counter() - start

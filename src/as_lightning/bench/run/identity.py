@@ -4,11 +4,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+import secrets
+import sys
+import sysconfig
+import types
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import torch
+from joblib.hashing import NumpyHasher
 
 # settings that change no number of a run: where files lie, what is shown and logged, how batches
 # are loaded
@@ -88,3 +97,53 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
             else {f"{prefix}{key}": text}
         )
     return settings
+
+
+def digest(*texts: str) -> str:
+    """Return a short digest of texts."""
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
+
+
+class ValueHasher(NumpyHasher):
+    """joblib's hasher, for tensors too, and for functions by their names and what they enclose."""
+
+    def save(self, obj: Any) -> None:
+        """Hash a part of the value."""
+        if isinstance(obj, torch.Tensor):
+            obj = tensor_text(obj)
+        elif isinstance(obj, types.FunctionType):
+            enclosed = [cell.cell_contents for cell in obj.__closure__ or ()]
+            obj = (obj.__module__, obj.__qualname__, enclosed, obj.__defaults__, obj.__kwdefaults__)
+        elif isinstance(obj, type) and (obj.__module__ == "__main__" or "<" in obj.__qualname__):
+            obj = (obj.__module__, obj.__qualname__)
+        super().save(obj)
+
+
+def tensor_text(value: torch.Tensor) -> str:
+    """Return a text that is another one for a tensor of another dtype, shape or value."""
+    raw = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+    return f"{value.dtype} {tuple(value.shape)} {value.requires_grad} {hashlib.sha256(raw).hexdigest()}"
+
+
+def value_digest(value: Any) -> str:
+    """Return a digest of a value; one that cannot be pickled is like no other."""
+    try:
+        return str(ValueHasher(hash_name="md5").hash(value))
+    except Exception:  # whatever an object of the user's raises
+        return secrets.token_hex(8)
+
+
+def code_files() -> dict[str, str]:
+    """Return the digests of the imported files of the user's own code, by path.
+
+    Packages that are installed, the standard library and this package are left out: a run records
+    their versions.
+    """
+    left_out = (sysconfig.get_path("stdlib"), str(Path(__file__).parents[2]))
+    installed = re.compile("|".join(["(site|dist)-packages", *map(re.escape, left_out)]))
+    digests = {}
+    for module in list(sys.modules.values()):
+        file = str(getattr(module, "__file__", None) or "")
+        if file.endswith(".py") and installed.search(file) is None and Path(file).is_file():
+            digests[file] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    return digests

@@ -1,18 +1,17 @@
-"""What a run predicts for each test example: one compressed file beside `result.json`."""
+"""What a run predicts for each test example: `predictions.csv` beside `result.json`."""
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import math
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-from zipfile import BadZipFile
 
 import lightning.pytorch as pl
 import numpy as np
-import torch
+import pandas as pd
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 from torch.utils.data import IterableDataset
@@ -21,48 +20,79 @@ from as_lightning.bench.run.result import whole_file
 from as_lightning.callbacks.evaluation_logits import EvaluationLogits
 from as_lightning.functional.calling_convention import IGNORED
 
-PREDICTIONS_FILE = "predictions.npz"
+PREDICTIONS_FILE = "predictions.csv"
+TOKEN = "token"  # the column of tagged words
+SEPARATOR = "|"  # of several labels
 
 
 class Predictions(NamedTuple):
     """The predictions of a test split, one row per example."""
 
     ids: np.ndarray  # `(N,)`: the same example has the same id in every run of the data set
-    # classes `(N,)`, or counts `(N, 3)`: how many labels (tokens) of an example are right,
+    # names of classes `(N,)`, or counts `(N, 3)`: how many labels (tokens) of an example are right,
     # predicted and true
     predicted: np.ndarray
-    target: np.ndarray  # classes `(N,)`; empty with several labels or tokens
+    target: np.ndarray  # names of classes `(N,)`; empty with several labels or tokens
+    # a row for each example, or each of its tokens: example, (token), target, predicted
+    table: pd.DataFrame = pd.DataFrame()
+
+    @classmethod
+    def of(cls, table: pd.DataFrame) -> Predictions:
+        """Return the predictions of a table.
+
+        Its columns are ``example``, ``target`` and ``predicted``; with several labels ``targets``,
+        whose names are joined by ``|``; of tagged words ``token`` too, with a row for each.
+        """
+        if TOKEN in table:
+            sentences = table.groupby("example", sort=False)
+            right = (table["target"] == table["predicted"]).groupby(table["example"], sort=False)
+            counts = np.stack([right.sum(), sentences.size(), sentences.size()], -1)
+            return cls(example_ids(sentences[TOKEN].agg(" ".join)), counts, np.empty(0), table)
+        ids = example_ids(table["example"])
+        if "targets" in table:
+            pairs = zip(table["targets"], table["predicted"], strict=True)
+            counts = np.array([_counts(true, predicted) for true, predicted in pairs])
+            return cls(ids, counts, np.empty(0), table)
+        return cls(ids, table["predicted"].to_numpy(), table["target"].to_numpy(), table)
 
     @classmethod
     def read(cls, folder: str | Path) -> Predictions | None:
-        """The predictions in a run's folder; None if there are none. A ValueError names a file that
-        cannot be read.
+        """Return the predictions in a run's folder; None if there are none. A ValueError names a
+        file that cannot be read.
         """
         path = Path(folder) / PREDICTIONS_FILE
         if not path.exists():
             return None
         try:
-            with np.load(path) as content:
-                return cls(*(content[name] for name in cls._fields))
-        except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
+            return cls.of(pd.read_csv(path, dtype=str, keep_default_na=False))
+        except (ValueError, KeyError) as error:
             raise ValueError(f"{path} holds no predictions of as-lightning: {error}") from error
 
     def write(self, folder: str | Path) -> None:
         """Write the file in one move."""
-        with whole_file(Path(folder) / PREDICTIONS_FILE) as partial, open(partial, "wb") as file:
-            np.savez_compressed(file, **self._asdict())
+        write_table(self.table, Path(folder) / PREDICTIONS_FILE)
 
     def differing(self, other: Predictions) -> np.ndarray | None:
-        """Whether two runs differ on each example, boolean ``(N,)``; None if the examples differ or
-        there are none.
+        """Return whether two runs differ on each example, boolean ``(N,)``; None if the examples
+        differ or there are none.
         """
-        comparable = (
-            np.array_equal(self.ids, other.ids) and self.predicted.shape == other.predicted.shape
-        )
-        if not comparable or not len(self.ids):
+        same_shape = self.predicted.shape == other.predicted.shape
+        if not len(self.ids) or not same_shape or not np.array_equal(self.ids, other.ids):
             return None
         differences = self.predicted != other.predicted
-        return np.asarray(differences.any(-1) if differences.ndim > 1 else differences)
+        return np.asarray(differences.reshape(len(differences), -1).any(-1))
+
+    def in_words(self, example: int) -> tuple[str, str, str]:
+        """Return an example of this number in the words of the table: its name, target and
+        prediction. Tags other than ``O`` stand behind their words.
+        """
+        if TOKEN in self.table:
+            name = self.table["example"].unique()[example]
+            words = self.table[self.table["example"] == name]
+            target, predicted = (_tagged(words, column) for column in ("target", "predicted"))
+            return " ".join(words[TOKEN]), target, predicted
+        row = self.table.iloc[example]
+        return row.iloc[0], row.iloc[1] or "none", row.iloc[2] or "none"
 
     @property
     def score_parts(self) -> np.ndarray:
@@ -70,9 +100,8 @@ class Predictions(NamedTuple):
         or the micro F1.
         """
         if self.predicted.ndim == 1:
-            return np.stack(
-                [self.predicted == self.target, np.ones(len(self.predicted), dtype=bool)], -1
-            ).astype(float)
+            right = self.predicted == self.target
+            return np.stack([right, np.ones_like(right)], -1).astype(float)
         right, predicted, true = self.predicted.T.astype(float)
         return np.stack([2 * right, predicted + true], -1)
 
@@ -83,10 +112,40 @@ class Predictions(NamedTuple):
         return float(numerator / denominator) if denominator else math.nan
 
 
+def write_table(table: pd.DataFrame, path: Path) -> None:
+    """Write a table of texts as CSV, in one move."""
+    with whole_file(path) as partial:
+        # all in quotes, also a text with a carriage return
+        table.to_csv(partial, index=False, quoting=csv.QUOTE_ALL, errors="backslashreplace")
+
+
+def _counts(targets: str, predicted: str) -> tuple[int, int, int]:
+    true = set(filter(None, targets.split(SEPARATOR)))
+    guessed = set(filter(None, predicted.split(SEPARATOR)))
+    return len(true & guessed), len(guessed), len(true)
+
+
+def _tagged(words: pd.DataFrame, column: str) -> str:
+    tagged = words[words[column] != "O"]
+    return ", ".join(tagged[TOKEN] + " " + tagged[column]) or "none"
+
+
 def example_ids(names: Sequence[str]) -> np.ndarray:
-    """The ids of examples by their names: the same in every split and every process."""
-    digests = [hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names]
+    """Return the ids of examples by their names: the same in every split and every process."""
+    digests = [
+        hashlib.blake2b(name.encode(errors="backslashreplace"), digest_size=8).digest()
+        for name in names
+    ]
     return np.frombuffer(b"".join(digests), dtype=np.int64)
+
+
+def predicted_classes(logits: Tensor, multilabel: bool) -> Tensor:
+    """Return the predicted classes ``(N,)`` or ``(N, L)``; with several labels whether each is
+    predicted, ``(N, C)``.
+    """
+    if multilabel:
+        return logits > 0
+    return logits.argmax(-1)
 
 
 class PredictionRecorder(pl.Callback):
@@ -95,21 +154,31 @@ class PredictionRecorder(pl.Callback):
     They are None where the loader shuffles or streams, where a batch has more rows than examples,
     or where the module shows no logits.
 
-    `ids` are those of the test examples, by default their numbers; examples of class
-    ``ignore_index`` are left out.
+    Args:
+        names: of the test examples, by default their numbers; the name of a tagged sentence is its
+            words, with spaces between them.
+        class_names: of the classes, by default their numbers.
+        ignore_index: examples and tokens of this class are left out.
     """
 
-    def __init__(self, ids: np.ndarray | None = None, ignore_index: int = IGNORED) -> None:
-        self.ids, self.ignore_index = ids, ignore_index
+    def __init__(
+        self,
+        names: Sequence[str] | None = None,
+        class_names: Sequence[str] | None = None,
+        ignore_index: int = IGNORED,
+    ) -> None:
+        self.names, self.class_names, self.ignore_index = names, class_names, ignore_index
         self.predictions: Predictions | None = None
         self.source = EvaluationLogits(type(self).__name__, None, 0)
-        self._rows: list[tuple[Tensor, Tensor]] = []
-        self._order: np.ndarray | None = None  # None where no predictions can be recorded
+        self._rows: list[tuple[np.ndarray, np.ndarray]] = []  # target and prediction
+        self._multilabel = False
+        self._order: list[int] | None = None  # None where no predictions can be recorded
 
     def on_test_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         loaders = trainer.test_dataloaders
-        loader = loaders[0] if isinstance(loaders, list) else loaders
-        self._rows, self._order = [], _order(loader) if trainer.world_size == 1 else None
+        self._rows, self._order = [], None
+        if trainer.world_size == 1:
+            self._order = _order(loaders[0] if isinstance(loaders, list) else loaders)
         self.source.start(pl_module)
 
     def on_test_batch_end(
@@ -124,30 +193,72 @@ class PredictionRecorder(pl.Callback):
         if self._order is None or not self.source.takes(dataloader_idx):
             return
         try:
-            logits, target, multilabel = self.source.of(pl_module, batch)
+            logits, target, self._multilabel = self.source.of(pl_module, batch)
         except MisconfigurationException:  # a module that shows no logits has no predictions
             self._order = None
             return
-        self._rows.append(_rows(logits, target, multilabel, self.ignore_index))
+        predicted = predicted_classes(logits, self._multilabel)
+        self._rows += zip(target.cpu().numpy(), predicted.cpu().numpy(), strict=True)
 
     def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.source.stop()
         self.predictions = None
         if self._order is None or not self._rows:
             return
-        predicted, target = (
-            torch.cat(parts).cpu().numpy() for parts in zip(*self._rows, strict=True)
-        )
-        self._rows = []
-        order = self._order[: len(predicted)]  # fewer where the test is cut short
-        if len(predicted) > len(order):  # e.g. where one example gives several rows
+        if len(self._rows) > len(self._order):  # e.g. where one example gives several rows
             return
-        labelled = target != self.ignore_index if len(target) else slice(None)
-        order = order if self.ids is None else self.ids[order]
-        self.predictions = Predictions(order[labelled], predicted[labelled], target[labelled])
+        # fewer rows than examples where the test is cut short
+        names = None
+        if self.names is not None:
+            names = [self.names[number] for number in self._order]
+        table = predictions_table(
+            self._rows, self._multilabel, names, self.class_names, self.ignore_index
+        )
+        self._rows, self.predictions = [], Predictions.of(table)
 
 
-def _order(loader: Any) -> np.ndarray | None:
+def predictions_table(
+    rows: Sequence[tuple[np.ndarray, np.ndarray]],
+    multilabel: bool,
+    names: Sequence[str] | None,
+    class_names: Sequence[str] | None,
+    ignore_index: int,
+) -> pd.DataFrame:
+    """Return the table of `Predictions.of`, of a target and a prediction for each example."""
+
+    def named(classes: np.ndarray) -> list[str]:
+        if class_names is None:
+            return [str(number) for number in np.atleast_1d(classes)]
+        return [class_names[number] for number in np.atleast_1d(classes)]
+
+    def joined(labels: np.ndarray) -> str:
+        return SEPARATOR.join(named(np.flatnonzero(labels)))
+
+    table: list[tuple[str, ...]] = []
+    for number, (target, predicted) in enumerate(rows):
+        name = f"test example {number}" if names is None else names[number]
+        labelled = target != ignore_index
+        if multilabel:
+            table.append((name, joined(labelled & (target > 0)), joined(labelled & predicted)))
+            continue
+        targets, guesses = named(target[labelled]), named(predicted[labelled])
+        if target.ndim == 0:
+            table += [(name, *pair) for pair in zip(targets, guesses, strict=True)]
+            continue
+        tokens = name.split(" ")
+        if len(tokens) < len(targets):  # the name is no sentence
+            tokens = [str(place) for place in range(len(targets))]
+        for token, *pair in zip(tokens, targets, guesses, strict=False):
+            table.append((str(number), token, *pair))
+    columns = ["example", "target", "predicted"]
+    if multilabel:
+        columns[1] = "targets"
+    elif rows[0][0].ndim:
+        columns.insert(1, TOKEN)
+    return pd.DataFrame(table, columns=columns, dtype=str)
+
+
+def _order(loader: Any) -> list[int] | None:
     """The numbers of a loader's examples in its order; None for a stream, or if the order changes
     each time.
     """
@@ -155,20 +266,4 @@ def _order(loader: Any) -> np.ndarray | None:
     if batches is None or isinstance(loader.dataset, IterableDataset):
         return None
     order, next_order = ([number for batch in batches for number in batch] for _ in range(2))
-    return np.array(order, dtype=np.int64) if order == next_order else None
-
-
-def _rows(
-    logits: Tensor, target: Tensor, multilabel: bool, ignore_index: int
-) -> tuple[Tensor, Tensor]:
-    labelled = target != ignore_index
-    if multilabel:
-        guess, truth = labelled & (logits > 0), labelled & (target > 0)
-        return torch.stack(
-            [(guess & truth).sum(-1), guess.sum(-1), truth.sum(-1)], -1
-        ), target.new_zeros(0)
-    guess = logits.argmax(-1)
-    if target.dim() == 1:
-        return guess, target
-    right, length = (labelled & (guess == target)).flatten(1).sum(-1), labelled.flatten(1).sum(-1)
-    return torch.stack([right, length, length], -1), target.new_zeros(0)
+    return order if order == next_order else None

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal
 
 from as_lightning.bench.machine import machine_description, package_versions
 
@@ -17,14 +17,13 @@ RESULT_FILE = "result.json"
 RUNS_FILE = "runs.jsonl"
 # environment variables, which a launcher's jobs inherit
 SESSION, COMMAND = "AS_LIGHTNING_SESSION", "AS_LIGHTNING_COMMAND"
-FORMAT = 2
 # older names of fields
 RENAMED = {"method": "candidate", "methods": "candidates", "first_methods": "first_candidates"}
 
 
 def renamed(content: Mapping[str, Any]) -> dict[str, Any]:
     """The content of a file of this or an older version, by the names of this version."""
-    return {RENAMED.get(name, name): value for name, value in content.items()}
+    return {RENAMED.get(name, name): value for name, value in dict(content).items()}
 
 
 def new_session() -> None:
@@ -59,9 +58,8 @@ class Result:
     train_seconds: float  # training time, validation excluded
     epoch_seconds: list[float] = field(default_factory=list)  # the same, per epoch
     evaluations: list[dict[str, float]] = field(default_factory=list)  # see `RunRecorder`
-    loss_accuracy_correlation: float | None = (
-        None  # Pearson's, over the evaluations; None where it is not defined
-    )
+    # Pearson's, over the evaluations; None where it is not defined
+    loss_accuracy_correlation: float | None = None
     # per epoch the counts `epoch, masked_samples, samples, masked_classes, classes`
     masking: list[dict[str, int]] = field(default_factory=list)
     optimizer_steps: int | None = None
@@ -69,29 +67,23 @@ class Result:
     phase: Literal["", "tuning", "final"] = ""  # of a comparison; empty for a run that is in none
     trial: int = 0  # of the search, in tuning
     epochs: float | None = None  # the run's limit; None where only steps or hours end it
-    settings: dict[str, Any] = field(
-        default_factory=dict
-    )  # what was tuned, e.g. {"lr": 0.001, "delta": 0.1}
+    # what was tuned, e.g. {"lr": 0.001, "delta": 0.1}
+    settings: dict[str, Any] = field(default_factory=dict)
     parameters: int | None = None  # how many numbers of the module are trained; None where unknown
     resumed: bool = False  # whether the run was interrupted and went on from a checkpoint
     # of the sweep that made it; empty for a single run
     command: str = field(default_factory=lambda: os.environ.get(COMMAND, ""))
     overrides: list[str] = field(default_factory=list)  # of its command, or of its job in the sweep
-    session: str = field(
-        default_factory=lambda: os.environ.get(SESSION, "")
-    )  # of the command, or call, that made it
-    versions: dict[str, str] = field(
-        default_factory=package_versions
-    )  # of the packages that the numbers depend on
-    machine: dict[str, Any] = field(
-        default_factory=machine_description
-    )  # processor, cores and accelerator
+    # of the command, or call, that made it
+    session: str = field(default_factory=lambda: os.environ.get(SESSION, ""))
+    # of the packages that the numbers depend on
+    versions: dict[str, str] = field(default_factory=package_versions)
+    # processor, cores and accelerator
+    machine: dict[str, Any] = field(default_factory=machine_description)
+    # digests of what it has read beside its configuration
+    inputs: dict[str, str] = field(default_factory=dict)
     # what reading the data changed or left out: the fields of a `Reading`
     reading: list[dict[str, Any]] = field(default_factory=list)
-    inputs: dict[str, str] = field(
-        default_factory=dict
-    )  # digests of what it has read beside its configuration
-    format: int = FORMAT  # version of this file's format
 
     def write(self, directory: str | Path) -> Path:
         """Write `result.json` into `directory`, in one move, so that no reader ever meets half a
@@ -99,70 +91,33 @@ class Result:
         """
         path = Path(directory) / RESULT_FILE
         with whole_file(path) as partial:
-            partial.write_text(
-                json.dumps(asdict(self), separators=(",", ":")) + "\n", encoding="utf-8"
-            )
+            text = json.dumps(asdict(self), separators=(",", ":"))
+            partial.write_text(text + "\n", encoding="utf-8")
         return path
 
     @classmethod
     def read(cls, path: str | Path) -> Result:
-        """Read a `result.json`; a ValueError names a file that is none, or of another format."""
+        """Read a `result.json`; a ValueError names a file that is none."""
         return cls._parsed(Path(path).read_bytes(), str(path))
 
     @classmethod
     def _parsed(cls, text: bytes, place: str) -> Result:
+        names = {entry.name for entry in fields(cls)}
         try:
-            content = json.loads(text)
-            if content.get("format") != FORMAT:
-                raise ValueError(f"expected format {FORMAT}, got {content.get('format')!r}")
-            content = renamed(content)
-            _check(content)
-            content |= renamed(
-                content["config"].pop("comparison", {})
-            )  # where older versions have these fields
-            names = {entry.name for entry in fields(cls)}  # older versions have written more
-            return cls(
-                **{"session": ""}
-                | {name: value for name, value in content.items() if name in names}
-            )
+            content = renamed(json.loads(text))
+            content |= renamed(content["config"].pop("comparison", {}))  # as older versions have it
+            content = {name: value for name, value in content.items() if name in names}
+            result = cls(**{"session": "", **content})
+            if result.metrics and result.score not in result.metrics:
+                raise ValueError(f"its metrics lack the score {result.score!r}")
         except (ValueError, TypeError, AttributeError, LookupError) as error:
             raise ValueError(f"{place} is not a result of as-lightning: {error}") from error
-
-
-def _check(content: dict[str, Any]) -> None:
-    for name, kind in get_type_hints(Result).items():
-        if name in content and not _fits(content[name], kind):
-            type_name = getattr(kind, "__name__", kind) if get_origin(kind) is None else kind
-            raise ValueError(
-                f"expected {name} to be of type {type_name}, got {str(content[name])[:100]!r}"
-            )
-    seconds = content.get("train_seconds")
-    if seconds is None or seconds < 0:
-        raise ValueError(f"expected train_seconds to be 0 or more, got {seconds!r}")
-    if content["metrics"] and content["score"] not in content["metrics"]:
-        raise ValueError(
-            f"expected metrics with the score {content['score']!r}, got "
-            f"{', '.join(content['metrics'])}"
-        )
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    """Whether a value that was read from JSON is of a type, and so are its parts."""
-    parts = get_args(kind)
-    if get_origin(kind) is dict:
-        return isinstance(value, dict) and all(_fits(item, parts[1]) for item in value.values())
-    if get_origin(kind) is list:
-        return isinstance(value, list) and all(_fits(item, parts[0]) for item in value)
-    if get_origin(kind) is Literal:
-        return value in parts
-    if parts:
-        return any(_fits(value, part) for part in parts)
-    return kind is Any or type(value) is kind or (kind is float and type(value) is int)
+        return result
 
 
 def read_runs(folder: str | Path) -> dict[str, Result]:
-    """The runs below a folder by their own folders, relative to it and sorted; a ValueError names
-    what is no result.
+    """Return the runs below a folder by their own folders, relative to it and sorted; a ValueError
+    names what is no result.
 
     A run is a `result.json`, or else a line of a `runs.jsonl`: the fields of `result.json` and the
     `path` of the run's folder, relative to that of the file.
@@ -170,31 +125,22 @@ def read_runs(folder: str | Path) -> dict[str, Result]:
     folder = Path(folder)
     runs: dict[str, Result] = {}
     for file in folder.rglob(RUNS_FILE):
-        runs |= {
-            (file.parent.relative_to(folder) / path).as_posix(): run for path, run in _lines(file)
-        }
-    runs |= {
-        file.parent.relative_to(folder).as_posix(): Result.read(file)
-        for file in folder.rglob(RESULT_FILE)
-    }
+        for path, run in _lines(file):
+            runs[(file.parent.relative_to(folder) / path).as_posix()] = run
+    for file in folder.rglob(RESULT_FILE):
+        runs[file.parent.relative_to(folder).as_posix()] = Result.read(file)
     return dict(sorted(runs.items()))
 
 
 def _lines(file: Path) -> Iterator[tuple[str, Result]]:
     for number, line in enumerate(file.read_bytes().splitlines(), 1):
         run = Result._parsed(line, f"{file}, line {number},")
-        path = json.loads(line).get("path")
-        if not isinstance(path, str):
-            raise ValueError(
-                f"{file}, line {number}, is no run of a {RUNS_FILE}: expected path as text, got "
-                f"{path!r}"
-            )
-        yield path, run
+        yield str(json.loads(line).get("path")), run
 
 
 def find_results(paths: Iterable[str | Path]) -> list[Result]:
-    """All results below folders or in files, in the order of their names; a FileNotFoundError where
-    there are none.
+    """Return all results below folders or in files, in the order of their names; a
+    FileNotFoundError where there are none.
     """
     results: list[Result] = []
     for path in map(Path, paths):
@@ -206,6 +152,7 @@ def find_results(paths: Iterable[str | Path]) -> list[Result]:
             results.append(Result.read(path))
     if not results:
         places = ", ".join(map(str, paths))
-        hint = "run `as-lightning -m ...` first, or name a file with a table of runs"
-        raise FileNotFoundError(f"no {RESULT_FILE} and no {RUNS_FILE} below {places}: {hint}")
+        raise FileNotFoundError(
+            f"no {RESULT_FILE} and no {RUNS_FILE} below {places}: run `as-lightning -m ...` first"
+        )
     return results

@@ -30,7 +30,12 @@ from as_lightning.callbacks import MaskingMonitor
 
 log = logging.getLogger(__name__)
 LOCK_FILE = "run.lock"
-Made = tuple[Result, Predictions | None]
+RunOutput = tuple[Result, Predictions | None]
+Made = RunOutput  # its older name
+
+
+def _is_first_process() -> bool:
+    return getattr(rank_zero_only, "rank", 0) == 0
 
 
 @contextmanager
@@ -38,28 +43,30 @@ def run_lock(folder: Path) -> Iterator[None]:
     """Hold the folder's lock, which ends with the process; of several processes of a run the first
     holds it for all.
     """
-    if getattr(rank_zero_only, "rank", 0) != 0:
+    if not _is_first_process():
         yield
         return
     lock = FileLock(folder / LOCK_FILE)
     try:
-        held = lock.acquire(timeout=0)
+        lock.acquire(timeout=0)
     except Timeout:
         log.info("%s: another process runs here, waiting for it to end", folder)
-        held = lock.acquire()
-    with held:
+        lock.acquire()
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def finished_or_made(
     directory: Path,
     config: dict[str, Any],
     inputs: dict[str, str],
-    make: Callable[[], Made],
+    make: Callable[[], RunOutput],
     processes: int = 1,
 ) -> Result:
-    """The result in `directory` if it is of the same run; else the result of `make`, which replaces
-    it when whole.
+    """Return the result in `directory` if it is of the same run; else the result of `make`, which
+    replaces it when whole.
 
     If an earlier run has joined the `processes` into a group, the first process decides for all:
     the digests of others may be of other files and variables.
@@ -74,31 +81,30 @@ def finished_or_made(
             if changed:
                 log.warning("%s: finished with another %s, running again", directory, changed[0])
                 finished = None
-        if (
-            processes > 1
-            and torch.distributed.is_available()
-            and torch.distributed.is_initialized()
-        ):
+        grouped = torch.distributed.is_available() and torch.distributed.is_initialized()
+        if processes > 1 and grouped:
             shared = [finished]
             torch.distributed.broadcast_object_list(shared)
-            (finished,) = shared
+            finished = shared[0]
         if finished is not None:
             log.info("%s: already finished (delete it to run again)", directory)
             return finished
         result, predictions = make()
-        if getattr(rank_zero_only, "rank", 0) == 0:
-            if predictions is None:
-                (directory / PREDICTIONS_FILE).unlink(missing_ok=True)
-            else:
-                predictions.write(directory)
-            result.write(directory)
-            score = (
-                f"test {result.score} {result.metrics[result.score]:.4f}; "
-                if result.metrics
-                else ""
-            )
-            log.info("%swrote %s", score, directory / RESULT_FILE)
+        if _is_first_process():
+            _write(directory, result, predictions)
     return result
+
+
+def _write(directory: Path, result: Result, predictions: Predictions | None) -> None:
+    if predictions is None:
+        (directory / PREDICTIONS_FILE).unlink(missing_ok=True)
+    else:
+        predictions.write(directory)
+    result.write(directory)
+    score = ""
+    if result.metrics:
+        score = f"test {result.score} {result.metrics[result.score]:.4f}; "
+    log.info("%swrote %s", score, directory / RESULT_FILE)
 
 
 def trained(
@@ -110,23 +116,21 @@ def trained(
     test_metric: str | None,
     score: str,
     **about: Any,
-) -> Made:
+) -> RunOutput:
     """Train, from a checkpoint if there is one, and test the weights of the best validation.
 
-    ``test_metric`` is the metric of the test that is the score; None leaves the test unread. The
-    score is NaN if the test has diverged (see `RunRecorder`), or if the validations have scores of
-    which none is finite. ``about`` are fields of the result. All processes return the first one's
-    result.
+    ``test_metric`` is the metric of the test that runs are compared by, and then names the score;
+    None leaves the test unread. The score is NaN if the test has diverged (see `RunRecorder`), or
+    if the validations have scores of which none is finite. ``about`` are fields of the result. All
+    processes return the first one's result.
     """
-    if (
-        multiprocessing.get_start_method(allow_none=True) == "loky"
-    ):  # a loader's processes cannot start in joblib's
-        multiprocessing.set_start_method(
-            multiprocessing.get_all_start_methods()[0], force=True
-        )  # the system's default
+    if multiprocessing.get_start_method(allow_none=True) == "loky":
+        # a loader's processes cannot start in joblib's; the first method is the system's default
+        multiprocessing.set_start_method(multiprocessing.get_all_start_methods()[0], force=True)
     trainer.fit(module, datamodule=data, ckpt_path=checkpoint)
     callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
     recorder = next(callback for callback in callbacks if isinstance(callback, RunRecorder))
+    weights = [weight for weight in module.parameters() if weight.requires_grad]
     result = Result(
         score=score,
         metrics={},
@@ -134,51 +138,52 @@ def trained(
         epoch_seconds=recorder.epoch_seconds,
         evaluations=recorder.evaluations,
         loss_accuracy_correlation=correlation(recorder.evaluations),
-        masking=[
-            epoch._asdict()
-            for c in callbacks
-            if isinstance(c, MaskingMonitor)
-            for epoch in c.history
-        ],
+        masking=_masking(callbacks),
         optimizer_steps=trainer.global_step,
-        parameters=sum(
-            p.numel() for p in module.parameters() if p.requires_grad and not is_lazy(p)
-        ),
+        parameters=sum(weight.numel() for weight in weights if not is_lazy(weight)),
         **about,
     )
     predictions = None
     if test_metric is not None:
         metrics = metrics_of_test(trainer, module, data, best_weights(trainer))
+        result.score = test_metric.removeprefix("test/")
         result.metrics = {name.removeprefix("test/"): value for name, value in metrics.items()}
-        if result.metrics:  # trainer.limit_test_batches=0 tests nothing
-            result.metrics[score] = metrics[test_metric]
         scores = [evaluation["score"] for evaluation in recorder.evaluations]
         # without a finite score of a validation no weights are the best
-        finite = not recorder.diverged and (not scores or any(map(math.isfinite, scores)))
-        predictions = next(
-            (c.predictions for c in callbacks if isinstance(c, PredictionRecorder)), None
-        )
-        if result.metrics and not finite:
-            result.metrics[score] = math.nan
-    return (result if trainer.world_size == 1 else trainer.strategy.broadcast(result)), predictions
+        no_best = bool(scores) and not any(map(math.isfinite, scores))
+        if result.metrics and (recorder.diverged or no_best):
+            result.metrics[result.score] = math.nan
+        for callback in callbacks:
+            if isinstance(callback, PredictionRecorder):
+                predictions = callback.predictions
+    if trainer.world_size > 1:
+        result = trainer.strategy.broadcast(result)
+    return result, predictions
+
+
+def _masking(callbacks: list[pl.Callback]) -> list[dict[str, int]]:
+    """The counts of each epoch."""
+    monitors = [callback for callback in callbacks if isinstance(callback, MaskingMonitor)]
+    return [epoch._asdict() for monitor in monitors for epoch in monitor.history]
 
 
 def best_weights(trainer: pl.Trainer) -> str:
-    """The checkpoint of the best validation; empty where none is saved, so that the last weights
-    are tested.
+    """Return the checkpoint of the best validation; empty where none is saved, so that the last
+    weights are tested.
     """
-    callbacks = sorted(
-        trainer.checkpoint_callbacks, key=lambda callback: not isinstance(callback, BestWeights)
-    )
-    return next((getattr(callback, "best_model_path", "") for callback in callbacks), "")
+    callbacks = list(trainer.checkpoint_callbacks)
+    ours = [callback for callback in callbacks if isinstance(callback, BestWeights)]
+    for callback in [*ours, *callbacks]:
+        return str(getattr(callback, "best_model_path", ""))
+    return ""
 
 
 def correlation(evaluations: list[dict[str, float]]) -> float | None:
-    """Pearson's correlation of loss and score over the evaluations; None where it is
-    not defined.
+    """Return Pearson's correlation of loss and score over the evaluations; None where it is not
+    defined.
     """
     pairs = np.array([(entry["loss"], entry["score"]) for entry in evaluations if "loss" in entry])
-    if len(pairs) < 2 or not (np.isfinite(pairs).all() and np.ptp(pairs, axis=0).all()):
+    if len(pairs) < 2 or not np.isfinite(pairs).all() or not np.ptp(pairs, axis=0).all():
         return None
     return float(np.corrcoef(pairs.T)[0, 1])
 
@@ -189,8 +194,8 @@ def metrics_of_test(
     data: pl.LightningDataModule,
     checkpoint: str | Path | None = None,
 ) -> dict[str, float]:
-    """The metrics of a test of a checkpoint (or of the module's own weights), with the callbacks of
-    `trainer`.
+    """Return the metrics of a test of a checkpoint (or of the module's own weights), with the
+    callbacks of `trainer`.
     """
 
     def load(trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
@@ -209,8 +214,9 @@ def metrics_of_test(
     finally:
         trainer.callbacks.remove(load_weights)  # type: ignore[attr-defined]
     # only callback_metrics has the plain name of a metric that is logged per step and per epoch
-    metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
-    metrics |= {name: value for logged_metrics in logged for name, value in logged_metrics.items()}
+    metrics: dict[str, Any] = dict(trainer.callback_metrics)
+    for logged_metrics in logged:
+        metrics |= logged_metrics
     return {name: over_ranks(trainer, value) for name, value in metrics.items()}
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import platform
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,48 +25,25 @@ from as_lightning.bench.data.base import BenchmarkDataModule, check_one_process
 from as_lightning.bench.data.files import checksum
 from as_lightning.bench.run.checkpoint_io import WholeFileCheckpointIO
 from as_lightning.bench.run.feature_cache import cache_features
-from as_lightning.bench.run.fingerprint import Fingerprint
-from as_lightning.bench.run.identity import WITHOUT_EFFECT
-from as_lightning.bench.run.predictions import PredictionRecorder, example_ids
+from as_lightning.bench.run.identity import WITHOUT_EFFECT, code_files, digest
+from as_lightning.bench.run.predictions import PredictionRecorder
 from as_lightning.bench.run.recorder import RunRecorder
 from as_lightning.bench.run.result import Result
 from as_lightning.bench.run.resume import ResumedState, checked_start, checkpoint_to_resume
-from as_lightning.bench.run.runner import Made, finished_or_made, trained
+from as_lightning.bench.run.runner import RunOutput, finished_or_made, trained
 from as_lightning.bench.run.settings import (
+    GROUPS,
     SettingError,
+    check_run,
     checked_settings,
     class_arguments,
     located,
     nearest,
-    parts_with_target,
 )
 
 log = logging.getLogger(__name__)
-
-
-@rank_zero_only
-def log_settings(loggers: Sequence[Logger], config: DictConfig, result: Result) -> None:
-    """Log the hyperparameters, five at most, to every logger, and the test score to TensorBoard."""
-    delta = float(
-        config.method.get("delta", 1.0)
-    )  # with margin 1 nothing is masked: plain cross-entropy
-    hyperparameters = {
-        "delta": delta,
-        "method": config.method.name,
-        "seed": config.seed,
-    }
-    if (lr := config.optimizer.get("lr")) is not None:
-        hyperparameters["lr"] = float(lr)
-    scores = {
-        f"hparams/test_{name}": value
-        for name, value in result.metrics.items()
-        if name == result.score
-    }
-    for logger in loggers:
-        logger.log_hyperparams(
-            hyperparameters, *([scores] if isinstance(logger, TensorBoardLogger) else [])
-        )
-        logger.finalize("success")
+# keys of a method that are no settings of a run
+OF_COMPARISONS = ("search", "baseline", "own_module")
 
 
 class OneCycle(OneCycleLR):
@@ -84,83 +62,21 @@ class OneCycle(OneCycleLR):
                 "trainer.max_steps"
             )
         if pct_start * total_steps <= 1.0 + 1e-9:
-            total_steps = max(
-                total_steps, 2
-            )  # the only step of a training of one step is not the schedule's last
+            # the only step of a training of one step is not the schedule's last
+            total_steps = max(total_steps, 2)
             pct_start = (1.0 - 1e-6) / total_steps
         super().__init__(optimizer, total_steps=total_steps, pct_start=pct_start, **cycle)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Refuse another kind of schedule, and one of another length: it would end before this
-        training, or after.
-        """
-        if (steps := state_dict.get("total_steps", "unknown")) != self.total_steps:
+        """Refuse a schedule of another length: it would end before this training, or after."""
+        steps = state_dict.get("total_steps", "unknown")
+        if steps != self.total_steps:
             raise SettingError(
                 f"the checkpoint's schedule is of {steps} steps, this training's of "
-                f"{self.total_steps}: give both runs "
-                "the same lr_scheduler, trainer.max_epochs and data, or lr_scheduler=null"
+                f"{self.total_steps}: give both runs the same trainer.max_epochs and data, or "
+                "lr_scheduler=null"
             )
         super().load_state_dict(state_dict)
-
-
-OF_COMPARISONS = (
-    "search",
-    "baseline",
-    "own_module",
-)  # keys of a method that are no settings of a run
-
-
-def comparable_config(config: DictConfig) -> dict[str, Any]:
-    """The resolved configuration without what differs between machines: names replace paths."""
-    config = config.copy()
-    with open_dict(config):
-        config.data_dir, config.output_dir = "<data_dir>", "<output_dir>"
-        for name in OF_COMPARISONS:
-            config.method.pop(name, None)
-        if config.get("test"):
-            del config.test
-        if checkpoint := config.pop("ckpt_path", None):
-            config.ckpt_path = Path(checkpoint).name
-    return OmegaConf.to_container(config, resolve=True)  # type: ignore[return-value]
-
-
-def run_inputs(config: DictConfig) -> dict[str, str]:
-    """Checksums of the user's data, encoder, tokenizer, code, checkpoint; Python's version for data
-    of its library.
-    """
-    inputs: dict[str, str] = {}
-    data = instantiate(class_arguments(config.data, "data"))
-    if data.from_standard_library:
-        inputs["python"] = f"{platform.python_implementation()} {platform.python_version()}"
-    with suppress(
-        OSError
-    ):  # the run itself reports a missing file, and a finished run does not need it
-        if data.paths:
-            inputs["data"] = checksum(data.files().values())
-    if config.model._target_.endswith("AutoModelEncoder") and Path(config.model.name).is_dir():
-        inputs["model"] = checksum([Path(config.model.name)])
-    if (tokenizer := config.data.get("tokenizer")) and Path(tokenizer).is_dir():
-        inputs["tokenizer"] = checksum([Path(tokenizer)])
-    targets = {  # the fingerprint of a library's class or function has one part
-        path: located(
-            part.path if part._target_.startswith("hydra.utils.get_") else part._target_
-        )  # e.g. get_method
-        for path, part in parts_with_target(config)
-    }
-    user_code = {
-        path: part for path, part in targets.items() if len(Fingerprint(part, path).parts) > 1
-    }
-    for name, in_method in (
-        ("code", False),
-        ("method.code", True),
-    ):  # compared methods differ in the latter
-        if parts := {
-            path: part for path, part in user_code.items() if path.startswith("method") == in_method
-        }:
-            inputs[name] = Fingerprint(parts, "code").readable
-    if config.get("ckpt_path") is not None:
-        inputs["ckpt_path"] = checksum([Path(config.ckpt_path)])
-    return inputs
 
 
 def train(config: DictConfig) -> Result:
@@ -172,81 +88,99 @@ def train(config: DictConfig) -> Result:
     """
     config = config.copy()
     with open_dict(config):
-        fields = OmegaConf.to_container(config.pop("comparison", OmegaConf.create({})))
+        fields: Any = OmegaConf.to_container(config.pop("comparison", OmegaConf.create({})))
+    check_run(config)
     config, foreign = checked_settings(config)
-    for setting in foreign:
-        log.info("method.%s is no setting of %s: it goes without", setting, config.method.name)
-    if type(config.seed) is not int or not 0 <= config.seed < 2**32:
-        hint = "; several are -m seed=0,1" * (not isinstance(config.seed, int))
-        raise SettingError(
-            f"seed must be an integer from 0 to {2**32 - 1}, got {config.seed}{hint}"
-        )
-    epochs = config.trainer.max_epochs
-    if epochs is not None and (type(epochs) is not int or (epochs < 1 and epochs != -1)):
-        raise SettingError(
-            "trainer.max_epochs must be an integer of at least 1, or -1 for no limit, got "
-            f"{epochs!r}"
-        )
-    ckpt_path = config.get("ckpt_path")
-    if ckpt_path is not None and not Path(ckpt_path).is_file():
-        raise SettingError(
-            f"ckpt_path={ckpt_path}: there is no such file; give a run's checkpoints/last.ckpt"
-        )
-    model_checkpoint = config.callbacks.get("model_checkpoint") or {}
-    save_top_k, filename = (
-        model_checkpoint.get("save_top_k", 1),
-        str(model_checkpoint.get("filename") or "{epoch}"),
-    )
-    if save_top_k not in (0, 1) and "{" not in filename:
-        raise SettingError(
-            f"callbacks.model_checkpoint.save_top_k={save_top_k}: all would be named "
-            f"{filename}.ckpt, each written "
-            "over the one before; add, with both quotes, "
-            "\"callbacks.model_checkpoint.filename='{epoch}'\""
-        )
-    directory, settings, inputs = (
-        Path(config.output_dir),
-        comparable_config(config),
-        run_inputs(config),
-    )
-    return finished_or_made(
-        directory, settings, inputs, lambda: _run(config, directory, settings, inputs, fields)
-    )
+    for knob in foreign:
+        log.info("method.%s is no setting of %s: it goes without", knob, config.method.name)
+    directory, settings = Path(config.output_dir), comparable_config(config)
+    inputs = run_inputs(config)
+    about = {
+        "name": str(config.name),  # YAML reads a name like 2024 as a number
+        "seed": config.seed,
+        "config": settings,
+        "inputs": inputs,
+        "candidate": config.method.name,
+        "epochs": config.trainer.max_epochs,
+        **(fields or {"overrides": _job_overrides()}),
+    }
+    return finished_or_made(directory, settings, inputs, lambda: _run(config, directory, about))
 
 
-def _run(
-    config: DictConfig,
-    directory: Path,
-    settings: dict[str, Any],
-    inputs: dict[str, str],
-    fields: Any,
-) -> Made:
+def comparable_config(config: DictConfig) -> dict[str, Any]:
+    """Return the resolved configuration, with names in the place of the paths of a machine."""
+    config = config.copy()
+    with open_dict(config):
+        config.data_dir, config.output_dir = "<data_dir>", "<output_dir>"
+        for name in OF_COMPARISONS:
+            config.method.pop(name, None)
+        if config.get("test"):
+            del config.test
+        checkpoint = config.pop("ckpt_path", None)
+        if checkpoint:
+            config.ckpt_path = Path(checkpoint).name
+    return OmegaConf.to_container(config, resolve=True)  # type: ignore[return-value]
+
+
+def run_inputs(config: DictConfig) -> dict[str, str]:
+    """Return digests of what the run reads; Python's version for data of its library."""
+    inputs: dict[str, str] = {}
+    data = instantiate(class_arguments(config.data, "data"))
+    if data.from_standard_library:
+        inputs["python"] = f"{platform.python_implementation()} {platform.python_version()}"
+    with suppress(OSError):  # the run itself reports a missing file
+        if data.paths:
+            inputs["data"] = checksum(data.files().values())
+    folders = {"model": config.model.get("name"), "tokenizer": config.data.get("tokenizer")}
+    for name, folder in folders.items():
+        if folder and Path(folder).is_dir():
+            inputs[name] = checksum([Path(folder)])
+    names = {getattr(located(target), "__module__", "") for target in _targets(config)}
+    code = code_files()  # after the user's code has been imported
+    if any(getattr(sys.modules.get(name), "__file__", None) in code for name in names):
+        inputs["code"] = digest(*(code[path] for path in sorted(code)))
+    if config.get("ckpt_path") is not None:
+        inputs["ckpt_path"] = checksum([Path(config.ckpt_path)])
+    return inputs
+
+
+def _targets(config: DictConfig) -> Iterator[str]:
+    """The names of the classes and functions in a configuration's groups."""
+    groups = OmegaConf.masked_copy(config, [group for group in GROUPS if group in config])
+    nodes: list[Any] = [OmegaConf.to_container(groups)]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, list):
+            nodes += node
+        elif isinstance(node, dict):
+            nodes += node.values()
+            if "_target_" in node:  # hydra.utils.get_class and its like name theirs as the path
+                yield node["path"] if "hydra.utils.get_" in node["_target_"] else node["_target_"]
+
+
+def _run(config: DictConfig, directory: Path, about: dict[str, Any]) -> RunOutput:
     loggers = _made(config.logger)
     datamodule = read_data(config)
     module = made_module(config, datamodule)
     score = config.data.score
-    plugins = list(instantiate(config.trainer.get("plugins")) or [])
-    if str(config.trainer.strategy).startswith(
-        ("auto", "ddp")
-    ):  # others write checkpoints in their own way
-        plugins.append(WholeFileCheckpointIO())
-    recorder = RunRecorder(f"val/{score}", settings, inputs)
-    method_callbacks, app_callbacks = _made(config.method.callbacks), _made(config.callbacks)
+    recorder = RunRecorder(f"val/{score}", about["config"], about["inputs"])
+    names = datamodule.example_names("test") if config.test else None
+    app_callbacks = _made(config.callbacks)
     if not loggers:  # a LearningRateMonitor refuses a trainer that could not log its rates
         app_callbacks = [
-            callback for callback in app_callbacks if not isinstance(callback, LearningRateMonitor)
+            each for each in app_callbacks if not isinstance(each, LearningRateMonitor)
         ]
     # the app's callbacks come last: they see what the method's have logged and decided
-    prediction_recorder = PredictionRecorder(
-        example_ids(datamodule.example_names("test")) if config.test else None
-    )
     callbacks = [
-        *method_callbacks,
+        *_made(config.method.callbacks),
         recorder,
         ResumedState(directory / "checkpoints"),
-        prediction_recorder,
+        PredictionRecorder(names, datamodule.class_names),
         *app_callbacks,
     ]
+    plugins = list(instantiate(config.trainer.get("plugins")) or [])
+    if str(config.trainer.strategy).startswith(("auto", "ddp")):
+        plugins.append(WholeFileCheckpointIO())  # others write checkpoints in their own way
     trainer = instantiate(
         config.trainer,
         callbacks=callbacks,
@@ -261,64 +195,50 @@ def _run(
         checkpoint = checked_start(
             Path(config.ckpt_path), recorder.identity, config.trainer.max_epochs
         )
-    encoder = module.encoder
-    assert isinstance(encoder, torch.nn.Module)
-    if checkpoint is not None:
-        take_frozen_weights(encoder, checkpoint)
-    cache_features(
-        datamodule, encoder, Path(config.data_dir).expanduser()
-    )  # not every data module has a data_dir
-    result, test_predictions = trained(
+    assert isinstance(module.encoder, torch.nn.Module)
+    # not every data module has a data_dir
+    cache_features(datamodule, module.encoder, Path(config.data_dir).expanduser())
+    output = trained(
         trainer,
         module,
         datamodule,
         checkpoint,
         test_metric=f"test/{score}" if config.test else None,
-        name=str(config.name),  # YAML reads a name like 2024 as a number
         score=score,
-        seed=config.seed,
-        config=settings,
         resumed=checkpoint is not None,
-        inputs=inputs,
         reading=[dict(vars(reading)) for reading in getattr(datamodule, "readings", ())],
-        **(
-            {"candidate": config.method.name, "epochs": config.trainer.max_epochs}
-            | (fields or _job_overrides())
-        ),
+        **about,
     )
-    log_settings(loggers, config, result)
-    return result, test_predictions
+    log_settings(loggers, config, output[0])
+    return output
 
 
-def take_frozen_weights(encoder: torch.nn.Module, checkpoint: Path) -> None:
-    """Load a checkpoint's encoder weights if the frozen ones differ, before `cache_features` keeps
-    their outputs.
-    """
-    saved = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)["state_dict"]
-    frozen = {
-        name: weight for name, weight in encoder.named_parameters() if not weight.requires_grad
+@rank_zero_only
+def log_settings(loggers: Sequence[Logger], config: DictConfig, result: Result) -> None:
+    """Log the hyperparameters, four at most, to every logger, and the test score to TensorBoard."""
+    hyperparameters = {
+        # with margin 1 nothing is masked: plain cross-entropy
+        "delta": float(config.method.get("delta", 1.0)),
+        "method": config.method.name,
+        "seed": config.seed,
     }
-    loaded = {
-        name.removeprefix("encoder."): weight
-        for name, weight in saved.items()
-        if name.startswith("encoder.")
-    }
-    if any(
-        name in loaded and not torch.equal(weight, loaded[name]) for name, weight in frozen.items()
-    ):
-        encoder.load_state_dict(loaded, strict=False)
+    if "lr" in config.optimizer:
+        hyperparameters["lr"] = float(config.optimizer.lr)
+    score = {f"hparams/test_{result.score}": result.metrics.get(result.score, math.nan)}
+    for logger in loggers:
+        if isinstance(logger, TensorBoardLogger) and result.metrics:
+            logger.log_hyperparams(hyperparameters, score)
+        else:
+            logger.log_hyperparams(hyperparameters)
+        logger.finalize("success")
 
 
-def _job_overrides() -> dict[str, Any]:
-    """The overrides of the command, or of a sweep's job, without those that change no number, e.g.
-    `data_dir`.
-    """
-    overrides = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
-    return {
-        "overrides": [
-            w for w in overrides if not WITHOUT_EFFECT.fullmatch(w.lstrip("+~").partition("=")[0])
-        ]
-    }
+def _job_overrides() -> list[str]:
+    """The overrides of the command, or of a sweep's job, that may change a number."""
+    if not HydraConfig.initialized():
+        return []
+    words = HydraConfig.get().overrides.task
+    return [w for w in words if not WITHOUT_EFFECT.fullmatch(w.lstrip("+~").partition("=")[0])]
 
 
 def _made(parts: DictConfig) -> list[Any]:
@@ -327,9 +247,7 @@ def _made(parts: DictConfig) -> list[Any]:
 
 
 def read_data(config: DictConfig) -> BenchmarkDataModule:
-    """The data module of a configuration, with its splits read. Sets ``seed`` first: it also draws
-    ``data.shots``.
-    """
+    """Return the data module, with its splits read; the run's seed also draws ``data.shots``."""
     pl.seed_everything(config.seed, workers=True, verbose=False)
     datamodule = instantiate(class_arguments(config.data, "data"))
     datamodule.prepare_data()
@@ -338,18 +256,14 @@ def read_data(config: DictConfig) -> BenchmarkDataModule:
 
 
 def made_module(config: DictConfig, datamodule: BenchmarkDataModule) -> pl.LightningModule:
-    """The configured method with its model, for these data; refuses a model of another kind of
-    data.
-    """
+    """Return the configured method with its model; a `SettingError` if these do not fit the data."""
     try:
         encoder = instantiate(config.model)(**datamodule.input_spec)
-    except TypeError as error:
-        names = ", ".join(datamodule.input_spec)
+    except (TypeError, ValueError, AssertionError, RuntimeError) as error:
+        names = ", ".join(datamodule.input_spec) or "nothing"
         raise SettingError(
-            f"the model does not fit the data, which give it {names}: {error}"
+            f"the model does not fit the data, which give it {names}, or its settings: {error}"
         ) from error
-    except (ValueError, AssertionError, RuntimeError) as error:
-        raise SettingError(f"the settings of model are refused: {error}") from error
     if config.compile is not None:
         encoder.compile(**instantiate(config.compile))
     make_optimizer, make_schedule = instantiate(config.optimizer), instantiate(config.lr_scheduler)
@@ -365,8 +279,10 @@ def made_module(config: DictConfig, datamodule: BenchmarkDataModule) -> pl.Light
     metrics = module.validation_metrics.items()
     scores = [name.removeprefix("val/") for name, metric in metrics if metric.higher_is_better]
     if config.data.score not in scores:
-        expected = f"expected a metric of this task of which more is better, got data.score={config.data.score!r}"
-        raise SettingError(f"{expected}: {nearest(str(config.data.score), scores)}")
+        raise SettingError(
+            "expected a metric of this task of which more is better, got "
+            f"data.score={config.data.score}: {nearest(str(config.data.score), scores)}"
+        )
     try:  # once here, where an error can only be a setting's
         optimizer = make_optimizer(module.parameters())
         if make_schedule is not None:

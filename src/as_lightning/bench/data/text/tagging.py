@@ -38,6 +38,7 @@ class TaggingDataModule(TokenizedDataModule):
             split: [tag for row in rows for tag in row.tags] for split, rows in sentences.items()
         }
         tags = self.encode_labels(labels)
+        self.texts = {split: [" ".join(row) for row in rows] for split, rows in words.items()}
         self.make_tokenizer(words["train"])
         splits = {}
         for split, rows in words.items():

@@ -1,0 +1,94 @@
+"""What a finished run predicts for data that it has not seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from omegaconf import DictConfig
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from as_lightning.bench.data.base import BenchmarkDataModule, LabelledDataset
+from as_lightning.bench.data.decoded_files import DecodedDataModule
+from as_lightning.bench.data.text.data_module import TextDataModule
+from as_lightning.bench.data.text.tagging import TaggingDataModule
+from as_lightning.bench.run.predictions import predicted_classes, predictions_table
+from as_lightning.bench.run.result import Result
+from as_lightning.bench.run.settings import SettingError
+from as_lightning.bench.run.train import made_module, read_data, run_inputs
+from as_lightning.functional.calling_convention import IGNORED
+
+
+def new_predictions(
+    config: DictConfig, result: Result, checkpoint: Path, path: Path, text_column: str | None
+) -> pd.DataFrame:
+    """Return a table of the examples at a path, with the classes that a run predicts.
+
+    The run's own data are read again, for its classes and tokens; a `SettingError` refuses those
+    that have changed, and data that are neither texts, sentences, images nor clips.
+    """
+    for name, value in run_inputs(config).items():
+        if result.inputs.get(name, value) != value:
+            raise SettingError(f"the run was made with another {name}: give those of the run")
+    data = read_data(config)
+    module = made_module(config, data)
+    state = torch.load(checkpoint, map_location="cpu", weights_only=True)["state_dict"]
+    module.load_state_dict(state)
+    module.eval()
+    names, dataset = new_examples(data, path, text_column or config.data.get("text_column"))
+    multilabel = data.task == "multilabel"
+    rows: list[tuple[np.ndarray, np.ndarray]] = []
+    for inputs, target in DataLoader(dataset, data.batch_size, collate_fn=data.collate):
+        with torch.inference_mode():
+            predicted = predicted_classes(module(inputs), multilabel)
+        rows += zip(target.numpy(), predicted.numpy(), strict=True)
+    table = predictions_table(rows, multilabel, names, data.class_names, IGNORED)
+    return table.drop(columns=["target", "targets"], errors="ignore")
+
+
+def new_examples(
+    data: BenchmarkDataModule, path: Path, text_column: str | None
+) -> tuple[list[str], LabelledDataset]:
+    """Return the names of new examples, and the examples as a run's data module makes its own; each
+    has class 0.
+    """
+    if isinstance(data, DecodedDataModule):
+        suffixes: tuple[str, ...] = getattr(data, "suffixes", ())
+        files = [file for file in sorted(path.rglob("*")) if file.suffix.lower() in suffixes]
+        names = [file.relative_to(path).as_posix() for file in files]
+        decoded = [data.decode(file.read_bytes()) for file in files]
+        return names, _dataset(decoded, data.splits["test"].transform)
+    if isinstance(data, TaggingDataModule):
+        names = [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()]
+        sentences = [tuple(name.split(" ")) for name in names]
+        pairs = [data._encode(words, torch.zeros(len(words))) for words in sentences]
+        return names, LabelledDataset([ids for ids, _ in pairs], [tags for _, tags in pairs])
+    if not isinstance(data, TextDataModule) or data.tokenizer is None:
+        raise SettingError(f"{type(data).__name__} reads no new data from a path")
+    table = _read_table(path)
+    if text_column not in table:
+        raise SettingError(
+            f"{path} has no column data.text_column={text_column}: it has {', '.join(table)}"
+        )
+    names = [str(text).strip() for text in table[text_column]]
+    encodings = data.tokenizer.encode_batch(names)
+    return names, _dataset([torch.tensor(encoding.ids or [1]) for encoding in encodings])
+
+
+def _read_table(path: Path) -> pd.DataFrame:
+    if path.suffix == ".parquet":
+        return pd.read_parquet(path)
+    if path.suffix == ".jsonl":
+        return pd.read_json(path, lines=True, dtype=False)
+    separator = "\t" if path.suffix == ".tsv" else ","
+    return pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False)
+
+
+def _dataset(inputs: list[Tensor], transform: Any = None) -> LabelledDataset:
+    if not inputs:
+        raise SettingError("data.path holds no examples")
+    return LabelledDataset(inputs, torch.zeros(len(inputs), dtype=torch.int64), transform)

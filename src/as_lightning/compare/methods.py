@@ -1,0 +1,262 @@
+"""The losses that a comparison puts in the place of a module's own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+
+from as_lightning.bench.packages import config_dir
+from as_lightning.bench.run.settings import names, nearest
+from as_lightning.compare.candidates import Candidate, check_arguments
+from as_lightning.compare.plan import default_settings
+from as_lightning.compare.search import Choice, Range, setting_range
+from as_lightning.functional.accumulation import accumulation_steps
+from as_lightning.losses import masked_loss_like
+from as_lightning.mixin import ASSoftmaxMixin
+
+BASELINE = "softmax"  # the module as it is
+
+
+def method_config(name: str) -> DictConfig:
+    """Return the configuration of a method in ``conf/method``, merged over those that its
+    ``defaults`` name.
+    """
+    config: Any = OmegaConf.load(config_dir() / "method" / f"{name}.yaml")
+    bases = [base for base in config.pop("defaults", []) if base not in ("base", "_self_")]
+    merged = OmegaConf.merge(*[method_config(base) for base in bases], config)
+    assert isinstance(merged, DictConfig)
+    return merged
+
+
+def plain(value: Any) -> Any:
+    """Return a node of a configuration as a dict or a list of Python's, anything else as it is."""
+    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+
+
+def knobs(method: DictConfig, fixed: Collection[str]) -> dict[str, Range | Choice]:
+    """Return the knobs of a method that are tuned: those of its ``search`` that are not
+    ``fixed``.
+    """
+    ranges = {}
+    for key, description in (plain(method.get("search")) or {}).items():
+        if key not in fixed:
+            ranges[key] = setting_range(description, plain(method[key]))
+    limits: Any = {name: method[name] for name in ("scale", "max_steps") if name in method}
+    # AS-Speed gathers batches at a margin of 1 too
+    if "delta" in ranges and accumulation_steps(1, 0, **limits) > 1:
+        ranges["delta"] = replace(ranges["delta"], neutral=None)
+    return ranges
+
+
+def with_losses(
+    candidate: Candidate,
+    replaces: str | None,
+    methods: Sequence[str] | str | None,
+    losses: Mapping[str, Any],
+    baseline: str,
+    fixed: Mapping[str, Any],
+) -> dict[str, Candidate]:
+    """Return one candidate for each loss of a module: softmax is the module as it is, methods are
+    the app's, ``losses`` are the user's own.
+
+    ``fixed`` are settings of methods that are not tuned. A loss with ranges is a pair of what makes
+    it and the ranges of its arguments.
+    """
+    if methods is None:
+        methods = default_settings()["default_methods"][BASELINE]
+    asked = [methods] if isinstance(methods, str) else list(methods)
+    if baseline not in (*asked, *losses):
+        asked.append(baseline)
+    asked = [BASELINE, *(name for name in asked if name != BASELINE)]
+    if taken := losses.keys() & set(asked):
+        raise ValueError(f"{min(taken)} is a method of this comparison: name the loss otherwise")
+    if unread := fixed.keys() - set().union(
+        *(method_config(name) for name in known(asked, losses))
+    ):
+        raise ValueError(f"no method here has a setting {min(unread)}")
+    candidates = {}
+    for name in asked:
+        config = method_config(name)
+        for key in fixed.keys() & set(map(str, config)):
+            config[key] = fixed[key]
+        settings: Any = OmegaConf.to_container(config)
+        put = partial(module_by_method, candidate.module, name, replaces, settings)
+        search = {**candidate.search, **knobs(config, fixed)}
+        candidates[name] = candidate._replace(module=put, search=search)
+    for name, loss in losses.items():
+        make, ranges = loss if isinstance(loss, tuple) else (loss, {})
+        if not callable(make):
+            raise TypeError(
+                f"losses[{name!r}] must be called as loss(logits, target), got {make!r}"
+            )
+        check_arguments(make, ranges)
+        put = partial(module_by_loss, candidate.module, name, replaces, make, tuple(ranges))
+        own = {key: setting_range(description) for key, description in ranges.items()}
+        candidates[name] = candidate._replace(module=put, search={**candidate.search, **own})
+    if baseline != BASELINE:  # a neutral value is where a loss is softmax
+        for name, made in candidates.items():
+            search = {key: replace(knob, neutral=None) for key, knob in made.search.items()}
+            candidates[name] = made._replace(search=search)
+    return candidates
+
+
+def known(asked: Sequence[str], losses: Mapping[str, Any]) -> Sequence[str]:
+    """Return the names of methods; a ``ValueError`` if one is none that a module can be trained
+    by.
+    """
+    for name in asked:
+        if name not in names("method"):
+            hint = nearest(name, {*names("method"), *losses})
+            raise ValueError(f"unknown method {name!r}: {hint}")
+        config = method_config(name)
+        if not config.own_module or config.targets != "class_index":
+            raise ValueError(
+                f"{name} needs a head or targets that your module need not have: leave it out, or "
+                "give losses= of your own"
+            )
+    return asked
+
+
+def module_by_method(
+    make: Callable[..., Any],
+    name: str,
+    replaces: str | None,
+    config: Mapping[str, Any],
+    **settings: Any,
+) -> pl.LightningModule:
+    """Return a module that trains by one of the app's methods, with its callbacks."""
+    chosen = {key: settings.pop(key) for key in config.keys() & settings.keys()}
+    method = OmegaConf.create({"method": {**config, **chosen}}).method  # it resolves its references
+    module = make(**settings)
+    own = replaced_loss(module, replaces)
+    loss: Any = own
+    if name != BASELINE:
+        carried = carried_settings(own)
+        criterion = instantiate(method.criterion, _partial_=True)
+        if "delta" in method:
+            loss = masked_loss_like(own, method.delta)
+        elif "class_counts" in inspect.signature(criterion.func).parameters:
+            raise ValueError(
+                f"{name} needs the class counts of your data: give losses={{{name!r}: "
+                f"partial(as_lightning.{criterion.func.__name__}, class_counts=counts)}}"
+            )
+        elif isinstance(criterion.func, type):
+            loss = criterion(**carried)
+        else:
+            loss = CarriedSettings(criterion, own)
+    if name != BASELINE or replaces is None:  # a module with the mixin is no softmax by itself
+        put_loss(module, replaces, TrainingLoss(name, loss, own))
+    callbacks = [instantiate(callback) for callback in method.callbacks.values()]
+    if callbacks:
+        configured = module.configure_callbacks
+        module.configure_callbacks = lambda: [*configured(), *callbacks]
+    return module
+
+
+def module_by_loss(
+    make: Callable[..., Any],
+    name: str,
+    replaces: str | None,
+    make_loss: Any,
+    arguments: tuple[str, ...],
+    **settings: Any,
+) -> pl.LightningModule:
+    """Return a module that trains by a loss of the user's."""
+    chosen = {key: settings.pop(key) for key in arguments if key in settings}
+    module = make(**settings)
+    is_class = isinstance(getattr(make_loss, "func", make_loss), type)
+    loss = make_loss(**chosen) if arguments or is_class else make_loss
+    put_loss(module, replaces, TrainingLoss(name, loss, replaced_loss(module, replaces)))
+    return module
+
+
+def replaced_loss(module: Any, replaces: str | None) -> Any:
+    """Return the loss that a module has: an attribute, or the mixin's."""
+    kind = type(module).__name__
+    if replaces is None:
+        if isinstance(module, ASSoftmaxMixin):
+            return nn.CrossEntropyLoss()
+        raise ValueError(
+            f"{kind} does not use ASSoftmaxMixin: name the attribute that training_step calls as "
+            'loss(logits, target), as in replaces="criterion"'
+        )
+    owner, name = owner_of(module, replaces)
+    if not hasattr(owner, name):
+        parts = ", ".join(part for part, _ in owner.named_children())
+        raise AttributeError(f"replaces: {kind} has no attribute {replaces!r}; there are: {parts}")
+    return getattr(owner, name)
+
+
+def put_loss(module: Any, replaces: str | None, loss: nn.Module) -> None:
+    """Set a module's loss."""
+    vars(module)["loss_of_comparison"] = loss  # for the look, and no part of the module
+    if replaces is None:  # the mixin's is a method, which an attribute of the instance hides
+        vars(module)["as_softmax_loss"] = loss
+        module.add_module("replaced_loss", loss)
+        # without the mixin's callbacks, which ask for its own loss
+        module.configure_callbacks = super(ASSoftmaxMixin, module).configure_callbacks
+        return
+    owner, name = owner_of(module, replaces)
+    setattr(owner, name, loss)
+
+
+def owner_of(module: Any, path: str) -> tuple[Any, str]:
+    """Return the part of a module that a dotted path leads to, and the last name."""
+    *parts, name = path.split(".")
+    for part in parts:
+        module = getattr(module, part)
+    return module, name
+
+
+def carried_settings(own: Any) -> dict[str, Any]:
+    """Return the settings of PyTorch's cross-entropy, which a method's loss keeps."""
+    if type(own) is nn.BCEWithLogitsLoss:
+        return {"reduction": own.reduction}
+    if type(own) is not nn.CrossEntropyLoss or own.label_smoothing:
+        raise TypeError(
+            f"replaces names a {type(own).__name__}: methods take the place of a "
+            "torch.nn.CrossEntropyLoss without label smoothing; for another loss give methods=[] "
+            "and losses= of your own"
+        )
+    return {"weight": own.weight, "ignore_index": own.ignore_index, "reduction": own.reduction}
+
+
+class CarriedSettings(nn.Module):
+    """A loss of the app's, called with the settings of the one that it replaces."""
+
+    def __init__(self, loss: Callable[..., Tensor], own: nn.CrossEntropyLoss) -> None:
+        super().__init__()
+        self.loss, self.own = loss, own
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Return the loss; its class weights move with their module."""
+        return self.loss(logits, target, **carried_settings(self.own))
+
+
+class TrainingLoss(nn.Module):
+    """A candidate's loss in training, and the module's own outside of it."""
+
+    def __init__(self, name: str, loss: Callable[..., Tensor], own: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.name, self.loss, self.own = name, loss, own
+        self.called = False
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Return the loss; a ``ValueError`` if it is no scalar in training."""
+        if not self.training:
+            return self.own(logits, target)
+        self.called = True
+        loss = self.loss(logits, target)
+        if not isinstance(loss, torch.Tensor) or loss.dim() > 0:
+            got = tuple(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
+            raise ValueError(f"the loss {self.name} must return a scalar, got {got}: take the mean")
+        return loss

@@ -1,0 +1,80 @@
+"""The labels of new data, by the best checkpoint of a finished run."""
+
+import sys
+
+import pandas as pd
+import pytest
+from harness.made_files import write_images, write_table
+
+from as_lightning.bench.commands.predict import main, predict
+from as_lightning.bench.run.predictions import Predictions
+from as_lightning.bench.run.settings import SettingError
+from as_lightning.bench.run.train import train
+
+SPLITS = ("train", "validation", "test")
+SETTINGS = ("trainer.max_epochs=3", "logger=none", "optimizer.lr=1e-2")
+
+
+@pytest.fixture
+def texts(composed, tmp_path):
+    """A run on texts, its folder and its file."""
+    write_table(tmp_path / "reviews.csv", {"good": 20, "bad": 20})
+    train(composed("data=text_file", f"data.path={tmp_path / 'reviews.csv'}", *SETTINGS))
+    return tmp_path / "run"
+
+
+def test_texts_get_the_class_names_that_the_run_gives_them_in_its_test(
+    texts, tmp_path, monkeypatch
+):
+    tested = Predictions.read(texts).table
+    new, output = tmp_path / "new.csv", tmp_path / "labels.csv"
+    tested[["example"]].rename(columns={"example": "review"}).to_csv(new, index=False)
+    words = [str(texts), f"data.path={new}", "data.text_column=review", f"output={output}"]
+    monkeypatch.setattr(sys, "argv", ["as-lightning-predict", *words])
+    main()
+    found = pd.read_csv(output)
+    assert list(found) == ["example", "predicted"]
+    assert found["predicted"].tolist() == tested["predicted"].tolist()
+    with pytest.raises(SettingError, match=r"no column data.text_column=text: it has review"):
+        predict(texts, [f"data.path={new}"])
+    with pytest.raises(SettingError, match=r"there is no .*none.csv"):
+        predict(texts, ["data.path=none.csv"])
+    write_table(tmp_path / "reviews.csv", {"fine": 20, "bad": 20})
+    with pytest.raises(SettingError, match="made with another data"):
+        predict(texts, [f"data.path={new}", "data.text_column=review"])
+
+
+def test_words_of_new_sentences_get_tags(composed, tmp_path):
+    lines = {"Ann B-P\nruns O\n\n": 30, "big O\nParis B-L\nis O\n\n": 30}
+    text = "".join(sentence * count for sentence, count in lines.items())
+    for name in ("train", "validation", "test"):
+        (tmp_path / f"{name}.conll").write_text(text)
+    places = (
+        f"data.{key}={tmp_path}/{name}.conll"
+        for key, name in (
+            ("path", "train"),
+            ("validation_path", "validation"),
+            ("test_path", "test"),
+        )
+    )
+    train(composed("experiment=conll", *places, *SETTINGS, "trainer.max_epochs=10"))
+    (tmp_path / "new.txt").write_text("Ann runs\n\nbig Paris is\n")
+    output = predict(tmp_path / "run", [f"data.path={tmp_path / 'new.txt'}"])
+    tested = Predictions.read(tmp_path / "run").table.set_index("example")
+    expected = [[0, *row] for row in tested.loc["0", ["token", "predicted"]].to_numpy().tolist()]
+    expected += [[1, *row] for row in tested.loc["30", ["token", "predicted"]].to_numpy().tolist()]
+    assert pd.read_csv(output).to_numpy().tolist() == expected
+
+
+def test_images_of_a_folder_get_classes_by_their_names(composed, tmp_path):
+    write_images(tmp_path / "images", {f"{s}/{c}": 4 for s in SPLITS for c in ("cat", "dog")})
+    settings = ("experiment=image_folder", f"data.path={tmp_path / 'images'}", *SETTINGS)
+    train(composed(*settings, "model=small_cnn"))
+    output = predict(tmp_path / "run", [f"data.path={tmp_path / 'images' / 'test'}"])
+    tested = Predictions.read(tmp_path / "run").table
+    found = pd.read_csv(output)
+    assert len(found) == len(tested) == 8
+    tested["example"] = tested["example"].str.removeprefix("test/")
+    both = found.merge(tested, on="example")
+    assert len(both) == 8
+    assert (both["predicted_x"] == both["predicted_y"]).all()
