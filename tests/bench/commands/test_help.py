@@ -22,6 +22,7 @@ COMMANDS = {
     "as-lightning": "train",
     "as-lightning-compare": "compare",
     "as-lightning-report": "report",
+    "as-lightning-predict": "predict",
 }
 PROGRAM = """
 import atexit, sys
@@ -63,7 +64,7 @@ def test_help_starts_with_one_sentence_and_three_examples_and_has_a_line_for_eac
 def test_the_help_of_each_command_names_what_can_be_chosen_and_set():
     scripts = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert re.findall(r'^(as-lightning\S*) = "', scripts, re.MULTILINE) == list(COMMANDS)
-    train, compare, report = (printed(command, "--help") for command in COMMANDS)
+    train, compare, report, _ = (printed(command, "--help") for command in COMMANDS)
     for group in ("data", "model", "logger"):
         (line,) = re.findall(rf"^{group}: (.*)$", train, re.MULTILINE)
         assert set(names(group)) <= set(line.split(", "))

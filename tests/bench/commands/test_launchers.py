@@ -124,8 +124,8 @@ def test_a_sweep_of_runs_in_two_processes_runs_each_job_once_in_its_own_folder(t
     assert [run.seed for run in results(tmp_path)] == [0, 1]
     assert all(run.masking[0]["samples"] == 2 * 20 * 32 - 2 * 11 for run in results(tmp_path))
     assert reported(tmp_path / OF_DDP) == [("as_speed", 2)]
-    for seed in (0, 1):  # each process says it once
-        assert printed.count(f"digits, method as_speed, seed {seed}") == 2
+    for seed in (0, 1):  # the sweep says it, and each of the two processes
+        assert printed.count(f"digits, method as_speed, seed {seed}") == 3
     assert [path.name for path in tmp_path.iterdir()] == ["multirun"]
 
 

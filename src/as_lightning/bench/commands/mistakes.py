@@ -89,12 +89,13 @@ def _misspelt(group: Any, key: str, setting: str) -> str:
     known = {str(name) for name in group}
     if not path:
         for name in GROUPS:
-            inside = group._get_node(name)
-            if isinstance(inside, DictConfig):
-                known |= {f"{name}.{inner}" for inner in map(str, inside)}
-        ends = [name for name in sorted(known) if name.endswith((f".{key}", f"_{key}"))]
-        if ends:
-            return f"there is no {setting}: did you mean {' or '.join(ends)}?"
+            node = group._get_node(name)
+            if isinstance(node, DictConfig):
+                known |= {f"{name}.{inner}" for inner in map(str, node)}
+        for end in (f".{key}", f"_{key}"):
+            inside = [name for name in sorted(known) if name.endswith(end)]
+            if inside:
+                return f"there is no {setting}: did you mean {' or '.join(inside)}?"
         known |= {folder.name for folder in config_dir().iterdir() if folder.is_dir()}
         known = {name for name in known if "." not in name}
     return f"there is no {setting}: {nearest(key, known)}"

@@ -19,7 +19,6 @@ from typing import Any
 
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf, open_dict
 
@@ -182,62 +181,49 @@ def override_value(value: Any) -> str:
 def run_folder(
     overrides: Sequence[str], method: DictConfig, left_out: Sequence[str], data: str
 ) -> str:
-    """Return the name of a run's folder: the changed settings that the method has, sorted, as
-    `method=as_softmax,seed=1`. In a sweep it has those alone that the command gives several values,
-    and method and seed.
+    """Return the name of a run's folder: its changed settings, sorted, as `method=softmax,seed=1`.
 
-    An experiment is left out, since the folder above has its name, unless the user has set ``name``
-    or ``data``. A run with neither an experiment nor ``data`` names the data of its configuration.
+    In a sweep these are method, seed, and the settings that differ between its runs. An experiment
+    is left out, since the folder above has its name, unless the user has set ``name`` or ``data``.
+    A run with neither an experiment nor ``data`` names the data of its configuration.
     """
-    foreign = {f"method.{knob}" for knob in foreign_knobs(method)}
-    same_in_all = set(_sweep_words()) - {f"method={method.name}"}
-    parsed = _parsed([word for word in overrides if word not in same_in_all])
-    groups = {override.key_or_group for override in _parsed(overrides)}
-    ignored = foreign | _unnamed(groups, left_out)
-    settings = [_shown(override) for override in parsed if override.key_or_group not in ignored]
-    if not groups & {"experiment", "data"}:
+    shared = set(_shared_words()) - {f"method={method.name}"}
+    foreign = [f"method.{knob}" for knob in foreign_knobs(method)]
+    settings = _named([word for word in overrides if word not in shared], [*left_out, *foreign])
+    if {"experiment", "data"}.isdisjoint(word.partition("=")[0] for word in overrides):
         settings.append(f"data={data}")
     return ",".join(sorted(settings))
 
 
 def sweep_folder(left_out: Sequence[str]) -> str:
     """Return the name of a sweep's folder: the changed settings that are the same in all runs."""
-    parsed = _parsed(_sweep_words())
-    keys = {override.key_or_group for override in parsed}
-    ignored = _unnamed(keys, [*left_out, "method", "data", "name"])
-    shown = [_shown(override) for override in parsed if override.key_or_group not in ignored]
-    return ",".join(sorted(shown))
+    return ",".join(sorted(_named(_shared_words(), [*left_out, "method", "data", "name"])))
 
 
-def _sweep_words() -> list[str]:
-    """The words of the sweep's command that have one value; none outside a sweep."""
-    words = [word for word in shlex.split(os.environ.get(COMMAND, "")) if "=" in word]
-    words = [word for word in words if not word.startswith(("hydra.", "hydra/", "seed="))]
-    return [
-        word
-        for word, override in zip(words, _parsed(words), strict=True)
-        if not override.is_sweep_override()
-    ]
+def _shared_words() -> list[str]:
+    """The settings of a sweep's command that have one value, but for the seed; none outside one."""
+    words = []
+    for word in shlex.split(os.environ.get(COMMAND, "")):
+        if "=" in word and not word.startswith(("hydra.", "hydra/", "seed=")):
+            (override,) = OverridesParser.create().parse_overrides([word])
+            if not override.is_sweep_override():
+                words.append(word)
+    return words
 
 
-def _parsed(words: Sequence[str]) -> list[Override]:
-    return OverridesParser.create().parse_overrides(list(words))
-
-
-def _unnamed(keys: Collection[str], left_out: Sequence[str]) -> set[str]:
-    """The keys that are left out of folders' names, where these keys are set."""
-    if {"name", "data"}.isdisjoint(keys):
-        return set(left_out)
-    return set(left_out) - {"experiment"}
-
-
-def _shown(override: Override) -> str:
-    """An override in a folder's name: a path by its last part and four digits of its hash."""
-    value = override.get_value_element_as_str()
-    if "/" in value:
-        last_part = value.strip("'\"").rstrip("/").rpartition("/")[2]
-        value = f"{last_part}-{hashlib.sha256(value.encode()).hexdigest()[:4]}"
-    return f"{override.key_or_group}={value}"
+def _named(words: Sequence[str], left_out: Sequence[str]) -> list[str]:
+    """Settings as folders show them: a path by its last part and four digits of its hash."""
+    shown = {}
+    for override in OverridesParser.create().parse_overrides(list(words)):
+        value = override.get_value_element_as_str()
+        if "/" in value:
+            last_part = value.strip("'\"").rstrip("/").rpartition("/")[2]
+            value = f"{last_part}-{hashlib.sha256(value.encode()).hexdigest()[:4]}"
+        shown[override.key_or_group] = value
+    for key in left_out:
+        if key != "experiment" or {"name", "data"}.isdisjoint(shown):
+            shown.pop(key, None)
+    return [f"{key}={value}" for key, value in shown.items()]
 
 
 def names(group: str) -> list[str]:
