@@ -62,9 +62,6 @@ def run_comparison(subject: Subject, directory: Path, console: Console) -> Compa
                 bar.made(run, outcome)
     record = replay.ended
     record.notes += notes
-    if mixed := record.mixed_units:
-        record.notes.append(mixed)
-        record.untuned = mixed
     record.write(directory)
     return record
 

@@ -17,7 +17,6 @@ from as_lightning.compare.search import (
     as_neutral,
     best_of,
     finalists,
-    neutral_settings,
     next_trials,
 )
 from as_lightning.report.findings import findings
@@ -124,8 +123,6 @@ class Replay:
                     base = own[plan.baseline] if containing else ()
                     shared = [as_neutral(space, trial) for trial in base]
                     own[name] = self._searched(name, shared)
-                    if containing:
-                        self.record.neutral[name] = neutral_settings(space)
                     tried[name] = [*shared, *own[name]]  # ties go to the first
             if self.runs:
                 return
@@ -202,13 +199,9 @@ class Replay:
 
     def _trial(self, runs: Sequence[Run]) -> Trial:
         """Return the trial of runs that differ in the tuning seed alone."""
-        scores: dict[int, float] = {}
-        losses = []
-        for run in runs:
-            scores[run.seed], loss = best_validation(self.finished[run], self._sign)
-            losses.append(loss)
-        score = _mean([*scores.values()])
-        return Trial(runs[0].settings, score, _mean(losses), by_seed=scores)
+        found = [best_validation(self.finished[run], self._sign) for run in runs]
+        scores, losses = zip(*found, strict=True)
+        return Trial(runs[0].settings, _mean(scores), _mean(losses), by_seed=list(scores))
 
     # --- final runs
 
