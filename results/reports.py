@@ -4,7 +4,6 @@ python results/reports.py
 """
 
 import shutil
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -34,4 +33,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

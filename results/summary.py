@@ -17,7 +17,7 @@ from written import written
 
 from as_lightning.report.advice import advice
 from as_lightning.report.findings import Findings, findings
-from as_lightning.report.page import deciding, table
+from as_lightning.report.page import Cell, deciding, table
 from as_lightning.report.record import ComparisonRecord
 from as_lightning.statistics.verdicts import Verdict
 
@@ -195,7 +195,9 @@ def rows_of(address: str, each: Findings) -> str:
     if half is not None:
         own = deciding(half)[1]
         names = dict.fromkeys([*deciding(half)[0], *rows[0]])
-        rows = [{name: row.get(name, "–") for name in names} for row in (rows[0], own, *rows[1:])]
+        rows = [
+            {name: row.get(name, Cell("–")) for name in names} for row in (rows[0], own, *rows[1:])
+        ]
     return table(rows)
 
 

@@ -111,8 +111,8 @@ class Replay:
         plan, record = self.plan, self.record
         if not plan.tunes:
             for name in plan.candidates:
-                space = plan.spaces[name].items()
-                record.settings[name] = {knob: dimension.default for knob, dimension in space}
+                dimensions = plan.spaces[name].items()
+                record.settings[name] = {knob: d.default for knob, d in dimensions}
             return
         own: dict[str, list[Trial]] = {}
         tried: dict[str, list[Trial]] = {}
@@ -334,13 +334,12 @@ def best_validation(outcome: Outcome, sign: float) -> tuple[float, float]:
     """Return the best finite validation score of a run, and the lowest cross-entropy (at the best
     temperature) of the validations that had it; NaN for none.
     """
-    scores = [] if isinstance(outcome, str) else [*_validations(outcome)]
-    best = max(scores, key=lambda score: sign * score, default=math.nan)
-    losses = [math.nan]
-    if scores:
-        losses = [
-            e.get("cross_entropy", math.nan) for e in outcome.evaluations if e["score"] == best
-        ]
+    if isinstance(outcome, str):
+        return math.nan, math.nan
+    best = max(_validations(outcome), key=lambda score: sign * score, default=math.nan)
+    losses = [
+        row.get("cross_entropy", math.nan) for row in outcome.evaluations if row["score"] == best
+    ]
     return best, min(filter(math.isfinite, losses), default=math.nan)
 
 

@@ -378,7 +378,10 @@ def _result(
         metrics=metrics,
         settings=settings,
         masking=masking,
-        **{column: values.get(column) for column in COUNTED},
+        epochs=values.get("epochs"),
+        parameters=values.get("parameters"),
+        optimizer_steps=values.get("optimizer_steps"),
+        loss_accuracy_correlation=values.get("loss_accuracy_correlation"),
         **made_on[values["made_on"]],
     )
 
