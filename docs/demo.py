@@ -159,7 +159,7 @@ def comparison() -> None:
     settings = [
         "data.imbalance=50",
         "methods=softmax,logit_adjusted",
-        "budgets=1",
+        "half_epochs=false",
         "seeds=5",
         "name=demo",
     ]

@@ -75,7 +75,7 @@ def chosen_settings(folder: Path, number: int) -> dict[str, Mapping[str, Any]]:
     spaces = {method: {"lr": rates, **knobs(method_config(method), ())} for method in KNOBS}
 
     plan = ComparisonPlan(list(KNOBS), "softmax", EPOCHS, half_epochs=False, **seeds)
-    plan = plan.of(spaces, name="digits", score="accuracy")
+    plan = plan.with_spaces(spaces, name="digits", score="accuracy")
     finished: dict[Run, Outcome] = {}
 
     def run_one(run: Run) -> Result:

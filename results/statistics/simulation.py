@@ -338,7 +338,7 @@ class Surface:
     def mean(trials: Sequence[Trial]) -> Trial:
         """One trial with the mean score of several seeds."""
         scores = tuple(trial.score for trial in trials)
-        return Trial(trials[0].settings, float(np.mean(scores)), by_seed=dict(enumerate(scores)))
+        return Trial(trials[0].settings, float(np.mean(scores)), by_seed=scores)
 
 
 def end_to_end(

@@ -203,9 +203,9 @@ def test_only_the_two_best_trials_of_each_method_get_the_second_tuning_seed(made
     tuning = [run for run in comparison.runs if run.phase == "tuning"]
     assert sum(run.seed == 1000 for run in tuning) == 3 * 5
     for method, trials in comparison.record.tuning.items():
-        firsts = sorted((trial.by_seed[1000] for trial in trials), reverse=True)
+        firsts = sorted((trial.by_seed[0] for trial in trials), reverse=True)
         repeated = [trial for trial in trials if trial.seeds == 2]
-        assert sorted((trial.by_seed[1000] for trial in repeated), reverse=True) == firsts[:2]
+        assert sorted((trial.by_seed[0] for trial in repeated), reverse=True) == firsts[:2]
         assert (
             comparison.record.settings[method]
             == max(repeated, key=lambda trial: trial.score).settings

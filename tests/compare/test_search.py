@@ -182,8 +182,8 @@ def test_two_trials_are_repeated_and_one_of_them_is_chosen_though_another_was_lu
     assert finalists(trials, 1.0) == [trials[1], trials[3]]
     assert finalists(trials, -1.0) == [trials[0], trials[3]]
     repeated = [
-        Trial({"lr": 2}, 0.6, by_seed={0: 0.9, 1: 0.3}),
-        Trial({"lr": 4}, 0.65, by_seed={0: 0.8, 1: 0.5}),
+        Trial({"lr": 2}, 0.6, by_seed=[0.9, 0.3]),
+        Trial({"lr": 4}, 0.65, by_seed=[0.8, 0.5]),
     ]
     assert best_of([trials[0], repeated[0], trials[2], repeated[1]], 1.0) is repeated[1]
 

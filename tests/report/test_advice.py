@@ -175,8 +175,8 @@ def test_where_validation_chose_the_baseline_it_is_said_by_how_much_the_best_oth
     mode, lost
 ):
     tuning = [
-        Trial({"lr": 0.1, "delta": 1.0}, 0.805, shared=True, by_seed={1000: 0.80, 1001: 0.81}),
-        Trial({"lr": 0.1, "delta": 0.3}, 0.795, by_seed={1000: 0.795}),
+        Trial({"lr": 0.1, "delta": 1.0}, 0.805, shared=True, by_seed=[0.80, 0.81]),
+        Trial({"lr": 0.1, "delta": 0.3}, 0.795, by_seed=[0.795]),
     ]
     facts = {
         "mode": mode,

@@ -73,9 +73,6 @@ def run_comparison(
                 bar.made(run, outcome)
     record = replay.ended
     record.notes += notes
-    if mixed := record.mixed_units:
-        record.notes.append(mixed)
-        record.untuned = mixed
     record.write(directory)
     return record
 

@@ -17,7 +17,6 @@ from as_lightning.compare.search import (
     as_neutral,
     best_of,
     finalists,
-    neutral_settings,
     next_trials,
 )
 from as_lightning.report.findings import findings
@@ -112,8 +111,8 @@ class Replay:
         plan, record = self.plan, self.record
         if not plan.tunes:
             for name in plan.candidates:
-                space = plan.spaces[name].items()
-                record.settings[name] = {knob: dimension.default for knob, dimension in space}
+                dimensions = plan.spaces[name].items()
+                record.settings[name] = {knob: d.default for knob, d in dimensions}
             return
         own: dict[str, list[Trial]] = {}
         tried: dict[str, list[Trial]] = {}
@@ -124,8 +123,6 @@ class Replay:
                     base = own[plan.baseline] if containing else ()
                     shared = [as_neutral(space, trial) for trial in base]
                     own[name] = self._searched(name, shared)
-                    if containing:
-                        self.record.neutral[name] = neutral_settings(space)
                     tried[name] = [*shared, *own[name]]  # ties go to the first
             if self.runs:
                 return
@@ -202,13 +199,9 @@ class Replay:
 
     def _trial(self, runs: Sequence[Run]) -> Trial:
         """Return the trial of runs that differ in the tuning seed alone."""
-        scores: dict[int, float] = {}
-        losses = []
-        for run in runs:
-            scores[run.seed], loss = best_validation(self.finished[run], self._sign)
-            losses.append(loss)
-        score = _mean([*scores.values()])
-        return Trial(runs[0].settings, score, _mean(losses), by_seed=scores)
+        found = [best_validation(self.finished[run], self._sign) for run in runs]
+        scores, losses = zip(*found, strict=True)
+        return Trial(runs[0].settings, _mean(scores), _mean(losses), by_seed=list(scores))
 
     # --- final runs
 
@@ -341,13 +334,12 @@ def best_validation(outcome: Outcome, sign: float) -> tuple[float, float]:
     """Return the best finite validation score of a run, and the lowest cross-entropy (at the best
     temperature) of the validations that had it; NaN for none.
     """
-    scores = [] if isinstance(outcome, str) else [*_validations(outcome)]
-    best = max(scores, key=lambda score: sign * score, default=math.nan)
-    losses = [math.nan]
-    if scores:
-        losses = [
-            e.get("cross_entropy", math.nan) for e in outcome.evaluations if e["score"] == best
-        ]
+    if isinstance(outcome, str):
+        return math.nan, math.nan
+    best = max(_validations(outcome), key=lambda score: sign * score, default=math.nan)
+    losses = [
+        row.get("cross_entropy", math.nan) for row in outcome.evaluations if row["score"] == best
+    ]
     return best, min(filter(math.isfinite, losses), default=math.nan)
 
 

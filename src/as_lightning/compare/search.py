@@ -57,32 +57,23 @@ class Range:
         >>> Range(0.9, 0.99999, default=0.9, limits=(0, 1)).spread(3)
         [0.9, 0.95, 0.99999]
         """
-        start, grid_size = (
-            int(self.neutral == self.low),
-            max(count + (self.neutral in (self.low, self.high)), 2),
-        )
-        grid = np.linspace(self.place(self.low), self.place(self.high), grid_size)[
-            start : start + count
-        ]
-        values = [self.value(place) for place in grid]
+        at_an_end = self.neutral in (self.low, self.high)
+        grid = np.linspace(self.place(self.low), self.place(self.high), max(count + at_an_end, 2))
+        first = int(self.neutral == self.low)
+        values = [self.value(place) for place in grid[first : first + count]]
         nearest = min(values, key=lambda value: abs(self.place(value) - self.place(self.default)))
         return [self.default, *(value for value in values if value != nearest)]
 
     def draw(self, shares: np.ndarray, tried: Sequence[float]) -> np.ndarray:
         """Places at these shares, in [0, 1], of the range as the search extends it."""
-        places = [self.place(value) for value in (self.low, self.high, *tried)]
-        low, high = min(places), max(places)
+        places = [*map(self.place, (self.low, self.high, *tried))]
+        ends = np.array([min(places), max(places)])
         if self.log:
-            low, high = (
-                low - (half := (self.place(self.high) - self.place(self.low)) / 2),
-                high + half,
-            )
+            half = (self.place(self.high) - self.place(self.low)) / 2
+            ends += [-half, half]
         else:  # half of the way to a limit
-            low, high = (
-                (end + limit) / 2 if math.isfinite(limit) else end
-                for end, limit in zip((low, high), self.limits, strict=True)
-            )
-        return low + shares * (high - low)
+            ends = np.where(np.isfinite(self.limits), (ends + self.limits) / 2, ends)
+        return ends[0] + shares * (ends[1] - ends[0])
 
     def coordinates(self, places: np.ndarray) -> np.ndarray:
         """The coordinates of places for the Gaussian process, in halves of the range."""
@@ -95,37 +86,25 @@ class Range:
 
     def place(self, value: float) -> float:
         """The value, or its logarithm; 0 is placed half of the range below ``low``."""
-        if self.log:
-            return (
-                math.log(value)
-                if value > 0
-                else 1.5 * math.log(self.low) - 0.5 * math.log(self.high)
-            )
-        return float(value)
+        if not self.log:
+            return float(value)
+        if value > 0:
+            return math.log(value)
+        return 1.5 * math.log(self.low) - 0.5 * math.log(self.high)
 
-    def value(self, place: float) -> float:
-        exact, margin = (
-            math.exp(place) if self.log else place,
-            0.005 * (self.place(self.high) - self.place(self.low)),
-        )
-        rounded = (float(f"{exact:.{digits}g}") for digits in range(4, 17))
-
-        def acceptable(
-            number: float,
-        ) -> bool:  # near, on the same side of each end, or on one of the range's
-            inside = all(
-                np.sign(number - end) in (0, np.sign(exact - end)) for end in (self.low, self.high)
-            )
-            inside = inside and all(
-                np.sign(number - end) == np.sign(exact - end) for end in self.limits
-            )
-            return inside and abs(self.place(number) - place) <= margin
-
-        value = next(filter(acceptable, rounded), exact)
-        whole_numbers = self.low >= 1 and all(
-            type(bound) is int for bound in (self.low, self.high, self.default)
-        )
-        return max(1, round(value)) if whole_numbers else value
+    def value(self, place: float) -> Any:
+        """Return the value at a place, rounded where that crosses no end or limit of the range."""
+        exact = math.exp(place) if self.log else place
+        bounds = np.array([self.low, self.high, *self.limits])
+        rounded = float(f"{exact:.4g}")
+        if np.any(np.sign(rounded - bounds) * np.sign(exact - bounds) < 0):
+            rounded = exact
+        for end in (self.low, self.high):  # which a logarithm may miss by a rounding
+            if math.isclose(exact, end):
+                rounded = end
+        if self.low >= 1 and {type(self.low), type(self.high), type(self.default)} == {int}:
+            return max(1, round(rounded))
+        return rounded
 
 
 @dataclass(frozen=True)
@@ -204,16 +183,11 @@ def as_neutral(space: Space, trial: Trial) -> Trial:
     """A trial of the baseline as one of a candidate that contains it; what both tune keeps its
     value.
     """
-    return trial._replace(settings={**neutral_settings(space), **trial.settings}, shared=True)
-
-
-def neutral_settings(space: Space) -> dict[str, Any]:
-    """Return what the baseline's trials have as trials of a candidate with this space."""
-    settings = {}
+    knobs = {}
     for name, dimension in space.items():
         if name != RATE:
-            settings[name] = dimension.default if dimension.neutral is None else dimension.neutral
-    return settings
+            knobs[name] = dimension.default if dimension.neutral is None else dimension.neutral
+    return trial._replace(settings={**knobs, **trial.settings}, shared=True)
 
 
 def best_of(trials: Sequence[Trial], sign: float) -> Trial | None:

@@ -141,9 +141,9 @@ def _at_an_edge(record: ComparisonRecord) -> str:
     """
     names = []
     for name, trials in record.tuning.items():
-        rates = {trial.settings.get("lr") for trial in trials} - {None}
+        rates: list[float] = [t.settings["lr"] for t in trials if "lr" in t.settings]
         best = record.settings.get(name, {}).get("lr")
-        own = name not in record.same_as and len(rates) > 1
+        own = name not in record.same_as and len(set(rates)) > 1
         if own and best in (min(rates), max(rates)):
             names.append(name)
     if not names:

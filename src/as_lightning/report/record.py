@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -27,10 +27,12 @@ BASELINES = ("softmax", "multilabel_softmax")  # the default baselines
 ROUNDING = 1e-5  # of a score that is computed in float32
 EXAMPLES, SHOWN = 20, 300  # how many examples a page lists, and how many characters of them
 SETTING = "setting."  # before the name of a tuned setting, in a table of runs
-# of a result, beside its settings and metrics, in a table of runs
-COLUMNS = ("candidate", "seed", "phase", "trial", "train_seconds", "epochs", "session")
-COUNTED = ("parameters", "optimizer_steps", "loss_accuracy_correlation")
-OF_TABLE = {"results", "tuned", "tuning", "settings", "missing"}  # fields that the table has
+METRIC = "metric."  # before the name of a metric that is that of another column
+COUNTED = ("epochs", "parameters", "optimizer_steps", "loss_accuracy_correlation")
+OTHERS = {"candidate", "seed", "phase", "trial", "score", "train_seconds", "session", *COUNTED}
+OTHERS |= {"masking", "made_on"}
+# fields that the table has
+OF_TABLE = {"design", "results", "tuned", "settings", "missing"}
 
 
 class Planned(Protocol):
@@ -52,7 +54,7 @@ class Trial(NamedTuple):
     score: float
     loss: float = float("nan")
     shared: bool = False
-    by_seed: Mapping[int, float] = {}  # the score of each of its tuning seeds
+    by_seed: Sequence[float] = ()  # the score of each of its tuning seeds
 
     @property
     def seeds(self) -> int:
@@ -61,7 +63,7 @@ class Trial(NamedTuple):
 
     def mean_of(self, seeds: int) -> float:
         """Return the mean score of the first tuning seeds."""
-        return fmean([*self.by_seed.values()][:seeds] or [self.score])
+        return fmean(self.by_seed[:seeds] or [self.score])
 
 
 class Example(NamedTuple):
@@ -95,8 +97,6 @@ class ComparisonRecord:
     unit: Literal["auto", "share", "percent", "raw"] = "auto"  # of the score
     untuned: str = ""  # why there is no advice
     settings: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # the chosen ones
-    # what the baseline's trials have as trials of a candidate that contains it
-    neutral: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     same_as: dict[str, str] = field(default_factory=dict)  # those that tuning made another one
     tuning: dict[str, list[Trial]] = field(default_factory=dict)
     tuned: list[Result] = field(default_factory=list)  # runs of the tuning
@@ -162,30 +162,11 @@ class ComparisonRecord:
         """
         if self.unit != "auto":
             return self.unit
-        highest = max(filter(math.isfinite, self._scores()), default=0.0)
+        scores = [run.metrics[run.score] for run in self.results]
+        highest = max(filter(math.isfinite, scores), default=0.0)
         if self.mode == "min" or highest <= 1:
             return "share"
         return "percent" if highest <= 100 else "raw"
-
-    def _scores(self, *candidates: str) -> Iterator[float]:
-        """Yield the scores of some candidates, or of all."""
-        for run in self.results:
-            if not candidates or run.candidate in candidates:
-                yield run.metrics[run.score]
-
-    @property
-    def mixed_units(self) -> str:
-        """A warning where candidates may log scores of different units; else empty."""
-        if self.known_unit == "share" or self.unit != "auto":
-            return ""
-        for candidate in self.candidates:
-            highest = max(filter(math.isfinite, self._scores(candidate)), default=0.0)
-            if 0 < highest <= 1:
-                return (
-                    f"{candidate} has scores up to {highest:g}, others above 1: shares and "
-                    f"percents are not compared; let all candidates log {self.score} in one unit."
-                )
-        return ""
 
     @property
     def points(self) -> float:
@@ -277,42 +258,46 @@ class ComparisonRecord:
 
     def write(self, directory: str | Path) -> None:
         """Write ``runs.csv``, and what it does not have to ``design.json``."""
-        path = Path(directory) / DESIGN_FILE
-        facts = read_design(directory) if path.exists() else {}
-        table, made_on = runs_table([*self.tuned, *self.results], self.mode)
-        for candidate, seed in self.missing:
-            table.loc[len(table), ["candidate", "seed", "phase"]] = candidate, seed, "final"
+        own = {name: value for name, value in vars(self).items() if name not in OF_TABLE}
+        for name, trials in self.tuning.items():
+            own["tuning"] = own["tuning"] | {name: [trial._asdict() for trial in trials]}
+        own["made_on"] = []
+        table = runs_table([*self.tuned, *self.results], self.mode, own["made_on"])
+        for place in self.missing:
+            table.loc[len(table), ["candidate", "seed", "phase"]] = *place, "final"
         with whole_file(Path(directory) / TABLE_FILE) as partial:
             table.to_csv(partial, index=False)
-        own = asdict(self)
-        facts["record"] = {name: own[name] for name in own if name not in {"design", *OF_TABLE}}
-        write_design(directory, self, facts | {"made_on": made_on})
+        path = Path(directory) / DESIGN_FILE
+        facts = read_design(directory) if path.exists() else {}
+        write_design(directory, self, facts | {"record": own})
 
     @classmethod
     def read(cls, directory: str | Path) -> ComparisonRecord:
         """Read the record of a comparison that has ended; a ValueError names the folder of none."""
         try:
             content = read_design(directory)
-            table = pd.read_csv(Path(directory) / TABLE_FILE, dtype=str, keep_default_na=False)
-            record = cls(design=content["design"], **content["record"])
-            for name, spread in record.spreads.items():
-                record.spreads[name] = ExampleSpread(*spread)
-            record.disagreed = {name: (share, n) for name, (share, n) in record.disagreed.items()}
+            facts = content["record"]
+            made_on = facts.pop("made_on")
+            record = cls(design=content["design"], **facts)
+            for name, trials in facts["tuning"].items():
+                record.tuning[name] = [Trial(**fields) for fields in trials]
+            for name in record.disagreed:
+                record.disagreed[name] = tuple(record.disagreed[name])
+            for name in record.spreads:
+                record.spreads[name] = ExampleSpread(*record.spreads[name])
             record.examples = [Example(*example) for example in record.examples]
+            table = pd.read_csv(Path(directory) / TABLE_FILE, dtype=str, keep_default_na=False)
             for row in table.to_dict("records"):
-                record._take(row, content["made_on"])
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+                record._take(row, made_on)
+        except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
             raise ValueError(
                 f"{directory} is not the folder of a comparison that has ended: {error}"
             ) from error
-        record.tuning = {
-            name: trials for name in record.candidates if (trials := record._trials(name))
-        }
         return record
 
     def _take(self, row: dict[str, str], made_on: Sequence[dict[str, Any]]) -> None:
         """Take over a row of ``runs.csv``."""
-        if not row["score"] and row["phase"] == "final":
+        if not row["made_on"]:
             self.missing.append((row["candidate"], int(row["seed"])))
             return
         result = _result(row, self.name, self.score, made_on)
@@ -322,29 +307,12 @@ class ComparisonRecord:
             self.results.append(result)
             self.settings.setdefault(result.candidate, result.settings)
 
-    def _trials(self, candidate: str) -> list[Trial]:
-        """Return the trials of a candidate, by the runs of the tuning: the shared ones first."""
-        runs: dict[tuple[bool, int], list[Result]] = {}
-        for run in self.tuned:
-            shared = candidate in self.neutral and run.candidate == self.baseline
-            if shared or run.candidate == candidate:
-                runs.setdefault((not shared, run.trial), []).append(run)
-        trials = []
-        for (own, _), of_trial in sorted(runs.items()):
-            by_seed = {run.seed: run.metrics.get(self.score, math.nan) for run in of_trial}
-            settings = of_trial[0].settings
-            if not own:
-                settings = {**self.neutral[candidate], **settings}
-            score = fmean(by_seed.values())
-            trials.append(Trial(settings, score, shared=not own, by_seed=by_seed))
-        return trials if len(trials) > 1 else []
-
 
 def write_design(directory: str | Path, plan: Planned, facts: Mapping[str, Any]) -> None:
     """Write ``design.json``: the design of a comparison, and what else is to be known of it."""
     content = {**facts, "design": asdict(plan.design)}
     with whole_file(Path(directory) / DESIGN_FILE) as partial:
-        partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        partial.write_text(json.dumps(content) + "\n", encoding="utf-8")
 
 
 def read_design(directory: str | Path) -> dict[str, Any]:
@@ -354,51 +322,49 @@ def read_design(directory: str | Path) -> dict[str, Any]:
 
 
 def runs_table(
-    results: Sequence[Result], mode: str = "max"
-) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
-    """Return a row for each run, and the machines and versions that the runs' ``made_on`` counts.
+    results: Sequence[Result], mode: str = "max", made_on: list[dict[str, Any]] | None = None
+) -> pd.DataFrame:
+    """Return a row for each run; ``made_on`` collects the machines and versions that it counts.
 
     The score of a run of the tuning is that of its best validation.
     """
-    made_on: list[dict[str, Any]] = []
+    made_on = [] if made_on is None else made_on
     rows = []
     for run in results:
-        row = {name: getattr(run, name) for name in (*COLUMNS, *COUNTED)}
-        row["phase"] = run.phase or "final"
-        row["score"] = run.metrics.get(run.score)
-        row["session"] = run.session or run.command
-        if run.phase == "tuning":
-            row["score"] = best_validation(run, mode)
         made = {"machine": run.machine, "versions": run.versions}
         if made not in made_on:
             made_on.append(made)
-        row["made_on"] = made_on.index(made)
+        score = run.metrics.get(run.score)
+        if run.phase == "tuning":
+            score = best_validation(run, mode)
+        row = {"candidate": run.candidate, "seed": run.seed, "phase": run.phase or "final"}
+        row |= {"trial": run.trial, "score": score}
+        row |= {"train_seconds": run.train_seconds, "session": run.session or run.command}
+        row |= {name: getattr(run, name) for name in COUNTED}
         epochs = [f"{epoch['masked_samples']}/{epoch['samples']}" for epoch in run.masking]
-        row["masking"] = " ".join(epochs)
+        row |= {"masking": " ".join(epochs), "made_on": made_on.index(made)}
         for name, value in run.settings.items():
             row[SETTING + name] = value if isinstance(value, str) else json.dumps(value)
         for name, value in run.metrics.items():
-            row[f"metric.{name}" if name in row else name] = value
+            row[METRIC * (name in row) + name] = value
         rows.append(row)
-    columns = ["candidate", "seed", "phase", "trial", "score"]
-    table = pd.DataFrame(rows)
-    return table[[*columns, *table.columns.drop(columns)]], made_on
+    return pd.DataFrame(rows)
 
 
 def _result(
     row: dict[str, str], name: str, score: str, made_on: Sequence[dict[str, Any]]
 ) -> Result:
     """Return the run of a row of a table."""
+    values = {column: _value(text) for column, text in row.items() if text}
     settings: dict[str, Any] = {}
     metrics: dict[str, float] = {}
-    for column, text in row.items():
-        if text and column.startswith(SETTING):
-            settings[column.removeprefix(SETTING)] = _value(text)
-        elif text and column not in {*COLUMNS, *COUNTED, "score", "made_on", "masking"}:
-            metrics[column.removeprefix("metric.")] = float(text)
-    if row["score"]:
-        metrics[score] = float(row["score"])
-    counted = {column: _value(row[column]) if row[column] else None for column in COUNTED}
+    for column, value in values.items():
+        if column.startswith(SETTING):
+            settings[column.removeprefix(SETTING)] = value
+        elif column not in OTHERS:
+            metrics[column.removeprefix(METRIC)] = value
+    if "score" in values:
+        metrics[score] = values["score"]
     masking = []
     for counts in row["masking"].split():
         masked, samples = map(int, counts.split("/"))
@@ -407,18 +373,20 @@ def _result(
         name=name,
         score=score,
         candidate=row["candidate"],
-        seed=int(row["seed"]),
+        seed=values["seed"],
         phase="tuning" if row["phase"] == "tuning" else "final",
-        trial=int(row["trial"]),
-        train_seconds=float(row["train_seconds"] or "nan"),
-        epochs=float(row["epochs"]) if row["epochs"] else None,
+        trial=values["trial"],
+        train_seconds=values.get("train_seconds", math.nan),
         session=row["session"],
         command="",
         metrics=metrics,
         settings=settings,
         masking=masking,
-        **counted,
-        **made_on[int(row["made_on"])],
+        epochs=values.get("epochs"),
+        parameters=values.get("parameters"),
+        optimizer_steps=values.get("optimizer_steps"),
+        loss_accuracy_correlation=values.get("loss_accuracy_correlation"),
+        **made_on[values["made_on"]],
     )
 
 

@@ -18,17 +18,16 @@ from as_lightning.bench.run.settings import SettingError, nearest
 from as_lightning.report.record import BASELINES, ComparisonRecord
 
 UNTUNED = "One setting for all, not tuned: no advice."
-PAIRED = ("seed", "name")  # by which a table pairs and names its runs
-OF_JOB = re.compile(
-    r"[+~]*(method|seed|test|hydra|hparams_search)\b"
-)  # overrides that a comparison does not take
+PAIRED = ["seed", "name"]  # by which a table pairs and names its runs
+RUN = "run."  # before what is known of a run beside its settings
+# overrides that a comparison does not take
+OF_JOB = re.compile(r"[+~]*(method|seed|test|hydra|hparams_search)\b")
 
 
 def sweep_records(
     results: Sequence[Result], baseline: str | None = None, **design: Any
 ) -> tuple[list[ComparisonRecord], list[str]]:
-    """A sweep's runs as comparisons of a fixed design and without tuning, and notes
-    on them.
+    """Return a sweep's runs as comparisons of a fixed design and without tuning, and notes on them.
 
     * Runs of one experiment that differ in more than method, seed and the method's settings, as in
       their data, encoder or checkpoint, get a record each: ``digits (trainer.max_epochs=1)``.
@@ -37,104 +36,104 @@ def sweep_records(
     * The same run twice, from two sweeps, counts once; runs without test metrics are left out.
     """
     runs = [run for run in results if run.metrics]
-    untested = [f"{run.candidate}, seed {run.seed}" for run in results if not run.metrics]
-    notes = (
-        [f"Without test metrics, as made with test=false, and left out: {'; '.join(untested)}."]
-        if untested
-        else []
-    )
-    table, titles = _settings(runs), pd.Series([run.name for run in runs], dtype=object)
-    methods, scores = (
-        pd.Series([run.candidate for run in runs], dtype=object),
-        [str(run.metrics) for run in runs],
-    )
-    table = table[
-        ~table.assign(
-            name=titles, of=methods, seed=[run.seed for run in runs], found=scores
-        ).duplicated()
-    ]
+    notes = []
+    if len(runs) < len(results):
+        untested = [f"{run.candidate}, seed {run.seed}" for run in results if not run.metrics]
+        left_out = "Without test metrics, as made with test=false, and left out"
+        notes.append(f"{left_out}: {'; '.join(untested)}.")
+    if not runs:
+        return [], notes
     records = []
-    for name, name_rows in table.groupby(titles[table.index], sort=False):
-        apart = name_rows[_separating(name_rows.filter(regex=r"^(?!method\.)"))]
+    for name, of_name in _settings(runs).groupby(f"{RUN}name", sort=False):
+        shared = of_name.filter(regex=r"^(?!method\.|run\.)")
+        apart = of_name[_separating(shared)]
         if not apart.columns.empty:
             notes.append(_separation_note(name, apart))
-        for number, (title, title_rows) in enumerate(
-            name_rows.groupby(_titled(name, apart), sort=False), 1
-        ):
-            candidate_runs = []
-            for method, method_rows in title_rows.groupby(methods[title_rows.index], sort=False):
-                knobs = method_rows[_varying(method_rows.filter(regex=r"^method\."))]
-                labels = _titled(method, knobs.rename(columns=lambda key: key.rpartition(".")[2]))
-                for row, label in labels.items():
-                    fields: dict[str, Any] = {
-                        "name": title,
-                        "candidate": label,
-                        "settings": {},
-                    }
-                    candidate_runs.append(
-                        replace(runs[row], epochs=len(runs[row].epoch_seconds) or None, **fields)
-                    )
-            labels = [run.candidate for run in candidate_runs]
-            base = next(
-                (str(default) for default in (baseline, *BASELINES) if default in labels), labels[0]
-            )
-            folder = (str(name) if apart.columns.empty else f"{name}-{number}").replace("/", "-")
-            command = _tuned(runs[title_rows.index[0]], folder, methods[title_rows.index].unique())
-            untuned = f"{UNTUNED} For advice: {command}" if command else UNTUNED
-            records.append(
-                ComparisonRecord.from_runs(candidate_runs, base, untuned=untuned, **design)
-            )
+        groups = of_name.groupby(_titled(name, apart), sort=False)
+        for number, (title, rows) in enumerate(groups, start=1):
+            folder = name if apart.columns.empty else f"{name}-{number}"
+            record = _record(runs, rows, title, baseline, design)
+            methods = rows[f"{RUN}candidate"].unique()
+            if command := _tuned(runs[rows.index[0]], folder.replace("/", "-"), methods):
+                record.untuned += f" For advice: {command}"
+            records.append(record)
     present = {name for record in records for name in record.candidates}
     if baseline is not None and present and baseline not in present:
         raise SettingError(f"no run is of the candidate {baseline}: {nearest(baseline, present)}")
     return records, notes
 
 
+def _record(
+    runs: Sequence[Result],
+    rows: pd.DataFrame,
+    title: str,
+    baseline: str | None,
+    design: dict[str, Any],
+) -> ComparisonRecord:
+    """Return the comparison of these rows, a candidate for each method and its settings."""
+    made = []
+    for method, of_method in rows.groupby(f"{RUN}candidate", sort=False):
+        knobs = of_method[_varying(of_method.filter(regex=r"^method\."))]
+        labels = _titled(method, knobs.rename(columns=lambda key: key.rpartition(".")[2]))
+        for number, label in labels.items():
+            epochs = len(runs[number].epoch_seconds) or None
+            run = replace(runs[number], name=title, candidate=label, epochs=epochs, settings={})
+            made.append(run)
+    labels = [run.candidate for run in made]
+    base = next((name for name in (baseline, *BASELINES) if name in labels), None) or labels[0]
+    return ComparisonRecord.from_runs(made, base, untuned=UNTUNED, **design)
+
+
 def _settings(runs: Sequence[Result]) -> pd.DataFrame:
-    """The settings and inputs of runs as text, a row for each run, ``null`` where absent; short
-    names come first.
+    """Return the settings and inputs of runs as text, a row for each run, ``null`` where absent,
+    and what is known of them; short names come first, and the same run counts once.
     """
-    identities = [RunIdentity.of(run.config, run.inputs) for run in runs]
-    inputs = [
-        {n if "." in n else f"inputs.{n}": digest for n, digest in run.inputs.items()}
-        for run in identities
-    ]
-    rows = [{**run.config, **digests} for run, digests in zip(identities, inputs, strict=True)]
-    table = pd.DataFrame(rows, index=range(len(rows)), dtype=object).fillna("null")
-    return table[
-        sorted((key for key in table if key not in PAIRED), key=lambda key: (len(key), key))
-    ]
+    rows = []
+    for run in runs:
+        identity = RunIdentity.of(run.config, run.inputs)
+        row: dict[str, Any] = dict(identity.config)
+        for name, digest in identity.inputs.items():
+            row[name if "." in name else f"inputs.{name}"] = digest
+        row |= {f"{RUN}name": run.name, f"{RUN}candidate": run.candidate}
+        row |= {f"{RUN}seed": run.seed, f"{RUN}metrics": str(run.metrics)}
+        rows.append(row)
+    table = pd.DataFrame(rows, dtype=object).fillna("null")
+    table = table.drop(columns=PAIRED, errors="ignore")
+    columns = sorted(table, key=lambda key: (len(key), key))
+    return table.loc[~table.duplicated(), columns]
 
 
 def _separating(table: pd.DataFrame) -> list[str]:
-    """The columns in which runs differ, without digests that differ with a path alone."""
+    """Return the columns in which runs differ, without digests that differ with a path alone."""
     differ = _varying(table)
-    # digests of other files, and of no file that has changed
     paths = [key for key in differ if key.endswith(("path", ".name", ".tokenizer"))]
-    explained = [key for key in differ if paths and key.startswith("inputs.") and key not in paths]
-    explained = [key for key in explained if table.groupby(paths)[key].nunique().max() == 1]
+    explained = []
+    for key in differ:
+        if paths and key.startswith("inputs.") and key not in paths:
+            if table.groupby(paths)[key].nunique().max() == 1:
+                explained.append(key)
     return [key for key in differ if key not in explained]
 
 
 def _varying(table: pd.DataFrame) -> list[str]:
-    """The settings whose values are not all the same; of those with equal values the first."""
+    """Return the settings whose values are not all the same; of those with equal values the
+    first.
+    """
     return list(table.loc[:, table.nunique() > 1].T.drop_duplicates().index)
 
 
 def _titled(name: str, settings: pd.DataFrame) -> pd.Series:
-    """The name with the settings of each row in brackets, their numbers rounded where that keeps
-    all rows apart.
+    """Return the name with the settings of each row in brackets, their numbers rounded where that
+    keeps all rows apart.
     """
     short = settings.map(_rounded)
-    settings = (
-        short if len(short.drop_duplicates()) == len(settings.drop_duplicates()) else settings
-    )
-    rows = [
-        ", ".join(f"{key}={value}" for key, value in row.items()) for _, row in settings.iterrows()
-    ]
-    return pd.Series(
-        [f"{name} ({row})" if row else name for row in rows], index=settings.index, dtype=object
-    )
+    if len(short.drop_duplicates()) == len(settings.drop_duplicates()):
+        settings = short
+    titles = []
+    for row in settings.to_dict("records"):
+        shown = ", ".join(f"{key}={value}" for key, value in row.items())
+        titles.append(f"{name} ({shown})" if shown else name)
+    return pd.Series(titles, index=settings.index, dtype=object)
 
 
 def _rounded(value: str) -> str:
@@ -142,25 +141,23 @@ def _rounded(value: str) -> str:
 
 
 def _separation_note(name: str, apart: pd.DataFrame) -> str:
-    columns = "; ".join(f"{key} ({', '.join(sorted(set(apart[key])))})" for key in apart)
-    changed = (
-        "What they have read has changed between them. "
-        if any(k.startswith("inputs.") for k in apart)
-        else ""
-    )
-    return f"The runs of {name} differ in {columns}. {changed}Runs are compared with their like alone: a table each."
+    columns = []
+    for key, values in apart.items():
+        columns.append(f"{key} ({', '.join(sorted(values.unique()))})")
+    note = f"The runs of {name} differ in {'; '.join(columns)}. "
+    if any(apart.columns.str.startswith("inputs.")):
+        note += "What they have read has changed between them. "
+    return f"{note}Runs are compared with their like alone: a table each."
 
 
 def _tuned(run: Result, folder: str, methods: Sequence[str]) -> str:
-    """The command that compares the methods of a table, each of them tuned, in a folder of its own;
-    empty for a run without overrides, as older versions wrote it.
+    """Return the command that compares the methods of a table, each of them tuned, in a folder of
+    its own; empty for a run without overrides.
     """
     if not run.overrides:
         return ""
     overrides = [override for override in run.overrides if not OF_JOB.match(override)]
     if folder != run.name:
-        overrides = [
-            *(word for word in overrides if not word.startswith("name=")),
-            f"name={folder}",
-        ]
+        overrides = [word for word in overrides if not word.startswith("name=")]
+        overrides.append(f"name={folder}")
     return shlex.join(["as-lightning-compare", *overrides, f"methods={','.join(methods)}"])
