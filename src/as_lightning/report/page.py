@@ -79,8 +79,10 @@ def print_comparison(record: ComparisonRecord, console: Console | None = None) -
     title = f"{record.name}: {record.split} {score_name(record.score)}, differences to {found.reference.name}"
     rows: list[dict[str, object]] = []
     for row in deciding(found):
-        short = {name: row[name].text for name in ("verdict", "time ratio") if name in row}
-        rows.append({**row, **short})
+        short = dict[str, object](row)
+        for name in {"verdict", "time ratio"} & row.keys():
+            short[name] = row[name].text
+        rows.append(short)
     console.print(Markdown(f"{printable(title, 'markdown')}\n\n{table(rows)}"))
     text = "\n".join(printable(sentence) for sentence in advice(found))
     console.print(text, markup=False, highlight=False)

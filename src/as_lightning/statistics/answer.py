@@ -221,7 +221,8 @@ def as_json(answers: Sequence[Answer]) -> str:
         table.insert(4, "runs", [row.runs for row in answer.candidates])
         about = vars(answer.reading) | {"title": answer.title, "pairs": answer.pairs}
         base = answer.baseline
-        about["baseline"] = {"candidate": base.name, "mean": base.mean, "runs": base.runs}
+        mean = base.mean if base.runs else None
+        about["baseline"] = {"candidate": base.name, "mean": mean, "runs": base.runs}
         about["candidates"] = json.loads(table.to_json(orient="records"))
         about["notes"] = [*sentences(answer), *answer.notes]
         content["answers"].append(about)
