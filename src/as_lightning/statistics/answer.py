@@ -69,13 +69,13 @@ def word(row: Judged) -> str:
 def head(answer: Answer) -> str:
     """Return how the scores were read, as the first line of an answer."""
     reading = answer.reading
-    direction = "higher" if reading.higher_is_better else "lower"
+    direction = "higher is better" if reading.higher_is_better else "lower is better (a + is lower)"
     unit = reading.unit if reading.factor == 1 else "points (shares times 100)"
     equal = "nothing is called equal (no --equal-within)"
     if reading.equal_within is not None:
         equal = f"equal within {reading.equal_within:g}"
     title = f"{answer.title}: " if answer.title else ""
-    return f"{title}{reading.score}, {direction} is better, {unit}; {equal}"
+    return f"{title}{reading.score}, {direction}, {unit}; {equal}"
 
 
 def sentences(answer: Answer) -> list[str]:
@@ -89,10 +89,8 @@ def sentences(answer: Answer) -> list[str]:
             found.append(f"Next: {more} would decide a difference of {size} ({POWER}).")
         elif row.next_seeds:
             found.append(f"Next: {more}, or of {base}, would allow a verdict.")
-        elif row.judged and row.verdict.word in ("undecided", "not worse"):
-            found.append(
-                f"Next: {row.name} is not decided by 50 more seeds of a difference like this."
-            )
+        elif row.judged and math.isfinite(row.next_difference):
+            found.append(f"Next: 50 more seeds of {row.name} would not decide it.")
     seen = [row.verdict.detectable for row in answer.candidates]
     seen = [size for size in seen if math.isfinite(size)]
     if seen:

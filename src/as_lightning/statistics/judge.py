@@ -367,7 +367,8 @@ def _judged(reading: Reading, table: pd.DataFrame, question: Question, ratio: fl
     rows = []
     for verdict in found:
         row = _row(verdict, by_candidate[verdict.arm], base, verdict.arm not in independent)
-        _suggest(row, level, reading.equal_within or 0.0)
+        if not ratio:  # more splits of the same examples do not narrow an interval for long
+            _suggest(row, level, reading.equal_within or 0.0)
         rows.append(row)
     itself = Verdict(reference, reference, int(base.count()), 1, 0.0)
     first = Judged(itself, int(base.count()), float(base.mean()), float(base.std()))
