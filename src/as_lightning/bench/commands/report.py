@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             status = _report_folders(options)
         else:
             status = _judge_table(options, given)
-    except ModuleNotFoundError as error:
+    except ImportError as error:  # its name is the package that is missing
         parser.exit(INPUT_ERROR, f"as-lightning-report needs the package {error.name}: {INSTALL}\n")
     except (ValueError, OSError) as error:
         missing = getattr(error, "options", {})
