@@ -2,7 +2,7 @@
 
     python results/claims.py
 
-The paper's numbers stand here; ours are computed from ``results/*/runs.jsonl``.
+The paper's numbers stand here; ours are computed from ``runs.csv`` of the comparisons in ``results/``.
 """
 
 import functools
@@ -15,7 +15,6 @@ from pathlib import Path
 import pandas as pd
 from scipy import stats
 
-from as_lightning.bench.run.result import find_results
 from as_lightning.report.findings import Row, TimeRatio, findings
 from as_lightning.report.record import ComparisonRecord
 
@@ -42,16 +41,13 @@ HEAD = (
 
 
 @functools.cache
-def full_budget(folder: str, score: str | None = None) -> dict[str, Row]:
-    """What a comparison has found of each method at its full budget, by a test metric; without
-    ``multilabel_``.
-    """
+def rows_of(folder: str, score: str | None = None) -> dict[str, Row]:
+    """What a comparison has found of each method, by a test metric; without ``multilabel_``."""
     record = ComparisonRecord.read(RESULTS / folder)
     record = replace(
         record, results=[replace(run, score=score or run.score) for run in record.results]
     )
-    rows = [row for row in findings(record).rows if row.arm.budget == record.full_budget]
-    return {row.arm.candidate.removeprefix("multilabel_"): row for row in rows}
+    return {row.arm.removeprefix("multilabel_"): row for row in findings(record).rows}
 
 
 def is_softmax(row: Row) -> bool:
@@ -71,7 +67,7 @@ def untested(why: str) -> Test:
 
 def data_sets(folder: str) -> list[str]:
     """The data sets with a comparison in a folder of that name."""
-    return [path.parts[-3] for path in sorted(RESULTS.glob(f"*/{folder}/comparison.json"))]
+    return [path.parts[-3] for path in sorted(RESULTS.glob(f"*/{folder}/design.json"))]
 
 
 def compared(folder: str, what: str, scores: Sequence[str | None] = (None,)) -> Test:
@@ -80,10 +76,10 @@ def compared(folder: str, what: str, scores: Sequence[str | None] = (None,)) -> 
     """
     cells: list[str] = []
     names = {"as_softmax": "AS-Softmax", "as_speed": "AS-Speed"}
-    words = {names[method]: REPRODUCED for method in full_budget(folder) if method in names}
+    words = {names[method]: REPRODUCED for method in rows_of(folder) if method in names}
     for score in scores:
         for name in words:
-            row = full_budget(folder, score)[name.lower().replace("-", "_")]
+            row = rows_of(folder, score)[name.lower().replace("-", "_")]
             verdict = row.verdict
             assert verdict is not None
             found = f"{verdict.difference:+.2f} [{verdict.low:+.2f}, {verdict.high:+.2f}], {verdict.word}"
@@ -117,7 +113,8 @@ def tuned_rates(data: str, epochs: int, what: str) -> Test:
 
 def correlations(folder: str, phase: str, what: str) -> Test:
     """Pearson's correlation of validation loss and score over the evaluations of each run."""
-    runs = [run for run in find_results([RESULTS / folder]) if run.phase == phase]
+    record = ComparisonRecord.read(RESULTS / folder)
+    runs = record.tuned if phase == "tuning" else record.results
     found = pd.Series([run.loss_accuracy_correlation for run in runs], dtype=float)
     ranges = found.groupby([run.candidate for run in runs]).agg(["mean", "min", "max"])
     cells = [
@@ -130,7 +127,7 @@ def correlations(folder: str, phase: str, what: str) -> Test:
     cells.append(
         f"as_softmax minus softmax: {own.mean() - base.mean():+.2f} [{low:+.2f}, {high:+.2f}]"
     )
-    (evaluations,) = {len(run.evaluations) for run in runs}
+    (evaluations,) = {round(run.epochs or 0) for run in runs}  # one an epoch
     test = f"{len(runs)} runs on {what}, {evaluations} evaluations each"
     return test, "; ".join(cells), REPRODUCED if high < 0 else NOT
 
@@ -145,7 +142,7 @@ def times() -> Test:
         ("fine_tuned", " (fine-tuned)"),
         ("fine_tuned_whole", " (all layers, on a GPU)"),
     ):
-        rows = {name: full_budget(f"{name}/{folder}")["as_speed"] for name in data_sets(folder)}
+        rows = {name: rows_of(f"{name}/{folder}")["as_speed"] for name in data_sets(folder)}
         found |= {f"{name}{how}": row.time for name, row in rows.items() if not is_softmax(row)}
     cells = "; ".join(
         f"{name} {time.ratio:.2f} [{time.low:.2f}, {time.high:.2f}]" for name, time in found.items()
@@ -159,7 +156,7 @@ def on_two_processes(name: str, network: str) -> Test:
     """Time and score of AS-Speed, and of windows of 4 batches, where each step reduces the
     gradients.
     """
-    rows = full_budget(f"accumulation/{name}")
+    rows = rows_of(f"accumulation/{name}")
     cells = "; ".join(
         f"{name} {row.time.ratio:.2f} [{row.time.low:.2f}, {row.time.high:.2f}] of softmax's time, "
         f"{row.verdict.difference:+.2f} [{row.verdict.low:+.2f}, {row.verdict.high:+.2f}] points, "
@@ -185,13 +182,13 @@ def variants() -> Test:
     )
     compared_with: set[str] = set()
     for name, of, others, how in ((name, *kind) for kind in kinds for name in data_sets(kind[1])):
-        beside, own = full_budget(f"{name}/{others}"), full_budget(f"{name}/{of}")
+        beside, own = rows_of(f"{name}/{others}"), rows_of(f"{name}/{of}")
         leads = {
             method: row.verdict.difference if row.verdict else 0.0
             for method, row in (beside | own).items()
         }
         best[name + how] = max(leads, key=lambda method: (leads[method], method == "softmax"))
-        compared_with |= {row.arm.candidate for row in beside.values() if row.verdict}
+        compared_with |= {row.arm for row in beside.values() if row.verdict}
     count = sum(method.endswith(("as_softmax", "as_speed")) for method in best.values())
     cells = "; ".join(f"{name}: {method}" for name, method in best.items())
     number = (
@@ -313,9 +310,9 @@ def ledger() -> list[tuple[str, str, str, Sequence[Test]]]:
 def of_glyphs() -> str:
     """Score and time of AS-Softmax beside softmax, with a class for each of many characters."""
     cell = Cell.read(RESULTS / "glyphs")
-    seconds = cell.runs.pivot_table(index="seed", columns="candidate", values="seconds")
+    seconds = cell.runs.pivot_table(index="seed", columns="candidate", values="train_seconds")
     ratio = (seconds["as_softmax"] / seconds["softmax"]).median()
-    delta = cell.record["settings"]["as_softmax"]["delta"]
+    delta = cell.record.settings["as_softmax"]["delta"]
     return f"AS-Softmax at {delta:g}: {cell.shown('as_softmax')}, {ratio:.2f} of softmax's time"
 
 

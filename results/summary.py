@@ -66,11 +66,17 @@ def comparisons(folder: str) -> dict[str, Findings]:
     }
 
 
+def half_the_epochs(address: str) -> Findings | None:
+    """What is known of the baseline at half the epochs, which was judged apart; None if nothing."""
+    folder = (RESULTS / address).parents[1] / "half"
+    return findings(ComparisonRecord.read(folder)) if folder.exists() else None
+
+
 def trained_to_the_end(address: str) -> bool:
     """Whether half the epochs cost softmax at most a point: else a comparison is of trainings that
     are cut short.
 
-    Comparisons without a half budget go by the one of the same data and model that has it.
+    Comparisons without half the epochs go by the one of the same data and model that has them.
     """
     data, folder, *_ = address.split("/")
     main = (
@@ -80,12 +86,8 @@ def trained_to_the_end(address: str) -> bool:
         if folder not in OF_THE_PAPER
         else folder
     )
-    found = findings(ComparisonRecord.read(RESULTS / data / main))
-    halves = [
-        row.verdict
-        for row in found.rows
-        if row.verdict and row.arm.candidate == found.record.baseline
-    ]
+    found = half_the_epochs(f"{data}/{main}/report/report.md")
+    halves = [] if found is None else found.verdicts
     return folder == "fine_tuned_longer" or all(verdict.difference > -COSTS for verdict in halves)
 
 
@@ -103,7 +105,7 @@ def answer() -> str:
                 name = next(each for each in found.candidates if each.endswith("as_softmax"))
                 total += 1
                 chosen += name in found.record.same_as
-                verdict = None if name in found.record.same_as else found.full(name).verdict
+                verdict = None if name in found.record.same_as else found.row(name).verdict
                 if verdict is not None and verdict.word == "better":
                     data = address.partition("/")[0]
                     better.append(
@@ -141,8 +143,7 @@ def mean_over_data_sets(differences: Sequence[float]) -> tuple[float, float, flo
 
 
 def over_data_sets(method: str, folder: str = "comparison") -> str:
-    """The mean difference of a method at the full budget over comparisons of a kind; how often each
-    verdict fell.
+    """The mean difference of a method over comparisons of a kind; how often each verdict fell.
 
     Those where validation chose the baseline's own setting are counted, and are not in the mean.
     Those that are not trained to the end are in neither.
@@ -160,7 +161,7 @@ def over_data_sets(method: str, folder: str = "comparison") -> str:
         if name in found.record.same_as:
             chosen += 1  # a difference of exactly 0 by choice, not by measurement
         else:
-            verdicts += filter(None, [found.full(name).verdict])
+            verdicts += filter(None, [found.row(name).verdict])
     words = Counter(verdict.word for verdict in verdicts)
     same = [f"softmax on {chosen}"] if chosen else []
     count = ", ".join(
@@ -174,26 +175,28 @@ def over_data_sets(method: str, folder: str = "comparison") -> str:
 
 def all_words() -> str:
     """How often each verdict fell in all comparisons."""
-    found = [each for of in COMPARISONS for each in comparisons(of).values()]
-    judged = [(verdict, each.record) for each in found for verdict in each.verdicts]
-    own = [
-        (verdict, record)
-        for verdict, record in judged
-        if verdict.arm.candidate not in record.same_as
-    ]
+    found = {address: each for of in COMPARISONS for address, each in comparisons(of).items()}
+    judged = [(verdict, each.record) for each in found.values() for verdict in each.verdicts]
+    own = [verdict for verdict, record in judged if verdict.arm not in record.same_as]
+    halves = [verdict for half in map(half_the_epochs, found) if half for verdict in half.verdicts]
     said = []
-    for budget, full in (("the full", True), ("a smaller", False)):
-        of = [
-            verdict for verdict, record in own if (verdict.arm.budget == record.full_budget) == full
-        ]
-        count = ", ".join(
-            f"{number} {word}"
-            for word, number in Counter(verdict.word for verdict in of).most_common()
-        )
-        said.append(f"at {budget} budget {count}")
-    none = "" if any(verdict.word == "undecided" for verdict, _ in own) else "None is undecided."
+    for length, verdicts in (("the full length", own), ("half the epochs", halves)):
+        words = Counter(verdict.word for verdict in verdicts).most_common()
+        said.append(f"at {length} {', '.join(f'{number} {word}' for word, number in words)}")
     same = f"in {len(judged) - len(own)} tuning chose the baseline's own setting, which makes them equal"
-    return f"{len(judged)} verdicts in {len(found)} comparisons: {same}; of the others {'; '.join(said)}. {none}".rstrip()
+    count = f"{len(judged) + len(halves)} verdicts in {len(found)} comparisons"
+    return f"{count}: {same}; of the others {'; '.join(said)}."
+
+
+def rows_of(address: str, each: Findings) -> str:
+    """The deciding table of a comparison, with the row of half the epochs."""
+    rows = deciding(each)
+    half = half_the_epochs(address)
+    if half is not None:
+        own = deciding(half)[1]
+        names = dict.fromkeys([*deciding(half)[0], *rows[0]])
+        rows = [{name: row.get(name, "–") for name in names} for row in (rows[0], own, *rows[1:])]
+    return table(rows)
 
 
 def main() -> None:
@@ -202,10 +205,18 @@ def main() -> None:
     for folder, title in COMPARISONS.items():
         for address, each in comparisons(folder).items():
             data = address.partition("/")[0]
-            rows = table(deciding(each))
+            rows = rows_of(address, each)
+            half = half_the_epochs(address)
             cut = "" if trained_to_the_end(address) else " (not trained to the end)"
             lines += [f"## {NAMES.get(data, data)}{title}{cut}", ""]
-            lines += [f"{advice(each)[0]} ([report]({address}))", "", rows, ""]
+            said = f"{advice(each)[0]} ([report]({address}))"
+            if half is not None:
+                shorter = address.replace("report/report.md", "half/report/report.md")
+                advised = advice(half)[0]
+                said += f" ([half the epochs]({shorter}))"
+                if advised != advice(each)[0]:
+                    said += f" Beside half the epochs alone: {advised}"
+            lines += [said, "", rows, ""]
     lines += [
         "## Means over data sets",
         "",

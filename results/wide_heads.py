@@ -5,14 +5,11 @@
 Reads the runs of ``results/python_code/heads`` and writes ``results/python_code/README.md``.
 """
 
-import json
 from pathlib import Path
 
 import pandas as pd
 from scipy import stats
 from written import written
-
-from as_lightning.bench.run.result import RUNS_FILE, Result, read_runs
 
 FOLDER = Path(__file__).resolve().parent / "python_code"
 DENSE = "dense head, softmax"
@@ -20,37 +17,38 @@ HEAD = "| tokens per batch | method | seeds | minutes | / dense | peak memory, M
 MORE = "difference, points [95% CI] | perplexity | masked in the last epoch, % |"
 
 
-def numbers(run: Result, memory: float) -> dict[str, object]:
+def numbers(run: pd.Series) -> dict[str, object]:
     """What the table needs of a run; AS-Softmax does not maximise the likelihood, so it has no
     perplexity.
 
-    ``memory`` is the peak of its training steps in bytes, which version 0.3 has measured.
+    The peak of memory is that of its training steps in bytes, which version 0.3 has measured.
     """
-    margin, last = run.config["method"].get("delta"), run.masking[-1] if run.masking else {}
-    perplexity = run.metrics["perplexity"] if margin is None else float("nan")
-    masked = 100 * last["masked_samples"] / last["samples"] if last else float("nan")
-    about = {
-        "tokens": int(run.config["data"]["batch_tokens"]),
-        "seed": run.seed,
-        "perplexity": perplexity,
+    margin, masked = run["setting.delta"], float("nan")
+    if isinstance(run["masking"], str):
+        counts = run["masking"].split()[-1].split("/")  # of the last epoch
+        masked = 100 * int(counts[0]) / int(counts[1])
+    head = "dense" if run["candidate"] == "softmax" else "fused"
+    method = f"{head} head, {run['candidate'].removeprefix('fused_')}"
+    if pd.notna(margin):
+        method += f" (delta={margin})"
+    return {
+        "tokens": int(run["setting.batch_tokens"]),
+        "seed": run["seed"],
+        "perplexity": float("nan") if pd.notna(margin) else run["perplexity"],
+        "minutes": run["train_seconds"] / 60,
+        "memory": run["peak_memory"] / 1e6,
+        "score": 100 * run["score"],
+        "method": method,
+        "masked": masked,
     }
-    method = f"{'dense' if run.candidate == 'softmax' else 'fused'} head, {run.candidate.removeprefix('fused_')}"
-    method += "" if margin is None else f" (delta={margin})"
-    own = {
-        "minutes": run.train_seconds / 60,
-        "memory": memory / 1e6,
-        "score": 100 * run.metrics[run.score],
-    }
-    return about | own | {"method": method, "masked": masked}
 
 
 def page(folder: Path) -> str:
     """The page, with the table of these runs: each method beside the dense head, paired by batch
     and seed.
     """
-    lines = map(json.loads, (folder / RUNS_FILE).read_text(encoding="utf-8").splitlines())
-    peaks, made = {line["path"]: line["peak_memory"] for line in lines}, read_runs(folder)
-    runs = pd.DataFrame([numbers(run, peaks[path]) for path, run in made.items()])
+    table = pd.read_csv(folder / "runs.csv")
+    runs = pd.DataFrame([numbers(run) for _, run in table.iterrows()])
     runs = runs.merge(runs[runs["method"] == DENSE], on=["tokens", "seed"], suffixes=("", "_dense"))
     table = f"{HEAD}{MORE}\n|{' --- |' * 11}\n"
     for (tokens, method), of in runs.groupby(["tokens", "method"]):

@@ -262,7 +262,7 @@ def test_live_rows_are_compared_with_softmax_interpolated_to_their_time(script):
 def test_the_summary_is_that_of_the_committed_reports(
     script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for pattern in ("report.md", "comparison.json", "runs.jsonl"):
+    for pattern in ("report.md", "design.json", "runs.csv"):
         for file in RESULTS.rglob(pattern):
             copy = tmp_path / file.relative_to(ROOT)
             copy.parent.mkdir(parents=True, exist_ok=True)

@@ -1,13 +1,11 @@
-"""The scripts in ``results/``: what they gather is what was there, and their intervals hold."""
+"""The scripts in ``results/``: the reports are those of the records, and the intervals hold."""
 
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
-from harness.run_findings import stored
 
-from as_lightning.bench.run.result import find_results, read_runs
 from as_lightning.report.page import write_report
 from as_lightning.report.record import ComparisonRecord
 
@@ -19,23 +17,6 @@ RESULTS = ROOT / "results"
 def scripts_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(RESULTS / "where_it_pays")
     monkeypatch.syspath_prepend(RESULTS)
-
-
-def test_gathered_runs_are_read_as_they_were_and_a_run_made_anew_replaces_its_line(
-    tmp_path: Path,
-) -> None:
-    first, second, *_ = find_results([RESULTS / "digits" / "comparison"])
-    folder = tmp_path / "runs" / "softmax"
-    for number, run in enumerate((first, second)):
-        stored(run, folder / f"seed={number}")
-    (tmp_path / "report").mkdir()
-    before = read_runs(tmp_path)
-    import_module("gather").gather(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["report", "runs.jsonl"]
-    assert read_runs(tmp_path) == before
-    stored(first, folder / "seed=1")
-    import_module("gather").gather(tmp_path)
-    assert read_runs(tmp_path) == dict.fromkeys(before, first)
 
 
 @pytest.mark.parametrize("count", [4, 7])
@@ -54,8 +35,7 @@ def test_a_page_with_other_places_than_a_script_writes_is_refused(tmp_path: Path
 
 
 def test_each_committed_report_is_that_of_its_record(tmp_path: Path) -> None:
-    folders = [page.parents[1] for page in RESULTS.glob("*/*/report/report.md")]
-    for folder in (folder for folder in folders if (folder / "comparison.json").exists()):
+    for folder in import_module("reports").folders():
         page = write_report([ComparisonRecord.read(folder)], tmp_path).markdown
         assert page.read_text("utf-8") == (folder / "report" / "report.md").read_text("utf-8"), (
             folder

@@ -2,28 +2,23 @@
 
     python results/accumulation/alignment.py
 
-Replays the recorded windows of the committed comparisons; writes ``alignment.md`` and a sentence of
-``docs/accumulation.md``.
+``alignment.csv`` has, for each run of AS-Speed in the committed comparisons as it was recorded up to 0.4, its windows,
+those shorter than wanted, and the steps that windows of the wanted lengths would take. Writes ``alignment.md`` and a
+sentence of ``docs/accumulation.md``.
 """
 
-import json
 import sys
-from itertools import groupby
 from pathlib import Path
 from textwrap import fill
-from typing import Any
 
 import pandas as pd
-
-from as_lightning.callbacks.window import aligned_window
-from as_lightning.functional import accumulation_steps
 
 RESULTS = Path(__file__).resolve().parents[1]
 PAGE, DOCS = RESULTS / "accumulation" / "alignment.md", RESULTS.parent / "docs" / "accumulation.md"
 sys.path.insert(0, str(RESULTS))
 from written import written  # noqa: E402
 
-OF_FIXED_LENGTH = "windows_of_4"  # a candidate without AS-Speed
+RUNS = RESULTS / "accumulation" / "alignment.csv"
 FEW = {
     "wnut17/fine_tuned": "on WNUT-17",
     "accumulation/processes": "on two processes",
@@ -31,54 +26,14 @@ FEW = {
 COLUMNS = ["runs", "windows", "shortened, %", "additional steps, %"]
 
 
-def of_run(run: dict[str, Any]) -> dict[str, float]:
-    """A run's windows, those shorter than wanted, and the steps that windows of the wanted lengths
-    would take.
-    """
-    callback = (
-        run["config"]
-        .get("method", {})
-        .get("callbacks", {})
-        .get("adaptive_gradient_accumulation", {})
-    )
-    limits = {name: callback[name] for name in ("scale", "max_steps") if name in callback}
-    wanted, windows, shortened, steps = 1, 0, 0, 0.0
-    for _, epoch in groupby(run["accumulation"], key=lambda window: window[0]):
-        _, starts, lengths, masked_samples, samples = zip(*epoch, strict=True)
-        batches = starts[-1] + lengths[-1]
-        for start, length, masked, seen in zip(
-            starts, lengths, masked_samples, samples, strict=True
-        ):
-            if length != aligned_window(start, wanted, batches - start):
-                raise ValueError(
-                    f"{run['path']}: {length} batches from batch {start} on are no window of "
-                    "today's rule"
-                )
-            windows, shortened = windows + 1, shortened + (length < min(wanted, batches - start))
-            steps += length / wanted
-            wanted = accumulation_steps(seen, masked, previous=wanted, **limits)
-    return {"windows": windows, "shortened": shortened, "steps": steps}
-
-
 def comparisons() -> pd.DataFrame:
     """A row for each comparison with runs of AS-Speed."""
     rows = {}
-    for path in sorted(RESULTS.glob("*/*/runs.jsonl")):
-        runs = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        replayed = [
-            of_run(run)
-            for run in runs
-            if run.get("accumulation")
-            and OF_FIXED_LENGTH not in (run.get("candidate"), run.get("method"))
-        ]
-        if replayed:
-            total = pd.DataFrame(replayed).sum()
-            shares = [total["shortened"] / total["windows"], total["windows"] / total["steps"] - 1]
-            counts = [len(replayed), int(total["windows"])]
-            rows[path.parent.relative_to(RESULTS).as_posix()] = [
-                *counts,
-                *(100 * share for share in shares),
-            ]
+    for name, runs in pd.read_csv(RUNS).groupby("comparison"):
+        total = runs.sum(numeric_only=True)
+        shortened = 100 * total["shortened"] / total["windows"]
+        additional = 100 * (total["windows"] / total["steps"] - 1)
+        rows[name] = [len(runs), int(total["windows"]), shortened, additional]
     return pd.DataFrame.from_dict(rows, "index", columns=COLUMNS)
 
 

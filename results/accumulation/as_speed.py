@@ -3,7 +3,7 @@
     python results/accumulation/as_speed.py processes   # two processes (gloo): softmax, windows of 4, AS-Speed
     python results/accumulation/as_speed.py half_life   # one process: AS-Speed with beta2 and with beta2 ** k
 
-A small CNN on scikit-learn's digits. Each writes comparison.json, its runs and the report into the folder of its name.
+A small CNN on scikit-learn's digits. Each writes design.json, runs.csv and the report into the folder of its name.
 """
 
 import shutil
@@ -19,12 +19,10 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset, random_split
 
 from as_lightning import AccumulationSchedule, AdaptiveGradientAccumulation, ASSoftmaxMixin, compare
-from as_lightning.report.page import write_report
-from as_lightning.report.record import ComparisonRecord
+from as_lightning.report.record import DESIGN_FILE, TABLE_FILE
 
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent))
-from gather import gather  # noqa: E402
 
 DELTA = {"delta": {"low": 0.05, "high": 1.0, "default": 0.5}}
 
@@ -130,12 +128,10 @@ def digits() -> pl.LightningDataModule:
 
 
 def keep(folder: Path) -> None:
-    """Keep of a finished comparison one file of all runs, the record, and the report of both."""
-    gather(folder)
-    for part in ("runs", "tuning"):
-        shutil.rmtree(folder / part)
-    (folder / "inputs.json").unlink()
-    write_report([ComparisonRecord.read(folder)], folder / "report")
+    """Keep of a finished comparison its design, the table of its runs, and the report."""
+    for path in folder.iterdir():
+        if path.name not in (DESIGN_FILE, TABLE_FILE, "report"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def main(what: str) -> None:

@@ -224,15 +224,21 @@ def pages() -> dict[Path, str]:
     from interleaved import machine_line, megabytes
 
     cell, report = Cell.read(FOLDER), json.loads(COST.read_text(encoding="utf-8"))
-    of = cell.runs.groupby("candidate")[["score", "seconds"]].mean()
+    of = cell.runs.groupby("candidate")[["score", "train_seconds"]].mean()
     rows = [["none: the head as it starts", "–", f"{100 * report['start']:.2f}", "–", "–"]]
     for name in of.index[::-1]:
         settings = ", ".join(
-            f"{key} {value:g}" for key, value in cell.record["settings"][name].items()
+            f"{key} {value:g}" for key, value in cell.record.settings[name].items()
         )
-        shown = "–" if name == cell.record["baseline"] else cell.shown(name)
+        shown = "–" if name == cell.record.baseline else cell.shown(name)
         rows.append(
-            [name, settings, f"{100 * of.score[name]:.2f}", shown, f"{of.seconds[name] / 60:.1f}"]
+            [
+                name,
+                settings,
+                f"{100 * of.score[name]:.2f}",
+                shown,
+                f"{of.train_seconds[name] / 60:.1f}",
+            ]
         )
     runs = table(["loss", "tuned to", "accuracy, %", "difference, points [95%]", "minutes"], rows)
     sides = [

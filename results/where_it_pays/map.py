@@ -4,19 +4,17 @@
     python results/where_it_pays/map.py COMPARISON ... # first take over these folders of `as-lightning-compare`
 
 A cell of the map is a comparison called DATA_HEAD_CONDITION (``clinc150_linear_tail50``). Of each one ``cells/`` keeps
-``comparison.json``, which lists the score of every run, and the table of its final runs. A comparison called
+``design.json`` and ``runs.csv``, the table of its runs. A comparison called
 CELL_decay, in which the weight decay is tuned too, is a control in ``controls/``.
 """
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from io import StringIO
@@ -32,10 +30,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from as_lightning.report.figures import INK, STYLE
-from as_lightning.report.page import RUNS_TABLE
-from as_lightning.report.record import COMPARISON_FILE, Arm
-from as_lightning.statistics.example_spread import ExampleSpread
-from as_lightning.statistics.verdicts import Design, Verdict, verdicts
+from as_lightning.report.record import DESIGN_FILE, TABLE_FILE, ComparisonRecord
+from as_lightning.statistics.verdicts import Verdict
 
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent))
@@ -87,14 +83,14 @@ class Cell:
     """A comparison on one data set, with one head, under one condition."""
 
     name: str
-    record: Mapping[str, Any]
-    runs: pd.DataFrame
+    record: ComparisonRecord
+    runs: pd.DataFrame  # the final ones
 
     @classmethod
     def read(cls, folder: Path) -> Cell:
         """The cell that a folder keeps."""
-        record = json.loads((folder / COMPARISON_FILE).read_text(encoding="utf-8"))
-        return cls(folder.name, record, pd.read_csv(folder / RUNS_TABLE))
+        runs = pd.read_csv(folder / TABLE_FILE)
+        return cls(folder.name, ComparisonRecord.read(folder), runs[runs["phase"] == "final"])
 
     @property
     def place(self) -> tuple[str, str, str, str]:
@@ -123,41 +119,27 @@ class Cell:
     @property
     def several(self) -> bool:
         """Whether a sample has several labels."""
-        return str(self.record["baseline"]).startswith("multilabel")
+        return self.record.baseline.startswith("multilabel")
 
     @cached_property
-    def scores(self) -> dict[Arm, dict[int, float]]:
+    def scores(self) -> dict[str, dict[int, float]]:
         """The scores of the final runs, in points."""
-        found: dict[Arm, dict[int, float]] = {}
-        for method, budget, seed, score, *_ in self.record["runs"]:
-            found.setdefault(Arm(method, budget), {})[seed] = 100 * score
-        for method, budget, seed in self.record["missing"]:
-            found.setdefault(Arm(method, budget), {})[seed] = float("nan")
-        return found
+        return self.record.scores()
 
     @property
     def softmax(self) -> str:
         """The mean score of softmax and its spread over the seeds."""
-        scores = [*self.scores[Arm(self.record["baseline"])].values()]
+        scores = [*self.scores[self.record.baseline].values()]
         return f"{np.mean(scores):.1f} ± {np.std(scores, ddof=1):.1f}"
 
     @cached_property
     def verdicts(self) -> dict[str, Verdict]:
         """The verdict of each method, by its name; those of the comparison's report."""
-        spreads = {
-            (Arm(*a), Arm(*b)): ExampleSpread(*numbers) for a, b, *numbers in self.record["spreads"]
-        }
-        found = verdicts(
-            {arm: by for arm, by in self.scores.items() if arm.budget == 1.0},
-            reference=Arm(self.record["baseline"]),
-            design=Design.read(self.record["design"]),
-            spreads=spreads,
-        )
-        return {verdict.arm.candidate: verdict for verdict in found}
+        return {verdict.arm: verdict for verdict in self.record.verdicts()}
 
     def is_softmax(self, method: str) -> bool:
         """Whether validation chose the setting at which the method is softmax."""
-        return method in self.record["same_as"]
+        return method in self.record.same_as
 
     def shown(self, method: str) -> str:
         """A cell of a table: the difference in points with its interval, and the word."""
@@ -171,26 +153,22 @@ class Cell:
 
 def cells(folder: str = "cells") -> list[Cell]:
     """The committed cells, or the controls, in the order of the map."""
-    found = [Cell.read(path.parent) for path in (FOLDER / folder).glob(f"*/{COMPARISON_FILE}")]
+    found = [Cell.read(path.parent) for path in (FOLDER / folder).glob(f"*/{DESIGN_FILE}")]
     return sorted(found, key=lambda cell: cell.order)
 
 
 def methods_of(found: Sequence[Cell]) -> list[str]:
     """The methods beside softmax, AS-Softmax first."""
-    return list(
-        dict.fromkeys(
-            name for cell in found for name in Design.read(cell.record["design"]).candidates[1:]
-        )
-    )
+    names = [name for cell in found for name in cell.record.design.candidates[1:]]
+    return list(dict.fromkeys(names))
 
 
 def take(folder: Path, kept: Path) -> None:
     """Keep of a finished comparison what a page needs: no text of an example, no run's own file."""
-    record = json.loads((folder / COMPARISON_FILE).read_text(encoding="utf-8"))
+    record = ComparisonRecord.read(folder)
+    record.examples = []
     kept.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(record | {"examples": []}, separators=(",", ":")) + "\n"
-    (kept / COMPARISON_FILE).write_text(text, encoding="utf-8")
-    shutil.copy(folder / "report" / RUNS_TABLE, kept)
+    record.write(kept)
 
 
 # --- the figure
@@ -336,7 +314,7 @@ def _cells_alike(found: Sequence[Cell]) -> str:
     methods = methods_of(found)
     rows = [
         [
-            f"[{c.group}, {c.condition}](cells/{c.name}/{RUNS_TABLE})",
+            f"[{c.group}, {c.condition}](cells/{c.name}/{TABLE_FILE})",
             c.softmax,
             *(c.shown(m) for m in methods),
         ]
@@ -349,16 +327,16 @@ def by_frequency(found: Sequence[Cell]) -> str:
     """With a long tail: the accuracy on frequent, medium and rare classes."""
     rows = []
     for cell in found:
-        if f"{cell.record['score']}" != "balanced_accuracy" or cell.place[2] != "tail":
+        if cell.record.score != "balanced_accuracy" or cell.place[2] != "tail":
             continue
-        best = max(cell.verdicts.values(), key=lambda verdict: verdict.difference).arm.candidate
+        best = max(cell.verdicts.values(), key=lambda verdict: verdict.difference).arm
         means = (
             cell.runs.groupby("candidate")[
                 ["accuracy_many", "accuracy_medium", "accuracy_few"]
             ].mean()
             * 100
         )
-        for method in dict.fromkeys([cell.record["baseline"], "as_softmax", best]):
+        for method in dict.fromkeys([cell.record.baseline, "as_softmax", best]):
             values = [f"{value:.1f}" for value in means.loc[method]]
             rows.append([f"{cell.group}, {cell.condition}", method, *values])
     return table(["condition", "method", "frequent classes", "medium", "rare classes"], rows)
@@ -368,9 +346,9 @@ def at_an_edge(found: Sequence[Cell]) -> str:
     """In how many cells a method's best learning rate has no tried one beyond it."""
     counts, cells_of = Counter[str](), Counter[str]()
     for cell in found:
-        for method, trials in cell.record["tuning"].items():
-            tried = [trial["settings"]["lr"] for trial in trials]
-            at_edge = cell.record["settings"][method]["lr"] in (min(tried), max(tried))
+        for method, trials in cell.record.tuning.items():
+            tried = [trial.settings["lr"] for trial in trials]
+            at_edge = cell.record.settings[method]["lr"] in (min(tried), max(tried))
             counts[method] += at_edge and not cell.is_softmax(method)
             cells_of[method] += 1
     said = ", ".join(f"{name} in {n} of {cells_of[name]}" for name, n in counts.most_common() if n)
@@ -385,15 +363,15 @@ def controlled(found: Sequence[Cell]) -> str:
     for control in cells("controls"):
         cell = leads[control.name.removesuffix("_decay")]
         word = control.verdicts["as_softmax"].word
-        settings = control.record["settings"]
+        settings = control.record.settings
         decay = [
             f"{settings[method]['optimizer.weight_decay']:g}"
             for method in ("softmax", "as_softmax")
         ]
         said = "stays" if word == "better" else "is not shown"
-        name = f"[{cell.group}, {cell.condition}](controls/{control.name}/{RUNS_TABLE})"
-        gain = np.mean([*control.scores[Arm("softmax")].values()]) - np.mean(
-            [*cell.scores[Arm("softmax")].values()]
+        name = f"[{cell.group}, {cell.condition}](controls/{control.name}/{TABLE_FILE})"
+        gain = np.mean([*control.scores["softmax"].values()]) - np.mean(
+            [*cell.scores["softmax"].values()]
         )
         rows.append(
             [

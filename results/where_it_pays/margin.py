@@ -41,7 +41,7 @@ over 5 seeds; the difference to softmax is paired by seed, with its 95% interval
 
 """
 COLUMNS = ["cell", "lr", "delta", "seed", "score", "masked"]
-OF_COMPARISON = re.compile(r"(name|methods|budgets|trials|seeds)=")
+OF_COMPARISON = re.compile(r"(name|methods|budgets|half_epochs|trials|seeds)=")
 
 
 def train(cell: Cell, seed: int, delta: float) -> list[object]:
@@ -51,11 +51,9 @@ def train(cell: Cell, seed: int, delta: float) -> list[object]:
     from as_lightning.bench.packages import config_dir
     from as_lightning.bench.run import train as runs
 
-    rate = cell.record["settings"]["softmax"]["lr"]
+    rate = cell.record.settings["softmax"]["lr"]
     given = [
-        word
-        for word in shlex.split(cell.record["commands"][-1])[1:]
-        if not OF_COMPARISON.match(word)
+        word for word in shlex.split(cell.record.commands[-1])[1:] if not OF_COMPARISON.match(word)
     ]
     own = ["method=as_softmax", f"method.delta={delta}", f"optimizer.lr={rate}", f"seed={seed}"]
     with (

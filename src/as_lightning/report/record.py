@@ -29,6 +29,7 @@ SETTING = "setting."  # before the name of a tuned setting, in a table of runs
 # of a result, beside its settings and metrics, in a table of runs
 COLUMNS = ("candidate", "seed", "phase", "trial", "train_seconds", "epochs", "session")
 COUNTED = ("parameters", "optimizer_steps", "loss_accuracy_correlation")
+OTHERS = {*COLUMNS, *COUNTED, "score", "made_on", "masking", "shared_with"}
 OF_TABLE = {"results", "tuned", "tuning", "settings", "missing"}  # fields that the table has
 
 
@@ -276,6 +277,7 @@ class ComparisonRecord:
         path = Path(directory) / DESIGN_FILE
         facts = read_design(directory) if path.exists() else {}
         table, made_on = runs_table([*self.tuned, *self.results], self.mode)
+        table["shared_with"] = self._shared_with(table)
         for candidate, seed in self.missing:
             table.loc[len(table), ["candidate", "seed", "phase"]] = candidate, seed, "final"
         with whole_file(Path(directory) / TABLE_FILE) as partial:
@@ -297,13 +299,15 @@ class ComparisonRecord:
             record.examples = [Example(*example) for example in record.examples]
             for row in table.to_dict("records"):
                 record._take(row, content["made_on"])
+            tuning = table[table["phase"] == "tuning"].to_dict("records")
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(
                 f"{directory} is not the folder of a comparison that has ended: {error}"
             ) from error
-        record.tuning = {
-            name: trials for name in record.candidates if (trials := record._trials(name))
-        }
+        for name in record.candidates:
+            trials = record._trials(name, tuning)
+            if len(trials) > 1:
+                record.tuning[name] = trials
         return record
 
     def _take(self, row: dict[str, str], made_on: Sequence[dict[str, Any]]) -> None:
@@ -318,22 +322,36 @@ class ComparisonRecord:
             self.results.append(result)
             self.settings.setdefault(result.candidate, result.settings)
 
-    def _trials(self, candidate: str) -> list[Trial]:
-        """Return the trials of a candidate, by the runs of the tuning: the shared ones first."""
-        runs: dict[tuple[bool, int], list[Result]] = {}
-        for run in self.tuned:
-            shared = candidate in self.neutral and run.candidate == self.baseline
-            if shared or run.candidate == candidate:
-                runs.setdefault((not shared, run.trial), []).append(run)
+    def _shared_with(self, table: pd.DataFrame) -> list[str]:
+        """Return for each row of a table the candidates whose trial it is too, as JSON."""
+        shared: dict[tuple[int, int], list[str]] = {}
+        for name, trials in self.tuning.items():
+            for number, trial in enumerate(trials):
+                for seed in trial.by_seed if trial.shared else ():
+                    shared.setdefault((number, seed), []).append(name)
+        texts = []
+        for row in table.itertuples():
+            names = shared.get((row.trial, row.seed))
+            of_baseline = (row.phase, row.candidate) == ("tuning", self.baseline)
+            texts.append(json.dumps(names) if names and of_baseline else "")
+        return texts
+
+    def _trials(self, candidate: str, rows: Sequence[dict[str, str]]) -> list[Trial]:
+        """Return the trials of a candidate by rows of the tuning: the shared ones first."""
+        by_trial: dict[tuple[bool, int], dict[int, float]] = {}
+        settings: dict[tuple[bool, int], dict[str, Any]] = {}
+        for row, run in zip(rows, self.tuned, strict=True):
+            own = run.candidate == candidate
+            if own or candidate in json.loads(row["shared_with"] or "[]"):
+                score = run.metrics.get(self.score, math.nan)
+                by_trial.setdefault((own, run.trial), {})[run.seed] = score
+                neutral = {} if own else self.neutral[candidate]
+                settings[own, run.trial] = {**run.settings, **neutral, **run.settings}
         trials = []
-        for (own, _), of_trial in sorted(runs.items()):
-            by_seed = {run.seed: run.metrics.get(self.score, math.nan) for run in of_trial}
-            settings = of_trial[0].settings
-            if not own:
-                settings = {**self.neutral[candidate], **settings}
+        for place, by_seed in sorted(by_trial.items()):
             score = fmean(by_seed.values())
-            trials.append(Trial(settings, score, shared=not own, by_seed=by_seed))
-        return trials if len(trials) > 1 else []
+            trials.append(Trial(settings[place], score, shared=not place[0], by_seed=by_seed))
+        return trials
 
 
 def write_design(directory: str | Path, plan: Planned, facts: Mapping[str, Any]) -> None:
@@ -390,7 +408,7 @@ def _result(
     for column, text in row.items():
         if text and column.startswith(SETTING):
             settings[column.removeprefix(SETTING)] = _value(text)
-        elif text and column not in {*COLUMNS, *COUNTED, "score", "made_on", "masking"}:
+        elif text and column not in OTHERS:
             metrics[column.removeprefix("metric.")] = float(text)
     if row["score"]:
         metrics[score] = float(row["score"])
