@@ -39,11 +39,13 @@ def number(value: float, digits: int, sign: str = "") -> str:
     """Return a number with that many decimals, never as ``-0.00``.
 
     >>> number(-0.0004, 2, "+"), number(0.00031, 5, "+"), number(float("nan"), 2)
-    ('+0.00', '+0.00031', '–')
+    ('0.00', '+0.00031', '–')
     """
     if math.isnan(value):
         return "–"
     rounded = round(value, digits) + 0.0
+    if not rounded:
+        sign = ""
     return f"{rounded:{sign}.{digits}f}"
 
 
