@@ -300,7 +300,7 @@ BAD = {
     "no row": (LONG[:0], {}, "no row"),
     "one seed": (LONG[LONG.seed == 0], {}, "one score"),
     "one candidate": (LONG[:5], {}, "--target"),
-    "no baseline": (LONG, {"baseline": None}, "baseline"),
+    "no baseline": (LONG, {"baseline": ""}, "baseline"),
     "another baseline": (LONG, {"baseline": "sdg"}, "'sdg'"),
     "a unit": (LONG, {"unit": "percent"}, "unit"),
     "splits": (LONG, {"splits": "fixed"}, "splits"),

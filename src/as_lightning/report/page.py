@@ -199,6 +199,7 @@ def _cells(found: Findings, row: Row) -> dict[str, Cell]:
     record, time, verdict = found.record, row.time, row.verdict
     spreads = [other.std for other in found.rows]
     digits = decimals([*spreads, *(of.high - of.low for of in found.verdicts)])
+    digits = max(digits - 1, 2)
     mean = Cell(number(row.mean, digits))
     if not math.isnan(row.std):
         mean = Cell(f"{mean.text} ± {number(row.std, digits)}")

@@ -71,8 +71,12 @@ def word(row: Judged) -> str:
 def head(answer: Answer) -> str:
     """Return how the scores were read, as the first line of an answer."""
     reading = answer.reading
-    direction = "higher is better" if reading.higher_is_better else "lower is better (a + is lower)"
-    unit = reading.unit if reading.factor == 1 else "points (shares times 100)"
+    direction = "higher is better"
+    if not reading.higher_is_better:
+        direction = "lower is better (a + is lower)"
+    unit = reading.unit
+    if reading.factor > 1:
+        unit = "points (shares times 100)"
     equal = "nothing is called equal (no --equal-within)"
     if reading.equal_within is not None:
         equal = f"equal within {reading.equal_within:g}"
@@ -85,7 +89,7 @@ def sentences(answer: Answer) -> list[str]:
     digits, base = digits_of(answer), answer.baseline.name
     found = []
     for row in answer.candidates:
-        more = f"{row.next_seeds} more seed{'' if row.next_seeds == 1 else 's'} of {row.name}"
+        more = f"{row.next_seeds} more seed{'s' * (row.next_seeds > 1)} of {row.name}"
         if row.next_seeds and math.isfinite(row.next_difference):
             size = number(row.next_difference, digits)
             found.append(f"Next: {more} would decide a difference of {size} ({POWER}).")
