@@ -115,7 +115,8 @@ def line_figure(
     if lines.empty:
         return PageFigure(name, title, "", "")
     drawn = [candidate for candidate in colors if candidate in set(lines["candidate"])]
-    ends, handles = [], []
+    ends: list[str] = []
+    handles: list[Any] = []
     with rc_context(STYLE | {"svg.hashsalt": name}):
         figure = Figure(figsize=(5.2, 3.6), layout="constrained")
         plot = figure.subplots()

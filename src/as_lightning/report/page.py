@@ -21,11 +21,10 @@ from as_lightning.bench.run.result import whole_file
 from as_lightning.report.advice import advice, recommended, settings
 from as_lightning.report.figures import PageFigure, report_figures, score_name
 from as_lightning.report.findings import Findings, Row, findings
-from as_lightning.report.record import ComparisonRecord, runs_table
+from as_lightning.report.record import TABLE_FILE, ComparisonRecord, runs_table
 from as_lightning.statistics.answer import decimals, number
 from as_lightning.statistics.printable import printable
 
-RUNS_TABLE = "runs.csv"
 OF_VERDICT = ("difference", "low", "high", "new_low", "new_high", "detectable", "look", "reason")
 LEFT = ("verdict", "settings")  # columns of text, beside the first
 POINTS = {"share": "a point is 0.01", "percent": "in percent", "raw": "a point is 1"}
@@ -79,8 +78,10 @@ def print_comparison(record: ComparisonRecord, console: Console | None = None) -
     title = f"{record.name}: {record.split} {score_name(record.score)}, differences to {found.reference.name}"
     rows: list[dict[str, object]] = []
     for row in deciding(found):
-        short = {name: row[name].text for name in ("verdict", "time ratio") if name in row}
-        rows.append({**row, **short})
+        short = dict[str, object](row)
+        for name in {"verdict", "time ratio"} & row.keys():
+            short[name] = row[name].text
+        rows.append(short)
     console.print(Markdown(f"{printable(title, 'markdown')}\n\n{table(rows)}"))
     text = "\n".join(printable(sentence) for sentence in advice(found))
     console.print(text, markup=False, highlight=False)
@@ -137,7 +138,7 @@ def write_report(
     texts[paths.csv] = _csv(numbers(records))
     runs = [runs_table(of.results, of.mode)[0].assign(dataset=of.name) for of in records]
     if runs:
-        texts[directory / RUNS_TABLE] = _csv(pd.concat(runs))
+        texts[directory / TABLE_FILE] = _csv(pd.concat(runs))
     for path, text in texts.items():
         with whole_file(path) as partial:
             partial.write_text(text, encoding="utf-8")
@@ -198,6 +199,7 @@ def _cells(found: Findings, row: Row) -> dict[str, Cell]:
     record, time, verdict = found.record, row.time, row.verdict
     spreads = [other.std for other in found.rows]
     digits = decimals([*spreads, *(of.high - of.low for of in found.verdicts)])
+    digits = max(digits - 1, 2)
     mean = Cell(number(row.mean, digits))
     if not math.isnan(row.std):
         mean = Cell(f"{mean.text} ± {number(row.std, digits)}")

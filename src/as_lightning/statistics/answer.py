@@ -39,11 +39,13 @@ def number(value: float, digits: int, sign: str = "") -> str:
     """Return a number with that many decimals, never as ``-0.00``.
 
     >>> number(-0.0004, 2, "+"), number(0.00031, 5, "+"), number(float("nan"), 2)
-    ('+0.00', '+0.00031', '–')
+    ('0.00', '+0.00031', '–')
     """
     if math.isnan(value):
         return "–"
     rounded = round(value, digits) + 0.0
+    if not rounded:
+        sign = ""
     return f"{rounded:{sign}.{digits}f}"
 
 
@@ -69,13 +71,17 @@ def word(row: Judged) -> str:
 def head(answer: Answer) -> str:
     """Return how the scores were read, as the first line of an answer."""
     reading = answer.reading
-    direction = "higher" if reading.higher_is_better else "lower"
-    unit = reading.unit if reading.factor == 1 else "points (shares times 100)"
+    direction = "higher is better"
+    if not reading.higher_is_better:
+        direction = "lower is better (a + is lower)"
+    unit = reading.unit
+    if reading.factor > 1:
+        unit = "points (shares times 100)"
     equal = "nothing is called equal (no --equal-within)"
     if reading.equal_within is not None:
         equal = f"equal within {reading.equal_within:g}"
     title = f"{answer.title}: " if answer.title else ""
-    return f"{title}{reading.score}, {direction} is better, {unit}; {equal}"
+    return f"{title}{reading.score}, {direction}, {unit}; {equal}"
 
 
 def sentences(answer: Answer) -> list[str]:
@@ -83,16 +89,14 @@ def sentences(answer: Answer) -> list[str]:
     digits, base = digits_of(answer), answer.baseline.name
     found = []
     for row in answer.candidates:
-        more = f"{row.next_seeds} more seed{'' if row.next_seeds == 1 else 's'} of {row.name}"
+        more = f"{row.next_seeds} more seed{'s' * (row.next_seeds > 1)} of {row.name}"
         if row.next_seeds and math.isfinite(row.next_difference):
             size = number(row.next_difference, digits)
             found.append(f"Next: {more} would decide a difference of {size} ({POWER}).")
         elif row.next_seeds:
             found.append(f"Next: {more}, or of {base}, would allow a verdict.")
-        elif row.judged and row.verdict.word in ("undecided", "not worse"):
-            found.append(
-                f"Next: {row.name} is not decided by 50 more seeds of a difference like this."
-            )
+        elif row.judged and math.isfinite(row.next_difference):
+            found.append(f"Next: 50 more seeds of {row.name} would not decide it.")
     seen = [row.verdict.detectable for row in answer.candidates]
     seen = [size for size in seen if math.isfinite(size)]
     if seen:
@@ -221,7 +225,8 @@ def as_json(answers: Sequence[Answer]) -> str:
         table.insert(4, "runs", [row.runs for row in answer.candidates])
         about = vars(answer.reading) | {"title": answer.title, "pairs": answer.pairs}
         base = answer.baseline
-        about["baseline"] = {"candidate": base.name, "mean": base.mean, "runs": base.runs}
+        mean = base.mean if base.runs else None
+        about["baseline"] = {"candidate": base.name, "mean": mean, "runs": base.runs}
         about["candidates"] = json.loads(table.to_json(orient="records"))
         about["notes"] = [*sentences(answer), *answer.notes]
         content["answers"].append(about)

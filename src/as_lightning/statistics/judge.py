@@ -76,7 +76,9 @@ class Judged:
             return "more_seeds"
         if self.verdict.word != "better":
             return "discard"
-        return "rerun" if self.missing else "keep"
+        if self.missing:
+            return "rerun"
+        return "keep"
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,11 @@ class Reading:
     unit: str
     factor: float  # 100 for shares that are read as points
     equal_within: float | None  # None: nothing is called equal
+
+    @property
+    def sign(self) -> float:
+        """What makes a higher score a better one."""
+        return 1.0 if self.higher_is_better else -1.0
 
 
 @dataclass
@@ -151,7 +158,7 @@ def answers_of(runs: Runs, question: Question, splits: str = "") -> list[Answer]
 def verdicts(
     frame: pd.DataFrame,
     *,
-    baseline: str | None = None,
+    baseline: str = "",
     candidate: str | Sequence[str] = (),
     seed: str | Sequence[str] = (),
     score: str = "",
@@ -224,7 +231,7 @@ def verdicts(
         splits=splits,
     )
     question = Question(
-        "" if baseline is None else str(baseline),
+        str(baseline),
         higher_is_better,
         unit,
         equal_within,
@@ -349,8 +356,7 @@ def _judged(reading: Reading, table: pd.DataFrame, question: Question, ratio: fl
     by_candidate = {reference: pd.Series(dtype=float)}
     for name in table["candidate"].unique():
         by_candidate[name] = table[table["candidate"] == name].set_index("seed")["score"]
-    sign = 1.0 if reading.higher_is_better else -1.0
-    scores = {name: (sign * by_seed).to_dict() for name, by_seed in by_candidate.items()}
+    scores = {name: (reading.sign * by_seed).to_dict() for name, by_seed in by_candidate.items()}
     independent = unpaired(scores, reference)
     if ratio and independent:
         raise ValueError(
@@ -367,7 +373,8 @@ def _judged(reading: Reading, table: pd.DataFrame, question: Question, ratio: fl
     rows = []
     for verdict in found:
         row = _row(verdict, by_candidate[verdict.arm], base, verdict.arm not in independent)
-        _suggest(row, level, reading.equal_within or 0.0)
+        if not ratio:  # more splits of the same examples do not narrow an interval for long
+            _suggest(row, level, reading.equal_within or 0.0)
         rows.append(row)
     itself = Verdict(reference, reference, int(base.count()), 1, 0.0)
     first = Judged(itself, int(base.count()), float(base.mean()), float(base.std()))
@@ -387,8 +394,7 @@ def _row(verdict: Verdict, own: pd.Series, base: pd.Series, paired: bool) -> Jud
     else:
         usable = min(runs, int(base.count()))
     if not paired and usable < MIN_PAIRS:
-        plural = "" if usable == 1 else "s"
-        reason = f"{usable} run{plural}, at least {MIN_PAIRS} are needed"
+        reason = f"{usable} runs, at least {MIN_PAIRS} are needed"
         verdict = replace(verdict, reason=reason)
     row = Judged(verdict, runs, float(own.mean()), float(own.std()))
     row.missing, row.paired, row.baseline_mean = int(missing), paired, float(base.mean())
@@ -415,9 +421,8 @@ def _means(answers: Sequence[Answer]) -> pd.DataFrame:
     """The runs of the means: a score of each candidate in each data set."""
     rows = []
     for answer in answers:
-        sign = 1.0 if answer.reading.higher_is_better else -1.0
         for row in [answer.baseline, *answer.candidates]:
-            score = answer.baseline.mean + sign * row.verdict.difference
+            score = answer.baseline.mean + answer.reading.sign * row.verdict.difference
             rows.append(
                 {"dataset": "", "candidate": row.name, "seed": answer.title, "score": score}
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
@@ -16,7 +16,18 @@ CANDIDATE = ("candidate", "method")
 FOLDS = ("fold", "split", "repeat")  # parts of one set of examples, no independent runs
 STATUS = ("status", "state")
 FINISHED = ("finished", "completed", "complete", "success", "done", "ok", "keep", "discard")
-UNFINISHED = ("crash", "crashed", "failed", "fail", "error", "killed", "oom", "timeout", "running")
+UNFINISHED = (
+    "crash",
+    "crashed",
+    "failed",
+    "fail",
+    "error",
+    "killed",
+    "oom",
+    "timeout",
+    "running",
+    "preempted",
+)
 # what may differ between runs of one candidate without making two of it
 ASIDE = ("seconds", "train_seconds", "time", "runtime", "duration", "memory_gb", "description")
 MEASURED = ("metrics.", "summary.", "_")  # as MLflow and W&B begin the names of what they measure
@@ -71,7 +82,7 @@ def runs_of(frame: pd.DataFrame, columns: Columns) -> Runs:
     dataset = _dataset_column(frame, columns)
     if columns.wide:
         frame = _melted(frame, [*seeds, *dataset, *columns.aside], columns.score, notes)
-        columns = Columns(["candidate"], seeds, columns.score or "score", splits=columns.splits)
+        columns = replace(columns, candidate=["candidate"], score=columns.score or "score")
     candidates = _candidate_columns(frame, columns)
     score = _score_column(frame, columns, candidates)
     roles = [*seeds, *dataset, *candidates, score]
@@ -177,12 +188,10 @@ def _candidate_columns(frame: pd.DataFrame, columns: Columns) -> list[str]:
     named = [name for name in CANDIDATE if name in frame][:1]
     if named:
         return named
-    numeric, words = [], []
-    for name in frame:
-        read = pd.to_numeric(texts(frame[name]), "coerce").notna().any()
-        (numeric if read else words).append(name)
-    numeric = [name for name in numeric if name.lower() not in (*ASIDE, "seed")]
-    words = [name for name in words if name.lower() not in (*ASIDE, *STATUS)]
+    free = [name for name in frame if name.lower() not in (*ASIDE, *STATUS, "seed")]
+    read = {name: pd.to_numeric(texts(frame[name]), "coerce") for name in free}
+    numeric = [name for name in free if read[name].notna().any()]
+    words = [name for name in free if name not in numeric]
     repeated = [name for name in words if 1 < frame[name].nunique() < len(frame)]
     named = [name for name in words if name.lower() in RUN_NAMES]
     options = {"candidate": "COLUMN"}
@@ -245,7 +254,7 @@ def _joined(frame: pd.DataFrame, names: Sequence[str], role: str) -> pd.Series:
                     f"row {row}: {text[row]!r} in the column {name} is no seed beside numbers: "
                     "leave the row out"
                 )
-            text = values.map("{:.17g}".format)
+            text = text.str.removesuffix(".0")
         joined = text if joined is None else joined + f", {name}=" + text
     return joined
 

@@ -99,7 +99,7 @@ def test_digits_fit_the_spread(report):
     asked = ["--baseline", "a", "--score", "mse", "--equal-within", "0.0001"]
     status, out, _ = report(*asked, scores=small, rename={"accuracy": "mse"})
     assert status == 0
-    assert "mse, lower is better, raw; equal within 0.0001" in out
+    assert "mse, lower is better (a + is lower), raw; equal within 0.0001" in out
     assert "+0.000310 +0.0002" in out
 
 

@@ -26,12 +26,30 @@ STATUS = """\
 exit status: 0 the gate of --fail-if passes; 1 it fails; 2 a candidate could not be judged; 3 the
 input is no table that can be judged, and a sentence says what is missing
 """
+PATHS = "a table, or folders of runs"
+EQUAL = "the difference that counts as none; 0.5 points, or none for other scores"
 FORMS = ("json", "md", "latex", "html")
+GATES = ("worse", "not-better")
+LISTS = (
+    ("--candidate", "COLUMN,...", "what names a candidate"),
+    ("--seed", "COLUMN,...", "what runs are paired by"),
+    ("--score", "COLUMN,...", "each gets an answer"),
+    ("--aside", "COLUMN,...", "columns that make no candidate"),
+    ("--only", "NAME,...", "the candidates to judge; the others count as tried"),
+)
+TEXTS = (
+    ("--candidate-from", "COLUMN=PATTERN", "as in Name=(.+)-seed"),
+    ("--dataset", "COLUMN", "each data set gets an answer"),
+)
+NUMBERS = (
+    ("--test-share", "SHARE", "of the examples, in a repeated split"),
+    ("--target", "SCORE", "a constant in place of the baseline"),
+)
 NOTHING_JUDGED, INPUT_ERROR = 2, 3
 INSTALL = 'pip install ".[report]", or ".[benchmark]" for folders of runs'
 # what is said of a table alone
 OF_TABLES = (
-    *("candidate", "candidate_from", "seed", "scores", "dataset", "aside", "wide", "only", "tried"),
+    *("candidate", "candidate_from", "seed", "score", "dataset", "aside", "wide", "only", "tried"),
     *("higher_is_better", "lower_is_better", "unit", "splits", "test_share", "target"),
 )
 
@@ -49,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             status = _report_folders(options)
         else:
             status = _judge_table(options, given)
-    except ModuleNotFoundError as error:
+    except ImportError as error:  # its name is the package that is missing
         parser.exit(INPUT_ERROR, f"as-lightning-report needs the package {error.name}: {INSTALL}\n")
     except (ValueError, OSError) as error:
         missing = getattr(error, "options", {})
@@ -71,56 +89,28 @@ def _parser() -> argparse.ArgumentParser:
     )
     # argparse's own status of errors is 2, which here says that nothing was judged
     parser.error = lambda message: parser.exit(INPUT_ERROR, f"as-lightning-report: {message}\n")  # type: ignore[method-assign]
-    option = parser.add_argument
-    option("paths", nargs="+", metavar="PATH", type=Path, help="a table, or folders of runs")
-    option(
-        "--baseline",
-        metavar="NAME",
-        default="",
-        help="the candidate that the others are compared with",
+    parser.add_argument("paths", nargs="+", metavar="PATH", type=Path, help=PATHS)
+    parser.add_argument("--baseline", metavar="NAME", default="", help="what is compared with")
+    parser.add_argument(
+        "--format", choices=FORMS, help="print the answer, or the page, in this form"
     )
-    option(
-        "--equal-within",
-        metavar="SIZE",
-        type=float,
-        help="the difference that counts as none; 0.5 points, or none for other scores",
-    )
-    option("--format", choices=FORMS, help="print the answer, or the page, in this form")
-    option("--output", metavar="FOLDER", type=Path, help="of run folders: where the page goes")
+    parser.add_argument("--fail-if", choices=GATES, help="end with 1 if a candidate is this")
+    parser.add_argument("--equal-within", metavar="SIZE", type=float, help=EQUAL)
+    parser.add_argument("--output", metavar="FOLDER", type=Path, help="for the page of run folders")
     table = parser.add_argument_group("tables (CSV, TSV, JSON, JSON lines, Parquet)")
-    option = table.add_argument
-    option(
-        "--candidate", metavar="COLUMN,...", default=[], type=_listed, help="what names a candidate"
-    )
-    option("--candidate-from", metavar="COLUMN=PATTERN", default="", help="as in Name=(.+)-seed")
-    option("--seed", metavar="COLUMN,...", default=[], type=_listed, help="what runs are paired by")
-    option(
-        "--score",
-        dest="scores",
-        metavar="COLUMN,...",
-        default=[],
-        type=_listed,
-        help="each gets an answer",
-    )
-    option("--dataset", metavar="COLUMN", default="", help="each data set gets an answer")
-    option(
-        "--aside",
-        metavar="COLUMN,...",
-        default=[],
-        type=_listed,
-        help="columns that name no candidate",
-    )
-    option("--wide", action="store_true", help="each candidate has a column")
+    for name, meta, text in LISTS:
+        table.add_argument(name, metavar=meta, default=[], type=_listed, help=text)
+    for name, meta, text in TEXTS:
+        table.add_argument(name, metavar=meta, default="", help=text)
+    for name, meta, text in NUMBERS:
+        table.add_argument(name, metavar=meta, type=float, help=text)
+    table.add_argument("--tried", metavar="N", type=int, default=0, help="tried before, elsewhere")
+    table.add_argument("--unit", choices=("points", "raw"), default="", help="points: shares x 100")
+    table.add_argument("--splits", choices=("repeated",), default="", help="each run has its own")
+    table.add_argument("--wide", action="store_true", help="each candidate has a column")
     direction = table.add_mutually_exclusive_group()
     direction.add_argument("--higher-is-better", action="store_true", default=None)
     direction.add_argument("--lower-is-better", action="store_true")
-    option("--unit", choices=("points", "raw"), default="", help="points: shares times 100")
-    option("--splits", choices=("repeated",), default="", help="each run has a random split")
-    option("--test-share", metavar="SHARE", type=float, help="of the examples, in such a split")
-    option("--target", metavar="SCORE", type=float, help="a constant in place of the baseline")
-    option("--only", metavar="NAME,...", default=[], type=_listed, help="the candidates to judge")
-    option("--tried", metavar="N", type=int, default=0, help="candidates tried before, elsewhere")
-    option("--fail-if", choices=("worse", "not-better"), help="end with 1 if a candidate is this")
     return parser
 
 
@@ -158,9 +148,9 @@ def _judge_table(options: argparse.Namespace, given: Sequence[str]) -> int:
     if options.lower_is_better:
         options.higher_is_better = False
     question = Question(**_fields(Question, options))
-    columns = Columns(**_fields(Columns, options))
+    columns = Columns(**_fields(Columns, options))  # of one score at a time, below
     answers: list[Answer] = []
-    for score in options.scores or [""]:
+    for score in options.score or [""]:
         runs = runs_of(frame, replace(columns, score=score))
         runs.notes[:0] = notes
         answers += answers_of(runs, question, options.splits)
