@@ -277,8 +277,8 @@ class ComparisonRecord:
             record = cls(design=content["design"], **facts)
             for name, trials in facts["tuning"].items():
                 record.tuning[name] = [Trial(**fields) for fields in trials]
-            for name in record.disagreed:
-                record.disagreed[name] = tuple(record.disagreed[name])
+            for name, (share, examples) in record.disagreed.items():
+                record.disagreed[name] = share, examples
             for name in record.spreads:
                 record.spreads[name] = ExampleSpread(*record.spreads[name])
             record.examples = [Example(*example) for example in record.examples]
