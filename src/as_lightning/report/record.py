@@ -259,6 +259,7 @@ class ComparisonRecord:
             own["tuning"] = own["tuning"] | {name: [trial._asdict() for trial in trials]}
         own["made_on"] = []
         table = runs_table([*self.tuned, *self.results], self.mode, own["made_on"])
+        table = table.astype(object)  # else an empty cell makes numbers of a column 1.0 from 1
         for place in self.missing:
             table.loc[len(table), ["candidate", "seed", "phase"]] = *place, "final"
         with whole_file(Path(directory) / TABLE_FILE) as partial:
