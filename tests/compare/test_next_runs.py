@@ -253,7 +253,9 @@ def test_one_trial_makes_no_tuning_run_and_takes_the_defaults_and_of_fixed_seeds
     assert comparison.seeds("as_softmax") == 3
 
 
-def test_failed_runs_are_recorded_and_the_others_go_on_without_a_method_that_never_trains(made):
+def test_failed_runs_are_recorded_and_the_others_go_on_without_a_method_that_never_trains(
+    made, tmp_path
+):
     def score(run: Run) -> float:
         if run.candidate == "sparse" or (run.phase, run.seed, run.candidate) == (
             "final",
@@ -266,6 +268,9 @@ def test_failed_runs_are_recorded_and_the_others_go_on_without_a_method_that_nev
     comparison = made(score, "sparse", "as_softmax")
     record = comparison.record
     assert record.missing == [("as_softmax", 1)]
+    record.write(tmp_path)
+    again = ComparisonRecord.read(tmp_path)
+    assert (again.missing, again.verdicts()) == (record.missing, record.verdicts())
     assert math.isnan(record.scores()["as_softmax"][1])
     assert "RuntimeError: out of memory" in record.failures[0]
     assert "sparse is left out: no trial of it has finished." in record.notes

@@ -263,6 +263,7 @@ class ComparisonRecord:
             own["tuning"] = own["tuning"] | {name: [trial._asdict() for trial in trials]}
         own["made_on"] = []
         table = runs_table([*self.tuned, *self.results], self.mode, own["made_on"])
+        table = table.astype(object)  # else an empty cell makes numbers of a column 1.0 from 1
         for place in self.missing:
             table.loc[len(table), ["candidate", "seed", "phase"]] = *place, "final"
         with whole_file(Path(directory) / TABLE_FILE) as partial:
@@ -281,8 +282,8 @@ class ComparisonRecord:
             record = cls(design=content["design"], **facts)
             for name, trials in facts["tuning"].items():
                 record.tuning[name] = [Trial(**fields) for fields in trials]
-            for name in record.disagreed:
-                record.disagreed[name] = tuple(record.disagreed[name])
+            for name, (share, examples) in record.disagreed.items():
+                record.disagreed[name] = share, examples
             for name in record.spreads:
                 record.spreads[name] = ExampleSpread(*record.spreads[name])
             record.examples = [Example(*example) for example in record.examples]

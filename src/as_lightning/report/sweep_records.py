@@ -109,9 +109,9 @@ def _separating(table: pd.DataFrame) -> list[str]:
     paths = [key for key in differ if key.endswith(("path", ".name", ".tokenizer"))]
     explained = []
     for key in differ:
-        if paths and key.startswith("inputs.") and key not in paths:
-            if table.groupby(paths)[key].nunique().max() == 1:
-                explained.append(key)
+        digest = paths and key.startswith("inputs.") and key not in paths
+        if digest and table.groupby(paths)[key].nunique().max() == 1:
+            explained.append(key)
     return [key for key in differ if key not in explained]
 
 
