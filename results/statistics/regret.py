@@ -28,8 +28,8 @@ from as_lightning.bench.run.result import Result
 from as_lightning.bench.run.runner import quiet_training
 from as_lightning.bench.run.train import train
 from as_lightning.compare.engine import execution
-from as_lightning.compare.next_runs import Outcome, Replay, next_runs
 from as_lightning.compare.methods import knobs, method_config
+from as_lightning.compare.next_runs import Outcome, Replay, next_runs
 from as_lightning.compare.plan import ComparisonPlan, Run, default_settings
 from as_lightning.compare.search import learning_rates
 

@@ -45,7 +45,7 @@ class OpenWindow(AccumulationWindow):
         return self._items
 
     @items.setter
-    def items(self, value: float) -> None:  # type: ignore[override]
+    def items(self, value: float) -> None:
         self._items = value
 
 

@@ -60,7 +60,7 @@ def new_examples(
         suffixes: tuple[str, ...] = getattr(data, "suffixes", ())
         files = [file for file in sorted(path.rglob("*")) if file.suffix.lower() in suffixes]
         names = [file.relative_to(path).as_posix() for file in files]
-        decoded = [data.decode(file.read_bytes()) for file in files]
+        decoded = [data.decode(file.read_bytes(), []) for file in files]
         return names, _dataset(decoded, data.splits["test"].transform)
     if isinstance(data, TaggingDataModule):
         names = [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()]
