@@ -10,7 +10,7 @@ PYTEST_ARGS := -n 2 --dist loadfile --no-loadscope-reorder
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
 # the tests of the core: all but those of the app
 CORE_TESTS := tests/functional tests/callbacks tests/compatibility tests/contracts $(wildcard tests/test_*.py) src/as_lightning \
-	$(addprefix --ignore=src/as_lightning/,bench compare report statistics)
+	$(addprefix --ignore=src/as_lightning/,bench comparison report statistics)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo shell test test-slow test-oldest test-newest trust lint docs format package clean

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from as_lightning.bench.packages import config_dir
-from as_lightning.compare.methods import method_config
+from as_lightning.comparison.methods import method_config
 
 METHODS = sorted(
     path.stem for path in (config_dir() / "method").glob("*.yaml") if path.stem != "base"

@@ -24,7 +24,7 @@ from as_lightning.bench.commands.compare import as_hydra_reads
 from as_lightning.bench.commands.train import seed_by_seed
 from as_lightning.bench.packages import config_dir
 from as_lightning.bench.run.settings import checked_settings
-from as_lightning.compare.configured import Command
+from as_lightning.comparison.configured import Command
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -27,11 +27,11 @@ from as_lightning.bench.packages import config_dir
 from as_lightning.bench.run.result import Result
 from as_lightning.bench.run.runner import quiet_training
 from as_lightning.bench.run.train import train
-from as_lightning.compare.engine import execution
-from as_lightning.compare.methods import knobs, method_config
-from as_lightning.compare.next_runs import Outcome, Replay, next_runs
-from as_lightning.compare.plan import ComparisonPlan, Run, default_settings
-from as_lightning.compare.search import learning_rates
+from as_lightning.comparison.engine import execution
+from as_lightning.comparison.methods import knobs, method_config
+from as_lightning.comparison.next_runs import Outcome, Replay, next_runs
+from as_lightning.comparison.plan import ComparisonPlan, Run, default_settings
+from as_lightning.comparison.search import learning_rates
 
 KNOBS: dict[str, dict[str, list[float]]] = {
     "softmax": {},

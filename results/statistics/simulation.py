@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from as_lightning.compare.search import (
+from as_lightning.comparison.search import (
     FINALISTS,
     Range,
     as_neutral,

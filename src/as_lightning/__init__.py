@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         TemperatureScaling,
         TokenBudget,
     )
-    from as_lightning.compare.api import compare as compare
+    from as_lightning.comparison.api import compare as compare
     from as_lightning.losses import ASSoftmaxLoss, LinearCrossEntropyLoss, MultiLabelASSoftmaxLoss
     from as_lightning.losses_for_conditions import (
         AsymmetricLoss,
@@ -74,7 +74,7 @@ _MODULES = {
     "LogitAdjustedLoss": "losses_for_conditions",
     "class_weights": "losses_for_conditions",
     # these need as-lightning[benchmark] or [report], so `import *` leaves them out
-    "compare": "compare.api",
+    "compare": "comparison.api",
     "verdicts": "statistics.judge",
 }
 _SUBMODULES = ("callbacks", "compat", "functional")

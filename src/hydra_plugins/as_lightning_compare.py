@@ -26,7 +26,7 @@ class CompareSweeper(Sweeper):
         # here: Hydra imports every plugin at the start of every command
         from hydra.core.plugins import Plugins
 
-        from as_lightning.compare.configured import sweep
+        from as_lightning.comparison.configured import sweep
 
         plugins = Plugins.instance()
         launcher = plugins.instantiate_launcher(

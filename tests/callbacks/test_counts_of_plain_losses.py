@@ -256,7 +256,7 @@ def test_the_progress_bar_shows_the_share_of_masked_samples(
 
 
 def in_a_comparison() -> Plain:
-    app = pytest.importorskip("as_lightning.compare.methods", exc_type=ImportError)
+    app = pytest.importorskip("as_lightning.comparison.methods", exc_type=ImportError)
     config = {**app.method_config("as_softmax"), "callbacks": {}}
     make = lambda: Plain(nn.CrossEntropyLoss())  # noqa: E731
     made: Plain = app.module_by_method(make, "as_softmax", "criterion", config, delta=0.1)

@@ -26,7 +26,7 @@ LOADED = (
         "as_lightning.compat",
     ),
     *(
-        "as_lightning.compare.api",
+        "as_lightning.comparison.api",
         "as_lightning.bench.commands.sweep_report",
         "torch.utils.tensorboard",
     ),

@@ -16,7 +16,7 @@ from as_lightning.bench.run.settings import SettingError, override_value
 def run_job(config: DictConfig) -> None:
     """Make one run of a comparison, as the job of a launcher."""
     # here, so that a misspelt setting and the shell's completion need not wait for torch
-    from as_lightning.compare.configured import launched_job
+    from as_lightning.comparison.configured import launched_job
 
     launched_job(config)
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from as_lightning.bench.data import decoded_files
 from as_lightning.bench.data.image.image_folder import ImageFolder, decode_image
-from as_lightning.compare.configured import data_digest
+from as_lightning.comparison.configured import data_digest
 
 SPLIT_COUNTS = {"train/cat": 20, "train/dog": 10, "test/cat": 4, "test/dog": 3}
 

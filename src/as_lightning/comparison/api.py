@@ -16,11 +16,11 @@ from rich.console import Console
 from as_lightning.bench.run.result import new_session
 from as_lightning.bench.run.runner import quiet_training
 from as_lightning.callbacks.evaluation_logits import LogitsAndTarget
-from as_lightning.compare.candidates import Candidate, baseline_first, own_candidate
-from as_lightning.compare.engine import end_processes, execute_here, run_comparison
-from as_lightning.compare.look import prepared
-from as_lightning.compare.methods import BASELINE, with_losses
-from as_lightning.compare.plan import ComparisonPlan, default_settings
+from as_lightning.comparison.candidates import Candidate, baseline_first, own_candidate
+from as_lightning.comparison.engine import end_processes, execute_here, run_comparison
+from as_lightning.comparison.look import prepared
+from as_lightning.comparison.methods import BASELINE, with_losses
+from as_lightning.comparison.plan import ComparisonPlan, default_settings
 from as_lightning.functional.argument_checks import check_count
 from as_lightning.report.advice import advice
 from as_lightning.report.findings import Findings, findings

@@ -11,8 +11,8 @@ from statistics import fmean
 
 from as_lightning.bench.run.predictions import Predictions
 from as_lightning.bench.run.result import Result
-from as_lightning.compare.plan import ComparisonPlan, Run, neutral_values
-from as_lightning.compare.search import (
+from as_lightning.comparison.plan import ComparisonPlan, Run, neutral_values
+from as_lightning.comparison.search import (
     RATE,
     as_neutral,
     best_of,

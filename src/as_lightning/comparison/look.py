@@ -17,18 +17,18 @@ from lightning.pytorch.utilities.parsing import lightning_getattr
 from as_lightning.bench.run.identity import RunIdentity, code_files
 from as_lightning.bench.run.runner import metrics_of_test, trained
 from as_lightning.bench.run.settings import nearest
-from as_lightning.compare.candidates import Candidate, rate_name
-from as_lightning.compare.make import QUIET, Recipe, made, own_trainer, require_monitor
-from as_lightning.compare.methods import TrainingLoss
-from as_lightning.compare.plan import (
+from as_lightning.comparison.candidates import Candidate, rate_name
+from as_lightning.comparison.make import QUIET, Recipe, made, own_trainer, require_monitor
+from as_lightning.comparison.methods import TrainingLoss
+from as_lightning.comparison.plan import (
     ComparisonPlan,
     Run,
     check_processes,
     check_trainer,
     of_candidate,
 )
-from as_lightning.compare.same_run import digests, first_batches, module_digest, scored_targets
-from as_lightning.compare.search import RATE, Space, learning_rates
+from as_lightning.comparison.same_run import digests, first_batches, module_digest, scored_targets
+from as_lightning.comparison.search import RATE, Space, learning_rates
 from as_lightning.report.table import checked_mode
 
 ONE_BATCH = ("limit_train_batches", "limit_val_batches", "limit_test_batches")

@@ -22,7 +22,7 @@ from as_lightning.bench.commands.compare import main
 from as_lightning.bench.packages import config_dir
 from as_lightning.bench.run.recorder import RunRecorder
 from as_lightning.bench.run.result import Result, read_runs
-from as_lightning.compare.configured import (
+from as_lightning.comparison.configured import (
     Command,
     app_candidates,
     app_configs,
@@ -30,7 +30,7 @@ from as_lightning.compare.configured import (
     configured_candidate,
     own_loss,
 )
-from as_lightning.compare.plan import default_settings
+from as_lightning.comparison.plan import default_settings
 from as_lightning.report.page import write_report
 from as_lightning.report.record import ComparisonRecord
 

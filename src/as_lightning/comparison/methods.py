@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from as_lightning.bench.packages import config_dir
 from as_lightning.bench.run.settings import names, nearest
-from as_lightning.compare.candidates import Candidate, check_arguments
-from as_lightning.compare.plan import default_settings
-from as_lightning.compare.search import Choice, Range, setting_range
+from as_lightning.comparison.candidates import Candidate, check_arguments
+from as_lightning.comparison.plan import default_settings
+from as_lightning.comparison.search import Choice, Range, setting_range
 from as_lightning.functional.accumulation import accumulation_steps
 from as_lightning.losses import masked_loss_like
 from as_lightning.mixin import ASSoftmaxMixin

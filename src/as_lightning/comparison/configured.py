@@ -38,18 +38,18 @@ from as_lightning.bench.run.settings import (
     override_value,
 )
 from as_lightning.bench.run.train import comparable_config, made_module, read_data
-from as_lightning.compare.candidates import (
+from as_lightning.comparison.candidates import (
     Candidate,
     baseline_first,
     check_arguments,
     own_candidate,
 )
-from as_lightning.compare.engine import Execute, end_processes, execute_here, run_comparison
-from as_lightning.compare.look import Prepared, prepared
-from as_lightning.compare.make import CANDIDATES_FILE, RATE_KEY, Recipe, make, setting_path
-from as_lightning.compare.methods import BASELINE, knobs, plain, with_losses
-from as_lightning.compare.next_runs import Outcome
-from as_lightning.compare.plan import (
+from as_lightning.comparison.engine import Execute, end_processes, execute_here, run_comparison
+from as_lightning.comparison.look import Prepared, prepared
+from as_lightning.comparison.make import CANDIDATES_FILE, RATE_KEY, Recipe, make, setting_path
+from as_lightning.comparison.methods import BASELINE, knobs, plain, with_losses
+from as_lightning.comparison.next_runs import Outcome
+from as_lightning.comparison.plan import (
     ComparisonPlan,
     Run,
     check_processes,
@@ -57,7 +57,7 @@ from as_lightning.compare.plan import (
     default_settings,
     of_candidate,
 )
-from as_lightning.compare.search import RATE, Choice, Space, learning_rates, setting_range
+from as_lightning.comparison.search import RATE, Choice, Space, learning_rates, setting_range
 from as_lightning.functional.argument_checks import check_count
 from as_lightning.report.page import publish
 

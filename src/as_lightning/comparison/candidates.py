@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 from torch import nn
 
 from as_lightning.bench.run.settings import accepted_arguments, nearest
-from as_lightning.compare.search import RATE, Space, learning_rates, setting_range
+from as_lightning.comparison.search import RATE, Space, learning_rates, setting_range
 
 RATES = ("lr", "learning_rate")
 

@@ -19,7 +19,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 
 from as_lightning.bench.run.identity import code_files, digest, tensor_text, value_digest
-from as_lightning.compare.candidates import Candidate
+from as_lightning.comparison.candidates import Candidate
 
 BATCHES = 8  # that are read of each loader
 SPLITS = {"train": "train_dataloader", "val": "val_dataloader", "test": "test_dataloader"}

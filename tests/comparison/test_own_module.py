@@ -27,11 +27,11 @@ from as_lightning import (
     compare,
 )
 from as_lightning.bench.run.predictions import Predictions
-from as_lightning.compare.candidates import own_candidate
-from as_lightning.compare.look import Prepared, prepared
-from as_lightning.compare.make import make
-from as_lightning.compare.methods import with_losses
-from as_lightning.compare.plan import ComparisonPlan, Run
+from as_lightning.comparison.candidates import own_candidate
+from as_lightning.comparison.look import Prepared, prepared
+from as_lightning.comparison.make import make
+from as_lightning.comparison.methods import with_losses
+from as_lightning.comparison.plan import ComparisonPlan, Run
 from as_lightning.functional import as_cross_entropy
 
 QUICK: dict[str, Any] = {

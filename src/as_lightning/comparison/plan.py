@@ -12,7 +12,7 @@ from typing import Any, Literal
 import yaml
 
 from as_lightning.bench.packages import config_dir
-from as_lightning.compare.search import FINALISTS, Space, settings_in
+from as_lightning.comparison.search import FINALISTS, Space, settings_in
 from as_lightning.functional.argument_checks import check_count, check_number
 from as_lightning.statistics.verdicts import Design
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from as_lightning.compare.methods import knobs, method_config
-from as_lightning.compare.search import (
+from as_lightning.comparison.methods import knobs, method_config
+from as_lightning.comparison.search import (
     Choice,
     Range,
     Space,

@@ -28,11 +28,11 @@ from as_lightning.bench.run.runner import RunOutput, finished_or_made, trained
 from as_lightning.bench.run.settings import checked_settings
 from as_lightning.bench.run.train import comparable_config, run_inputs
 from as_lightning.callbacks import TemperatureScaling
-from as_lightning.compare.candidates import Candidate
-from as_lightning.compare.next_runs import best_validation
-from as_lightning.compare.plan import Run
-from as_lightning.compare.same_run import ScoredTargets
-from as_lightning.compare.search import RATE
+from as_lightning.comparison.candidates import Candidate
+from as_lightning.comparison.next_runs import best_validation
+from as_lightning.comparison.plan import Run
+from as_lightning.comparison.same_run import ScoredTargets
+from as_lightning.comparison.search import RATE
 
 CANDIDATES_FILE = "candidates.pkl"  # for the jobs of a launcher
 RATE_KEY = "optimizer.lr"

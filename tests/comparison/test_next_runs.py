@@ -19,11 +19,11 @@ from rich.console import Console
 from as_lightning.bench.run.identity import RunIdentity
 from as_lightning.bench.run.predictions import Predictions
 from as_lightning.bench.run.result import Result
-from as_lightning.compare.api import compare
-from as_lightning.compare.engine import Bar, Subject, execution, run_comparison
-from as_lightning.compare.next_runs import Replay, best_validation, next_runs
-from as_lightning.compare.plan import ComparisonPlan, Run, default_settings
-from as_lightning.compare.search import Choice, Range, Space, learning_rates
+from as_lightning.comparison.api import compare
+from as_lightning.comparison.engine import Bar, Subject, execution, run_comparison
+from as_lightning.comparison.next_runs import Replay, best_validation, next_runs
+from as_lightning.comparison.plan import ComparisonPlan, Run, default_settings
+from as_lightning.comparison.search import Choice, Range, Space, learning_rates
 from as_lightning.report.advice import advice
 from as_lightning.report.findings import findings
 from as_lightning.report.record import ComparisonRecord

@@ -22,10 +22,10 @@ from as_lightning.bench.run.identity import RunIdentity
 from as_lightning.bench.run.predictions import Predictions
 from as_lightning.bench.run.result import RESULT_FILE, Result
 from as_lightning.bench.run.runner import quiet_training
-from as_lightning.compare.make import Recipe, make
-from as_lightning.compare.next_runs import Outcome, Replay
-from as_lightning.compare.plan import ComparisonPlan, Run
-from as_lightning.compare.search import RATE
+from as_lightning.comparison.make import Recipe, make
+from as_lightning.comparison.next_runs import Outcome, Replay
+from as_lightning.comparison.plan import ComparisonPlan, Run
+from as_lightning.comparison.search import RATE
 from as_lightning.report.record import (
     DESIGN_FILE,
     ComparisonRecord,
