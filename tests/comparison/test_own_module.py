@@ -543,7 +543,8 @@ def test_candidates_of_a_seed_train_on_the_same_rows_in_the_same_order(monkeypat
 
 
 SCRIPT = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background process ignores it
 sys.path.insert(0, {tests!r})
 from harness.own_modules import Points, WithCriterion
 from as_lightning import compare

@@ -246,7 +246,7 @@ def end_with(parent: int) -> None:
 
 def end_processes() -> None:
     """End the processes of a comparison: they hold memory, and the code that they have imported."""
-    get_reusable_executor().shutdown()
+    get_reusable_executor().shutdown(wait=False, kill_workers=True)
 
 
 def attempt(make_run: Callable[[Run], Result], run: Run) -> tuple[Run, Outcome]:
