@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor, nn
 
 from as_lightning.functional.counts import MaskingCounts
-
-if TYPE_CHECKING:
-    from as_lightning.losses import MaskedLoss
 
 
 class MaskingCounter:
@@ -47,7 +44,7 @@ class MaskingCounter:
     def __init__(self) -> None:
         self.begin_batch()
 
-    def begin_batch(self, losses: Sequence[MaskedLoss] = ()) -> None:
+    def begin_batch(self, losses: Sequence[Any] = ()) -> None:
         """Forget the batch before, and count what ``losses`` report, until `pause`."""
         self.counts = self.denominator = None
         self.losses = losses

@@ -11,16 +11,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
+import pandas as pd
 import pytest
 from harness.run_findings import stored
 from rich.console import Console
 
 from as_lightning.bench.run.identity import RunIdentity
-from as_lightning.bench.run.predictions import Predictions
+from as_lightning.bench.run.predictions import Predictions, example_ids
 from as_lightning.bench.run.result import Result
 from as_lightning.comparison.api import compare
-from as_lightning.comparison.engine import Bar, Subject, execution, run_comparison
+from as_lightning.comparison.engine import Bar, execution, run_comparison
+from as_lightning.comparison.make import Recipe
 from as_lightning.comparison.next_runs import Replay, best_validation, next_runs
 from as_lightning.comparison.plan import ComparisonPlan, Run, default_settings
 from as_lightning.comparison.search import Choice, Range, Space, learning_rates
@@ -82,8 +83,9 @@ class Made:
 def compared(
     plan: ComparisonPlan, run_one: Callable[[Run], Result], folder, console=None
 ) -> ComparisonRecord:
-    subject = Subject(plan, execution(run_one), RunIdentity({}, {"data": "x"}))
-    return run_comparison(subject, folder, console or Console(quiet=True))
+    recipe, subject = Recipe("x", {}, {}), RunIdentity({}, {"data": "x"})
+    console = console or Console(quiet=True)
+    return run_comparison(plan, recipe, subject, folder, console, execution(run_one))
 
 
 @pytest.fixture
@@ -230,7 +232,8 @@ def test_a_folder_keeps_the_design_of_its_first_run_and_a_method_that_comes_late
 
     before = begun("sparsemax")
     said = (
-        "looks 5 (now 6); seeds 0 to 4 (now 0 to 5): a comparison keeps the design of its first run"
+        "looks 5 (now 6); seeds 0 to 4 (now 0 to 5): a comparison keeps the design of its "
+        "first final run"
     )
     with pytest.raises(ValueError, match=re.escape(said)):
         begun("sparsemax", seeds=6)
@@ -311,7 +314,7 @@ def test_without_a_trial_of_the_baseline_or_another_no_final_run_is_made_and_fai
         assert run.phase == "tuning"
         if run.candidate == failing:
             raise RuntimeError("no rain")
-        return result(run.candidate, run.seed, 0.5)
+        return result(run.candidate, run.seed, 0.5 + run.settings["lr"])
 
     with pytest.raises(
         ValueError, match=rf"no run of (the baseline .)?{failing}.? has finished(.|\n)*no rain"
@@ -385,11 +388,11 @@ def test_a_record_is_read_as_it_was_written_and_says_where_methods_differ(result
     def run_one(run: Run) -> Result:
         folder = tmp_path / run.folder
         made = stored(result(seed=run.seed, score=0.5 + noisy(run), **run.about(6)), folder)
-        twice = (
-            run.seed if run.candidate == "as_softmax" else 0
-        )  # two examples of one text have one id
-        guesses = np.array([0, 1, twice, twice])
-        Predictions(np.array([10, 11, 13, 13]), guesses, np.array([0, 1, 0, 0])).write(folder)
+        # two examples of one text have one id
+        twice = "ab"[run.seed > 0 and run.candidate == "as_softmax"]
+        columns = {"example": ["one", "two", *["the fourth"] * 2], "target": [*"abaa"]}
+        table = pd.DataFrame(columns | {"predicted": ["a", "b", twice, twice]})
+        Predictions.of(table).write(folder)
         return made
 
     facts = {"splits": "official", "notes": ["a note"], "commands": ["a command"]}
@@ -399,21 +402,23 @@ def test_a_record_is_read_as_it_was_written_and_says_where_methods_differ(result
         "changes": {"as_softmax": {"method.name": ["softmax", "as_softmax"]}},
     }
     plan = ComparisonPlan(["as_softmax"], "softmax", 6, trials=1, seeds=3).with_spaces(
-        SPACES, {13: "the fourth"}, **facts
+        SPACES, {int(example_ids(["the fourth"])[0]): "the fourth"}, **facts
     )
     record = compared(plan, run_one, tmp_path)
     assert record.disagreed["as_softmax"] == (pytest.approx(0.5 * 2 / 3), 4)
     assert record.disagreed["softmax_half"] == (0.0, 4)
     assert record.spreads == {}  # these scores are not the accuracies of these predictions
-    assert record.examples == [("the fourth", {"as_softmax": 2})]
+    (example,) = record.examples
+    assert (example.name, example.differing) == ("the fourth", {"as_softmax": 2})
+    assert (example.target, example.predicted["as_softmax"]) == ("a", "b")
     again = ComparisonRecord.read(tmp_path)
     assert again.verdicts() == record.verdicts()
     stripped = [replace(run, evaluations=[], epoch_seconds=[]) for run in record.results]
     assert replace(again, results=stripped) == replace(record, results=stripped)
     for own, read in zip(stripped, again.results, strict=True):
         assert vars(read) == vars(own)
-    (tmp_path / "inputs.json").write_text('{"data"')
-    with pytest.raises(ValueError, match=r"inputs.json cannot be read"):
+    (tmp_path / "design.json").write_text('{"data"')
+    with pytest.raises(ValueError, match=r"design.json cannot be read"):
         compared(plan, run_one, tmp_path)
     (tmp_path / "design.json").unlink()
     with pytest.raises(ValueError, match=r"is not the folder of a comparison that has ended"):

@@ -29,7 +29,7 @@ from as_lightning.comparison.plan import (
 )
 from as_lightning.comparison.same_run import digests, first_batches, module_digest, scored_targets
 from as_lightning.comparison.search import RATE, Space, learning_rates
-from as_lightning.report.table import checked_mode
+from as_lightning.statistics.score_names import checked_mode
 
 ONE_BATCH = ("limit_train_batches", "limit_val_batches", "limit_test_batches")
 
