@@ -16,7 +16,7 @@ from PIL import Image
 
 from as_lightning.bench.data.audio.audio_folder import AudioFolder
 from as_lightning.bench.data.audio.data_module import decode_clip
-from as_lightning.bench.data.base import BenchmarkDataModule, check_one_process
+from as_lightning.bench.data.base import BenchmarkDataModule, check_processes_of_test
 from as_lightning.bench.data.files import read_text
 from as_lightning.bench.data.image.image_folder import ImageFolder, decode_image
 from as_lightning.bench.data.reading import Reading, said_of
@@ -192,7 +192,8 @@ def test_images_are_not_mirrored_unless_asked_for(composed):
     assert composed("experiment=cifar10_jpeg").data.horizontal_flip
 
 
-def test_a_test_in_two_processes_is_refused():
+def test_a_test_in_two_processes_is_refused_where_it_would_repeat_samples():
     trainer = type("Trainer", (), {"world_size": 2})()
-    with pytest.raises(ValueError, match=r"trainer.devices=1"):
-        check_one_process(trainer)
+    check_processes_of_test(trainer, 52)
+    with pytest.raises(ValueError, match=r"1 of the 51 .*trainer.devices=1"):
+        check_processes_of_test(trainer, 51)

@@ -272,7 +272,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
 
     def test_dataloader(self) -> DataLoader[Any]:
         if self.trainer is not None and self.trainer.testing:
-            check_one_process(self.trainer)
+            check_processes_of_test(self.trainer, len(self.splits["test"]))
         return self.loader(self.splits["test"])
 
     def corrupted_dataloader(self) -> DataLoader[Any]:
@@ -321,10 +321,16 @@ def rows_of(values: Any, rows: Sequence[int]) -> Any:
     return values[rows] if isinstance(values, Tensor) else Subset(values, rows)
 
 
-def check_one_process(trainer: pl.Trainer) -> None:
-    """Raise a ValueError for a test in several processes, which would score some samples twice."""
-    if trainer.world_size > 1:
+def check_processes_of_test(trainer: pl.Trainer, samples: int) -> None:
+    """Raise a ValueError for a test whose samples cannot be dealt out evenly to all processes.
+
+    Lightning's sampler gives each process as many samples, and repeats the first ones to that end.
+
+    >>> check_processes_of_test(pl.Trainer(accelerator="cpu", devices=1), samples=51)
+    """
+    repeated = -samples % trainer.world_size
+    if repeated:
         raise ValueError(
-            f"{trainer.world_size} processes would score some test samples twice: train with "
-            "test=false, and test in one process (trainer.devices=1)"
+            f"{trainer.world_size} processes would score {repeated} of the {samples} test samples "
+            "twice: train with test=false, and test in one process (trainer.devices=1)"
         )

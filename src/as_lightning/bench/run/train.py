@@ -21,7 +21,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch.optim.lr_scheduler import OneCycleLR
 
-from as_lightning.bench.data.base import BenchmarkDataModule, check_one_process
+from as_lightning.bench.data.base import BenchmarkDataModule, check_processes_of_test
 from as_lightning.bench.data.files import checksum
 from as_lightning.bench.run.checkpoint_io import WholeFileCheckpointIO
 from as_lightning.bench.run.feature_cache import cache_features
@@ -189,7 +189,7 @@ def _run(config: DictConfig, directory: Path, about: dict[str, Any]) -> RunOutpu
         default_root_dir=str(directory),
     )
     if config.test:
-        check_one_process(trainer)
+        check_processes_of_test(trainer, len(datamodule.splits["test"]))
     checkpoint = checkpoint_to_resume(directory / "checkpoints", recorder.identity)
     if checkpoint is None and config.get("ckpt_path") is not None:
         checkpoint = checked_start(
