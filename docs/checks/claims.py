@@ -308,9 +308,7 @@ CLAIMS: list[tuple[Callable[[], bool], dict[str, str]]] = [
     ),
     (
         lambda: all(share < 0 for share in more_memorised("as_speed")),
-        {
-            "docs/which_loss.md": "AS-Speed memorises fewer of them than softmax on CLINC150"
-        },
+        {"docs/which_loss.md": "AS-Speed memorises fewer of them than softmax on CLINC150"},
     ),
     (
         lambda: (
