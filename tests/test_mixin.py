@@ -161,10 +161,11 @@ def test_the_head_loss_is_the_loss_of_the_heads_logits_and_counts_the_same(param
         ).parametrizations.weight.original0.data.mul_(3.0)
     hidden, target = torch.randn(7, 4), torch.tensor([0, 1, 2, -100, 1, 0, 2])
     fused = module.as_softmax_head_loss(hidden, module.net, target)
-    fused_counts = counter.close_window().counts
+    fused_counts = counter.counts
+    counter.begin_batch()
     dense = module.as_softmax_loss(module.net(hidden), target)
     torch.testing.assert_close(fused, dense)
-    assert fused_counts.tolist() == counter.close_window().counts.tolist()
+    assert fused_counts.tolist() == counter.counts.tolist()
     fused.backward()
     assert all(weight.grad.any() for weight in module.net.parameters())
 

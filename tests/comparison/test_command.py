@@ -16,7 +16,6 @@ from harness.run_findings import written
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
-from omegaconf import OmegaConf
 
 from as_lightning.bench.commands.compare import main
 from as_lightning.bench.packages import config_dir
@@ -30,7 +29,6 @@ from as_lightning.comparison.configured import (
     configured_candidate,
     own_loss,
 )
-from as_lightning.comparison.plan import default_settings
 from as_lightning.report.page import write_report
 from as_lightning.report.record import ComparisonRecord
 
@@ -258,8 +256,8 @@ def test_what_is_left_out_of_the_data_is_said_before_the_first_run_and_no_label_
     )
     assert finished.error == 0
     before = finished.printed.partition("Equal means within")[0]
-    assert "2 rows without text or label are left out, the first in line 34" in before
-    assert "2 classes with fewer than 10 rows are left out: 'c' (1); 'd' (1)" in before
+    assert "lack text or label and are left out (data.drop_blank): 2 of 34" in before
+    assert "below data.min_per_class=10 are left out: 2 of 32 in train, e.g. c, d" in before
     assert "TextFile: 2 classes ([/b], [red]); train / validation / test 24 / 3 / 3" in before
 
 
@@ -355,22 +353,17 @@ def test_a_comparison_that_is_interrupted_says_so_and_goes_on(compare, tmp_path,
     finally:
         gc.enable()
         signal.signal(signal.SIGINT, handler)
-    assert stopped.error == f"as-lightning-compare: {STOPPED}"
+    assert f"as-lightning-compare: {STOPPED}" in stopped.complained
     assert len(written(tmp_path)) == 2
     done = compare(*command)
     assert done.error == 0, done
     assert len(begun) == 3 + 2
 
 
-def test_failed_runs_are_named_and_other_processes_of_a_run_get_its_own_settings_alone(
-    compare, tmp_path, monkeypatch
-):
-    begin, given = RunRecorder.on_train_start, []
+def test_failed_runs_are_named(compare, tmp_path, monkeypatch):
+    begin = RunRecorder.on_train_start
 
     def fail_one(self, trainer, module):
-        given.append(
-            OmegaConf.load(Path(sys.argv[2], "job.yaml"))
-        )  # Lightning would start them by this command
         if hasattr(module, "as_softmax_delta") and torch.initial_seed() == 1:
             raise RuntimeError("no memory is left")
         begin(self, trainer, module)
@@ -382,7 +375,6 @@ def test_failed_runs_are_named_and_other_processes_of_a_run_get_its_own_settings
     )
     record = ComparisonRecord.read(tmp_path / "comparisons" / "digits")
     assert record.missing == [("as_softmax", 1)]
-    assert [default_settings().keys() & config.keys() for config in given] == [set()] * 4
 
 
 @pytest.mark.slow
@@ -458,7 +450,7 @@ def test_what_a_candidate_names_as_its_range_is_tuned_and_one_called_softmax_is_
         ),
         (
             [*SPLITS, "data.split_seed=per_seed"],
-            "data=text_file has an official test split, which a comparison keeps",
+            "data=text_file comes with its test split, which a comparison keeps",
         ),
         (
             ["data.split_seed=abc"],

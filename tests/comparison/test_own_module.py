@@ -767,7 +767,7 @@ class OnPlateau(WithCriterion):
             "val/acc which is not available",
         ),
         ({"mode": "best"}, ValueError, "mode must be"),
-        ({"monitor": "val/loss"}, ValueError, "say whether less of val/loss is better"),
+        ({"monitor": "val/cost"}, ValueError, "val/cost"),
         (
             {"trainer": {}},
             TypeError,

@@ -132,10 +132,7 @@ class Run:
             with torch.autocast("cpu", torch.bfloat16) if autocast else nullcontext():
                 return reference.as_softmax_loss(reference(batch[0]), batch[1])
 
-        windows = [
-            (window.epoch, window.batch, window.length, window.length)
-            for window in self.speed.history
-        ]
+        windows = [(window.epoch, window.batch, window.length) for window in self.speed.history]
         optimizer = reference.configure_optimizers()
         epochs = [batches(dtype=dtype)] * EPOCHS
         train_by_hand(reference, optimizer, epochs, windows, loss_of=loss_of, rate_scale=math.sqrt)

@@ -70,7 +70,6 @@ class ScaledRates:
             return None
         factor = RATE_FACTORS[self.scale](batches)
         if factor == 1.0:
-            self.used = [group["lr"] for group in optimizer.param_groups]
             return None
         closure = kwargs.get("closure")
         if closure is None:  # the loss has been computed, as with a scaler
@@ -87,8 +86,11 @@ class ScaledRates:
 
     def _end_step(self, *_: Any) -> None:
         self._depth -= 1
-        if self._depth == 0:
-            self._restore_rates()
+        if self._depth > 0:
+            return
+        if not self._own:  # the step was not scaled
+            self.used = [group["lr"] for group in self._optimizer.param_groups]
+        self._restore_rates()
 
     def _scale(self, factor: float) -> None:
         self._own = [group["lr"] for group in self._optimizer.param_groups]

@@ -136,7 +136,7 @@ def write_report(
     for path in paths[:2]:
         texts[path] = TEMPLATES.get_template(f"{path.name}.jinja").render(page)
     texts[paths.csv] = _csv(numbers(records))
-    runs = [runs_table(of.results, of.mode)[0].assign(dataset=of.name) for of in records]
+    runs = [runs_table(of.results, of.mode).assign(dataset=of.name) for of in records]
     if runs:
         texts[directory / TABLE_FILE] = _csv(pd.concat(runs))
     for path, text in texts.items():
@@ -337,6 +337,10 @@ def _differing(record: ComparisonRecord) -> Fold:
         row: dict[str, object] = {"most often on these": example.name}
         for name in names:
             row[f"runs of {name} that differ"] = example.differing.get(name, 0)
+        if example.target:
+            row["true label"] = example.target
+        for name, label in example.predicted.items():
+            row[f"{name} predicts"] = label
         rows.append(row)
     return Fold("Where predictions differ", texts, rows=rows)
 

@@ -42,7 +42,7 @@ def recorded(data: Any, target: Any = None, ignore_index=-100, names=None, **loa
 
 def test_classes_are_written_by_their_names_and_read_as_written(tmp_path):
     names = ["one\nline", 'caf\u00e9, "quoted"', "carriage\rreturn", "", "NA"]
-    logits, target = torch.eye(3)[[0, 1, 2, 0, 1]], torch.tensor([0, 1, 0, 0, 2])
+    logits, target = 2 * torch.eye(3)[[0, 1, 2, 0, 1]], torch.tensor([0, 1, 0, 0, 2])
     made = recorded(logits, target, names=names)
     made.write(tmp_path)
     found = Predictions.read(tmp_path)
@@ -70,7 +70,7 @@ def test_several_labels_are_joined_and_counted(tmp_path):
 def test_words_have_a_row_each_and_are_counted_by_sentence(tmp_path):
     classes = torch.tensor([[0, 0, 0], [1, 1, 1]])
     tokens = torch.tensor([[0, 1, -100], [1, -100, -100]])
-    recorded(torch.eye(3)[classes], tokens, names=["Ann runs", "big tree"]).write(tmp_path)
+    recorded(2 * torch.eye(3)[classes], tokens, names=["Ann runs", "big tree"]).write(tmp_path)
     found = Predictions.read(tmp_path)
     assert found.table.to_numpy().tolist() == [
         ["0", "Ann", "cat", "cat"],
@@ -138,7 +138,7 @@ def test_an_example_has_the_same_id_in_every_split():
 
 
 def test_a_report_lists_the_true_label_and_what_most_runs_of_each_candidate_predict(result):
-    logits, target = torch.eye(3)[[0, 1, 2]], torch.tensor([0, 1, 2])
+    logits, target = 2 * torch.eye(3)[[0, 1, 2]], torch.tensor([0, 1, 2])
     right = recorded(logits, target, names=["a", "b", "c"])
     wrong = recorded(logits[[0, 2, 2]], target, names=["a", "b", "c"])
     runs = [result(name, seed, 0.5) for name in ("softmax", "mine") for seed in range(3)]
