@@ -163,7 +163,7 @@ CLAIMS: list[tuple[Callable[[], bool], dict[str, str]]] = [
             == {"as_speed": (26, "worse", -0.3), "windows_of_4": (28, "equal", -0.2)}
         ),
         {
-            "README.md": "26% less time than softmax at a lower score; with",
+            "README.md": "26% less time than softmax at a lower score.",
             "docs/methods/as_speed.md": "26% less time than softmax at a lower score. Stepping "
             "every 4 batches, a "
             "*fixed* number, took 28% less at an equal one.",
@@ -173,13 +173,12 @@ CLAIMS: list[tuple[Callable[[], bool], dict[str, str]]] = [
         lambda: on_two_processes("processes")["windows_of_4"][:2] == (28, "equal"),
         {
             "README.md": "Stepping every 4 batches, a *fixed* number, took 28% less at an equal "
-            "score,"
+            "score."
         },
     ),
     (
         lambda: on_two_processes("processes_minilm") == {"windows_of_4": (36, "no gain", -0.4)},
         {
-            "README.md": "36% less at a score 0.4 points lower with MiniLM.",
             "results/README.md": "steps of 4 batches took 36% less at a score 0.4 points lower.",
             "docs/methods/as_speed.md": "steps of 4 batches took 36% less time at a score 0.4 "
             "points lower.",

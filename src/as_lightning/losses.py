@@ -231,7 +231,8 @@ class LinearCrossEntropyLoss(MaskedLoss, nn.CrossEntropyLoss):
         num_classes: the number of classes ``C``.
         bias: whether the layer has a bias. Off by default, as in PyTorch's module.
         delta: the margin of AS-Softmax, in [0, 1]; 1, the default, is plain cross-entropy.
-        device, dtype: those of the layer.
+        device: that of the layer.
+        dtype: that of the layer.
         **settings: ``weight``, ``ignore_index`` and ``reduction`` of `torch.nn.CrossEntropyLoss`.
 
     Raises:

@@ -108,11 +108,17 @@ def _keys_of_file(method: str) -> frozenset[str]:
 
 
 def foreign_knobs(method: DictConfig) -> list[str]:
-    """Return the knobs of other methods in a method's configuration, null ones too."""
+    """Return the knobs of other methods in a method's configuration, null ones too.
+
+    A class of the user's own gets each knob that is set.
+    """
     if method.name not in names("method"):  # a file of the user's
         return []
     own = method_knobs(method.name)
-    return [knob for knob in sorted(method_knobs() - own) if knob in method]
+    foreign = [knob for knob in sorted(method_knobs() - own) if knob in method]
+    if str(method._target_).startswith("as_lightning."):
+        return foreign
+    return [knob for knob in foreign if method[knob] is None]
 
 
 def checked_settings(config: DictConfig) -> tuple[DictConfig, list[str]]:
