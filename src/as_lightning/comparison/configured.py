@@ -333,6 +333,7 @@ def app_configs(
 
 def app_data(command: Command) -> tuple[BenchmarkDataModule, list[str]]:
     """Return the data and their messages; sets a split seed that is left to the data."""
+    READ.clear()  # Files may have changed since an earlier comparison of this process.
     try:
         with collected_messages() as messages:
             data = read_once(command.sample, command.sample.seed)

@@ -170,7 +170,7 @@ def test_the_weights_that_two_processes_test_are_those_of_the_best_mean_score(
         "half_epochs=false",
     )
     in_an_interpreter("compare", tmp_path, *asked, "trainer.max_epochs=3", "candidates={b: []}")
-    assert {round(10 * run.metrics["val/acc"]) for run in results(tmp_path)} == {1}
+    assert {round(10 * run.metrics[run.score]) for run in results(tmp_path)} == {1}
 
 
 def one_run_of_a_process_group(folder: Path) -> None:
