@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+import cloudpickle
 import lightning.pytorch as pl
 import numpy as np
 import torch
@@ -50,7 +51,7 @@ def digests(
         "version": version,
     }
     notebook = getattr(__import__("__main__"), "__file__", None) is None
-    if notebook and not version and "__main__" in repr(candidate):
+    if notebook and not version and b"__main__" in cloudpickle.dumps(candidate):
         inputs["code"] = value_digest(object)  # cells have no file: version= says what has changed
     return inputs
 
@@ -116,7 +117,7 @@ class ScoredTargets(pl.Callback):
         """Add the targets of a batch."""
         for leaf in tree_leaves(list(targets([batch]))):
             if isinstance(leaf, Tensor) and not (self.seen or trainer.sanity_checking):
-                values = leaf.detach().double()
+                values = leaf.detach().cpu().double()
                 for place_of_sum, part in enumerate((values * 0 + 1, values, values**2)):
                     self._sums[place_of_sum] += float(part.sum())
 

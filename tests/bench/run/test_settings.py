@@ -18,6 +18,7 @@ from as_lightning.bench.commands.mistakes import is_mistake
 from as_lightning.bench.packages import config_dir
 from as_lightning.bench.run.result import COMMAND
 from as_lightning.bench.run.settings import (
+    check_files,
     checked_settings,
     method_knobs,
     run_folder,
@@ -259,6 +260,11 @@ AUTHORS_RUN = {
     "method.callbacks.adaptive_gradient_accumulation.scale": 1.0,
     "method.callbacks.adaptive_gradient_accumulation.lr_scale": "none",
 }
+
+
+@pytest.mark.parametrize("data", ["sst5", "banking77", "reuters8", "wnut17", "newsgroups20"])
+def test_a_published_file_is_not_looked_for_before_it_is_downloaded(composed, data, tmp_path):
+    check_files(composed(f"experiment={data}", f"data_dir={tmp_path}"))
 
 
 def test_paper_sst5_is_the_authors_run_number_by_number(composed):

@@ -39,7 +39,9 @@ def new_predictions(
     state = torch.load(checkpoint, map_location="cpu", weights_only=True)["state_dict"]
     module.load_state_dict(state)
     module.eval()
-    names, dataset = new_examples(data, path, text_column or config.data.get("text_column"))
+    names, dataset = new_examples(
+        data, path, text_column or config.data.get("text_column") or "text"
+    )
     multilabel = data.task == "multilabel"
     rows: list[tuple[np.ndarray, np.ndarray]] = []
     for inputs, target in DataLoader(dataset, data.batch_size, collate_fn=data.collate):

@@ -160,6 +160,8 @@ def check_files(config: DictConfig) -> None:
     for key in config.data:
         if not key.endswith("path") or config.data[key] is None:
             continue
+        if isinstance(config.data[key], DictConfig):  # a published file, which is downloaded
+            continue
         path = Path(str(config.data[key])).expanduser()
         if not any((place / path).exists() for place in places):
             raise SettingError(
