@@ -101,6 +101,23 @@ def test_the_losss_margin_is_the_modules_margin_and_both_can_be_set():
         module.as_softmax_delta = 1.5
 
 
+def test_a_network_that_an_earlier_module_has_wrapped_is_wrapped_again():
+    net = nn.Sequential()
+    net.criterion = nn.CrossEntropyLoss(ignore_index=-1)
+
+    class Theirs(pl.LightningModule):
+        def __init__(self, net: nn.Module) -> None:
+            super().__init__()
+            self.net = net
+
+    class WithNet(ASSoftmaxMixin, Theirs):
+        as_softmax_replaces = "net.criterion"
+
+    WithNet(net, delta=0.3)
+    again = WithNet(net, delta=0.6)
+    assert (again.as_softmax_delta, again.net.criterion.ignore_index) == (0.6, -1)
+
+
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
 @pytest.mark.parametrize("make", [New, partial(WithAS, 4)])
 def test_a_copy_has_a_margin_of_its_own(duplicate, make):
@@ -124,10 +141,17 @@ class HasOneConfiguration(Existing):
         self.net, self.criterion = nn.Linear(config["features"], classes), nn.CrossEntropyLoss()
 
 
+class HasHyperparametersOfItsBase(Existing):
+    def __init__(self, width: int) -> None:
+        super().__init__(features=width, lr=0.25)
+        self.hparams.commit = "abc"
+
+
 @pytest.mark.parametrize(
     ("plain", "arguments"),
     [
         (Existing, {"features": 4, "lr": 0.25}),
+        (HasHyperparametersOfItsBase, {"width": 4}),
         (NamesItsHyperparameters, {"features": 4, "lr": 0.25}),
         (HasOneConfiguration, {"config": {"features": 4, "lr": 0.25}}),
     ],
@@ -143,7 +167,7 @@ def test_a_checkpoint_has_the_margin_also_where_the_module_saves_its_hyperparame
     loaded = Mixed.load_from_checkpoint(path, weights_only=True)
     assert torch.equal(loaded.net.weight, module.net.weight)
     assert (loaded.hparams.lr, loaded.as_softmax_delta) == (0.25, 0.3)
-    if plain is Existing:
+    if plain in (Existing, HasHyperparametersOfItsBase):
         assert loaded.hparams.delta == 0.3
     else:
         assert plain.load_from_checkpoint(path, weights_only=True).hparams == module.hparams

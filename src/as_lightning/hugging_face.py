@@ -48,6 +48,10 @@ class LossOfLabels(MaskedLoss):
                 "(...For...Classification, with two labels or more): leave the labels out, and "
                 "call self.as_softmax_loss(logits, target) in training_step"
             )
+        for key, hook in [*model._forward_hooks.items()]:
+            if isinstance(hook, LossOfLabels):  # of an earlier module around the same model
+                del model._forward_hooks[key]
+                model._forward_hooks_with_kwargs.pop(key, None)
         model.register_forward_hook(self, with_kwargs=True)
 
     def forward(

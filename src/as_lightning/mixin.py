@@ -232,6 +232,10 @@ class ASSoftmaxMixin(_Base):
             saved = {checkpoint[name_key]: checkpoint[key]}
             checkpoint[name_key] = "kwargs"
             checkpoint.pop(self.CHECKPOINT_HYPER_PARAMS_TYPE, None)
+        # Lightning drops what a plain class does not take; the mixin's **kwargs would take it.
+        taken = inspect.signature(super().__init__).parameters
+        if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in taken.values()):
+            saved = {name: saved[name] for name in saved if name in taken or name[0] == "_"}
         checkpoint[key] = self._as_softmax_arguments | saved
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -247,7 +251,11 @@ def replace_loss(module: nn.Module, name: str, delta: float) -> None:
     """
     path, _, attribute = name.rpartition(".")
     parent = module.get_submodule(path)
-    loss = masked_loss_like(getattr(parent, attribute), delta)
+    existing = getattr(parent, attribute)
+    if isinstance(existing, MaskedLoss):  # of an earlier module around the same network
+        existing.delta = check_delta(delta)
+        return
+    loss = masked_loss_like(existing, delta)
     setattr(parent, attribute, loss)
     if getattr(parent, attribute) is not loss:
         raise AttributeError(
@@ -290,6 +298,7 @@ class EvaluatesSoftmax(pl.Callback):
 
     on_test_start = on_validation_start
     on_test_end = on_validation_end
+    on_train_start = on_validation_end  # of a copy that was made in a validation
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         self.on_validation_end(trainer, pl_module)

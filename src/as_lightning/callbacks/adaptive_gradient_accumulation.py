@@ -323,7 +323,8 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         if scaler is not None:
             value = value / scaler.scale(torch.ones_like(value))
         # Without items the loss may be 0 / 0.
-        weighed = torch.where(self._batch_items == 0, 0.0, value * weight)
+        empty = (self._batch_items == 0).to(value.device, non_blocking=True)
+        weighed = torch.where(empty, 0.0, value * weight)
         self._loss = self._loss + weighed
         self._items = self._items + self._batch_items
         counts = self.counter.counts
@@ -414,6 +415,8 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
             self.window = None
             self._keep_pace(trainer, pl_module, stepped=trainer.is_last_batch)
         self._paced = 0
+        # Between epochs others may train, such as a search of the learning rate.
+        trainer.accumulate_grad_batches = self._accumulate = 1
 
     def _keep_pace(self, trainer: Trainer, pl_module: LightningModule, *, stepped: bool) -> None:
         end = trainer.fit_loop.batch_idx + 1

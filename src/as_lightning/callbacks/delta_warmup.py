@@ -90,7 +90,7 @@ class DeltaWarmup(Callback):
         # not `ready`, which counts a batch twice after resuming from a checkpoint that an
         # exception in it has saved
         done = progress.total.completed
-        if done == 0:
+        if done == 0 or not math.isfinite(self._total):  # or the checkpoint has no warm-up
             self._total = training_batches(trainer)
         if done >= self._length(self._total):
             self._set_back()

@@ -88,5 +88,8 @@ def divide_gradients(optimizer: Optimizer, divisor: float) -> None:
     """Divide the gradients of all parameter groups, in place."""
     parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    if gradients:
+    if len({type(gradient) for gradient in gradients}) == 1:
         torch._foreach_div_(gradients, divisor)
+        return
+    for gradient in gradients:  # DTensors beside plain tensors have no common operation
+        gradient.div_(divisor)
