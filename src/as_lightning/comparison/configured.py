@@ -25,6 +25,7 @@ from rich.console import Console
 
 from as_lightning.bench.data.base import BenchmarkDataModule, collected_messages
 from as_lightning.bench.run.identity import RunIdentity, digest
+from as_lightning.bench.run.owner import own_file
 from as_lightning.bench.run.predictions import example_ids
 from as_lightning.bench.run.result import RESULT_FILE, Result
 from as_lightning.bench.run.runner import quiet_training
@@ -624,7 +625,7 @@ def launched_job(config: DictConfig) -> Result:
     """Make a run in a job of a launcher."""
     run = Run(**plain(config.comparison))
     directory = Path(config.output_dir).parents[run.folder.count("/")]
-    recipe: Recipe = cloudpickle.loads((directory / CANDIDATES_FILE).read_bytes())
+    recipe: Recipe = cloudpickle.loads(own_file(directory / CANDIDATES_FILE).read_bytes())
     with quiet_training():
         return make(recipe, directory, run)
 

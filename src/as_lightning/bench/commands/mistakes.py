@@ -17,6 +17,7 @@ from hydra.errors import (
 )
 from omegaconf import DictConfig
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+from yaml import YAMLError
 
 from as_lightning.bench.packages import config_dir, how_to_install, package_of
 from as_lightning.bench.run.settings import GROUPS, SettingError, names, nearest
@@ -30,7 +31,7 @@ def is_mistake(error: BaseException) -> bool:
     """Return whether the user can mend an error: one of a file or a missing package, or one that a
     line of this package or of Hydra raises.
     """
-    if isinstance(error, (HydraException, OmegaConfBaseException, SettingError)):
+    if isinstance(error, (HydraException, OmegaConfBaseException, YAMLError, SettingError)):
         return True
     if package_of(error) is not None:
         return True

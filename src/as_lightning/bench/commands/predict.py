@@ -9,6 +9,7 @@ from pathlib import Path
 from omegaconf import OmegaConf, open_dict
 
 from as_lightning.bench.commands.mistakes import in_words, is_mistake
+from as_lightning.bench.run.owner import own_file
 from as_lightning.bench.run.result import RESULT_FILE, Result
 from as_lightning.bench.run.settings import SettingError
 
@@ -30,7 +31,7 @@ def predict(folder: Path, words: list[str]) -> Path:
     for file in (path, checkpoint):
         if not file.exists():
             raise SettingError(f"there is no {file}: give RUN_FOLDER and data.path=...")
-    result = Result.read(folder / RESULT_FILE)
+    result = Result.read(own_file(folder / RESULT_FILE))  # it names the classes that are built
     config = OmegaConf.create(result.config)
     with open_dict(config):
         config.data_dir = given.get("data_dir", os.environ.get("AS_LIGHTNING_DATA", "data"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
@@ -36,8 +37,11 @@ def new_predictions(
             raise SettingError(f"the run was made with another {name}: give those of the run")
     data = read_data(config)
     module = made_module(config, data)
-    state = torch.load(checkpoint, map_location="cpu", weights_only=True)["state_dict"]
-    module.load_state_dict(state)
+    try:
+        content = torch.load(checkpoint, map_location="cpu", weights_only=True)
+    except UnpicklingError:
+        raise SettingError(f"{checkpoint} holds code beside weights: train the run again") from None
+    module.load_state_dict(content["state_dict"])
     module.eval()
     names, dataset = new_examples(
         data, path, text_column or config.data.get("text_column") or "text"

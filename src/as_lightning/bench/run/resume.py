@@ -17,6 +17,7 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from as_lightning.bench.run.identity import RunIdentity
+from as_lightning.bench.run.owner import own_file
 from as_lightning.bench.run.recorder import RunRecorder, over_ranks, written_config
 from as_lightning.bench.run.result import RESULT_FILE, Result
 from as_lightning.bench.run.settings import SettingError
@@ -87,7 +88,7 @@ def checkpoint_to_resume(folder: Path, identity: RunIdentity) -> Path | None:
     if not path.exists():
         return None
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        content = torch.load(own_file(path), map_location="cpu", weights_only=True, mmap=True)
         changed = RunIdentity.of(**written_config(content)).changed(identity)
         saved_folder = content["callbacks"][ResumedState.__name__]["folder"]
     except Exception as error:  # whatever the reader raises for a damaged file

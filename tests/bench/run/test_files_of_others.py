@@ -1,0 +1,136 @@
+"""Nothing in a file of somebody else is executed."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import cloudpickle
+import pooch
+import pytest
+import torch
+from harness.made_files import write_table
+
+from as_lightning.bench.commands import predict
+from as_lightning.bench.data.files import RemoteFile, fetch
+from as_lightning.bench.run.owner import own_file
+from as_lightning.bench.run.resume import LAST_FILE
+from as_lightning.bench.run.train import train as made_run
+from as_lightning.comparison.configured import launched_job
+from as_lightning.comparison.make import CANDIDATES_FILE
+
+SETTINGS = ("trainer.max_epochs=1", "logger=none")
+
+
+class Touches:
+    """An object whose pickle makes a file when it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+@pytest.fixture
+def trap(tmp_path) -> Path:
+    """The file that is there if code of somebody else has run."""
+    path = tmp_path / "executed"
+    cloudpickle.loads(cloudpickle.dumps(Touches(path)))
+    assert path.exists()
+    path.unlink()
+    return path
+
+
+def of_another_user(path: Path) -> Path:
+    """Give a file to another user; who may not do so gets a file of root's in its place."""
+    if os.getuid() == 0:
+        os.chown(path, 12345, -1)
+        return path
+    path.unlink()
+    path.symlink_to(os.__file__)
+    assert path.stat().st_uid != os.getuid()
+    return path
+
+
+def test_a_checkpoint_with_code_in_it_is_set_aside_and_the_run_starts_anew(
+    composed, tmp_path, trap
+):
+    checkpoints = tmp_path / "run" / "checkpoints"
+    checkpoints.mkdir(parents=True)
+    last = checkpoints / LAST_FILE
+    torch.save({"state_dict": {}, "callbacks": Touches(trap)}, last)
+    made_run(composed("experiment=digits", *SETTINGS))
+    assert not trap.exists()
+    assert last.with_name(f"{last.name}.unreadable").exists()
+
+
+def test_predictions_refuse_a_checkpoint_with_code_in_it(composed, tmp_path, trap, monkeypatch):
+    table = tmp_path / "reviews.csv"
+    write_table(table, {"good": 20, "bad": 20})
+    made_run(composed("data=text_file", f"data.path={table}", *SETTINGS))
+    torch.save({"state_dict": Touches(trap)}, tmp_path / "run" / "checkpoints" / "best.ckpt")
+    monkeypatch.setattr(
+        sys, "argv", ["as-lightning-predict", str(tmp_path / "run"), f"data.path={table}"]
+    )
+    with pytest.raises(SystemExit, match=r"best\.ckpt"):
+        predict.main()
+    assert not trap.exists()
+
+
+def test_an_archive_whose_names_leave_the_folder_writes_nothing_outside(tmp_path):
+    archive = tmp_path / "data" / "inside" / "data.zip"
+    archive.parent.mkdir(parents=True)
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("../../outside.txt", "text")
+    remote = RemoteFile("data.zip", "https://example.org/data.zip", pooch.file_hash(str(archive)))
+    fetch(remote, archive.parent, pooch.Unzip())
+    outside = [path for path in tmp_path.rglob("outside.txt") if archive.parent not in path.parents]
+    assert outside == []
+
+
+def test_an_archive_with_another_checksum_is_not_unpacked(tmp_path):
+    with zipfile.ZipFile(tmp_path / "data.zip", "w") as file:
+        file.writestr("a.txt", "text")
+    remote = RemoteFile("data.zip", "https://example.org/data.zip", "0" * 64)
+    with pytest.raises(ValueError, match="checksum"):
+        fetch(remote, tmp_path, pooch.Unzip())
+    assert list(tmp_path.rglob("a.txt")) == []
+
+
+@pytest.mark.parametrize("command", ["train", "compare"])
+def test_a_yaml_file_with_a_tag_of_python_is_refused(command, tmp_path, trap):
+    tag = f"!!python/object/apply:pathlib.Path.touch [!!python/object/apply:pathlib.Path [{trap}]]"
+    file = tmp_path / "experiment" / "theirs.yaml"
+    file.parent.mkdir()
+    file.write_text(f"# @package _global_\nseed: {tag}\n")
+    words = {
+        "train": ["experiment=theirs", "--config-dir", str(tmp_path)],
+        "compare": [f"candidates={file}"],
+    }
+    call = f"from as_lightning.bench.commands.{command} import main; main()"
+    ended = subprocess.run(
+        [sys.executable, "-c", call, *words[command]],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode != 0
+    assert "theirs.yaml" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert not trap.exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="Windows does not say whose a file is")
+def test_the_pickle_of_a_comparison_is_read_by_its_owner_alone(composed, tmp_path, trap):
+    path = tmp_path / CANDIDATES_FILE
+    path.write_bytes(cloudpickle.dumps(Touches(trap)))
+    assert own_file(path) == path
+    of_another_user(path)
+    run = "+comparison={phase: final, candidate: softmax, settings: {}, seed: 0}"
+    config = composed("experiment=digits", run)
+    config.output_dir = f"{tmp_path}/softmax/seed=0"
+    with pytest.raises(PermissionError, match="another user"):
+        launched_job(config)
+    assert not trap.exists()
