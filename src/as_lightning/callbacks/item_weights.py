@@ -39,7 +39,7 @@ def items_in(batch: Any, items: Callable[[Any], Any]) -> Tensor:
             what += f" with the keys {list(batch.keys())}"
         raise MisconfigurationException(
             f"items= must return the number of items in a batch, and raised {error!r}. The batch "
-            f"is {what}."
+            f"is {what}: write items=lambda batch: ... with what it holds."
         ) from error
     if isinstance(number, Tensor) and number.numel() == 1:
         if number.device.type != "cpu":

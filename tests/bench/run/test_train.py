@@ -7,8 +7,10 @@ import math
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from harness.made_files import write_table
 from harness.scripted_masking import quiet_trainer
 from hydra import compose, initialize_config_dir
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -18,9 +20,10 @@ from torch._dynamo.utils import counters
 from torch.optim.lr_scheduler import OneCycleLR
 
 from as_lightning.bench.packages import config_dir
+from as_lightning.bench.run.predictions import Predictions
 from as_lightning.bench.run.result import Result
 from as_lightning.bench.run.settings import SettingError
-from as_lightning.bench.run.summary import summary
+from as_lightning.bench.run.summary import class_table, print_summary, summary
 from as_lightning.bench.run.train import OneCycle, made_module, read_data, train
 
 DIGITS = ("experiment=digits", "optimizer.lr=1e-2")
@@ -212,6 +215,43 @@ def test_a_schedule_of_another_length_is_refused(composed, tmp_path):
         train(composed(*BRIEF, checkpoint, output="second"))
 
 
+def test_logits_adjusted_after_training_are_softmaxs_less_the_prior_at_the_tau_of_validation(
+    composed, tmp_path
+):
+    settings = ("experiment=digits", "data.imbalance=40", "trainer.max_epochs=2", "logger=none")
+    softmax = composed(*settings, "method=softmax", output="softmax")
+    plain, adjusted = train(softmax), train(composed(*settings, "method=adjusted_after"))
+    last = [tmp_path / name / "checkpoints" / "last.ckpt" for name in ("softmax", "run")]
+    trained, same = (torch.load(path, weights_only=True)["state_dict"] for path in last)
+    assert all(torch.equal(weight, same[name]) for name, weight in trained.items())
+
+    data = read_data(softmax)
+    module, state = made_module(softmax, data), weights(tmp_path / "run")
+    tau = state.pop("tau").item()
+    module.load_state_dict(state)
+    counts = np.bincount(data.splits["train"].targets, minlength=10)
+    prior = np.log(counts / counts.sum())
+
+    def classes(split: str, tau: float) -> tuple[np.ndarray, np.ndarray]:
+        inputs, target = zip(*data.splits[split], strict=True)
+        with torch.no_grad():
+            logits = module.eval()(torch.stack(inputs)).double().numpy()
+        return (logits - tau * prior).argmax(-1), np.array(target)
+
+    def balanced(split: str, tau: float) -> float:
+        predicted, target = classes(split, tau)
+        return float(np.mean([(predicted[target == c] == c).mean() for c in range(10)]))
+
+    scores = {step / 20: balanced("validation", step / 20) for step in range(61)}
+    best = max(scores.values())
+    assert tau == min(each for each, score in scores.items() if score > best - 1e-9) > 0
+    assert max(evaluation["score"] for evaluation in adjusted.evaluations) == pytest.approx(best)
+    assert adjusted.metrics["balanced_accuracy"] == pytest.approx(balanced("test", tau))
+    assert adjusted.metrics["balanced_accuracy"] > plain.metrics["balanced_accuracy"]
+    predicted = Predictions.read(tmp_path / "run").predicted
+    assert predicted.tolist() == [str(number) for number in classes("test", tau)[0]]
+
+
 def hparams_of(folder: Path) -> tuple[dict[str, object], EventAccumulator]:
     """What TensorBoard's tab HParams shows of a run, and its curves."""
     accumulator = EventAccumulator(str(folder))
@@ -241,10 +281,45 @@ def test_the_tab_has_method_margin_rate_and_score_of_a_run_and_its_summary_the_s
     masked = accumulator.Scalars("masking/sample_ratio")
     assert (masked[0].step, masked[-1].step) == (0, result.optimizer_steps - 1)
     lines = dict(summary(result, folder))
-    assert lines["test accuracy"] == f"{result.metrics['accuracy']:.4f}"
-    assert lines["masked samples"].endswith("% in the last epoch")
-    assert (folder / "result.json").as_posix() in lines["files"]
-    assert lines["curves"] == f"tensorboard --logdir {folder}"
+    for name in ("accuracy", "balanced_accuracy", "f1_macro"):
+        assert f"{name} {result.metrics[name]:.4f}" in lines["test"]
+    assert lines["masked"].endswith("% of the samples in the last epoch")
+    assert lines["folder"] == str(folder)
+    assert lines["curves"] == f"tensorboard --logdir {tmp_path}"
+    assert "try" not in lines
+    assert class_table(result, folder) is None
+
+
+@pytest.mark.parametrize("classes", [2, 4, 14])
+def test_a_run_on_own_data_with_a_tail_ends_with_the_recall_of_groups_and_classes_in_80_columns(
+    composed, tmp_path, capsys, classes
+):
+    sizes = {f"class_{number}": 12 * (classes - number) ** 2 for number in range(classes)}
+    sizes["class_0"] = 12 * max(9, classes**2)
+    write_table(tmp_path / "own.csv", sizes)
+    few = ("trainer.max_epochs=1", "logger=none", "trainer.limit_train_batches=10")
+    result = train(composed("experiment=text_file", f"data.path={tmp_path}/own.csv", *few))
+    print_summary(result, tmp_path / "run")
+    lines = capsys.readouterr().out.splitlines()
+    table = [line.split() for line in lines[: lines.index("", 2)]]
+    assert max(map(len, lines[: lines.index("", 2)])) <= 80
+    tested = Predictions.read(tmp_path / "run")
+    right = tested.predicted == tested.target
+    recalls = {name: right[tested.target == name].mean() for name in sizes}
+    rows = {row[0]: row[-3:] for row in table if row and row[0] in sizes}
+    assert rows.keys() <= sizes.keys()
+    assert len(rows) == (5 if classes > 12 else classes)
+    for name, (trained, count, recall) in rows.items():
+        assert int(trained.replace(",", "")) == result.class_rows[name]
+        assert int(count) == (tested.target == name).sum()
+        assert recall == f"{100 * recalls[name]:.1f}%"
+    groups = [row[2] for row in table if row[1:2] == ["with"]]
+    assert groups == (["many", "few"] if classes == 2 else ["many", "medium", "few"])
+    few_rows = next(row for row in table if row[1:3] == ["with", "few"])
+    mean = np.mean([recalls[name] for name in list(sizes)[-int(few_rows[0]) :]])
+    assert few_rows[-1] == f"{100 * mean:.1f}%"
+    tries = [value for name, value in summary(result, tmp_path / "run") if name == "try"]
+    assert tries[0] == "method=adjusted_after data.score=balanced_accuracy"
 
 
 def test_a_compiled_encoder_trains_as_the_same_one_does_uncompiled(composed, tmp_path):

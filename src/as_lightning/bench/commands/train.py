@@ -33,6 +33,7 @@ def run_job(config: DictConfig) -> float:
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\).*")
     warnings.filterwarnings("ignore", message=r".*does not have many workers.*")
+    warnings.filterwarnings("ignore", message=r".*smaller than the logging interval.*")
     # these are sums over the ranks already
     warnings.filterwarnings("ignore", message=r".*'masking/.*sync_dist=True.*")
     result = one_job(config)

@@ -192,7 +192,13 @@ class BenchmarkDataModule(pl.LightningDataModule):
         classes = f"{', '.join(self.class_names[:SHOWN])}{more}"
         sizes = " / ".join(f"{len(self.splits[split]):,}" for split in SPLITS)
         counts = f"{self.num_classes:,} classes ({classes}); train / validation / test {sizes}"
-        return "\n  ".join([f"{type(self).__name__}: {counts}", *said_of(self.readings)])
+        lines = [f"{type(self).__name__}: {counts}"]
+        if self.task == "multiclass":
+            rows = self.class_counts
+            most, fewest = int(rows.argmax()), int(rows.argmin())
+            largest = f"largest class {self.class_names[most]}: {int(rows[most]):,} rows"
+            lines.append(f"{largest}; smallest {self.class_names[fewest]}: {int(rows[fewest]):,}")
+        return "\n  ".join([*lines, *said_of(self.readings)])
 
     def setup(self, stage: str | None = None) -> None:
         if self.splits:

@@ -24,7 +24,7 @@ from torch.nn.parameter import is_lazy
 from as_lightning.bench.run.identity import RunIdentity
 from as_lightning.bench.run.predictions import PREDICTIONS_FILE, PredictionRecorder, Predictions
 from as_lightning.bench.run.recorder import RunRecorder, over_ranks
-from as_lightning.bench.run.result import RESULT_FILE, Result
+from as_lightning.bench.run.result import Result
 from as_lightning.bench.run.resume import BestWeights, readable_result
 from as_lightning.callbacks import MaskingMonitor
 
@@ -101,10 +101,8 @@ def _write(directory: Path, result: Result, predictions: Predictions | None) -> 
     else:
         predictions.write(directory)
     result.write(directory)
-    score = ""
     if result.metrics:
-        score = f"test {result.score} {result.metrics[result.score]:.4f}; "
-    log.info("%swrote %s", score, directory / RESULT_FILE)
+        log.info("test %s %.4f", result.score, result.metrics[result.score])
 
 
 def trained(

@@ -1,4 +1,4 @@
-"""The result of a run in a few lines, printed at its end."""
+"""The result of a run in a few lines, and a table of its classes where some are rare."""
 
 from __future__ import annotations
 
@@ -6,10 +6,26 @@ import math
 import shlex
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 from lightning.pytorch.utilities import rank_zero_only
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from as_lightning.bench.run.result import RESULT_FILE, Result
+from as_lightning.bench.run.predictions import Predictions
+from as_lightning.bench.run.result import Result
 from as_lightning.functional.counts import masking_ratio
+from as_lightning.statistics.printable import printable
+
+SCORES = ("accuracy", "balanced_accuracy", "f1_macro")
+LONG_TAIL = 5  # the largest class has more than so many times the rows of the smallest
+SHOWN = 12  # of more classes the table has groups and the worst alone
+WORST = 5
+WIDTH = 80
+TENSORBOARD = "then open http://localhost:6006/#custom_scalars"
+# docs/which_loss.md, by score
+TO_TRY = {"balanced_accuracy": "adjusted_after", "f1_macro": "class_weighted"}
 
 
 def tensorboard_lines(directory: str | Path) -> list[str]:
@@ -19,34 +35,92 @@ def tensorboard_lines(directory: str | Path) -> list[str]:
     if not any(Path(directory).rglob("events.out.tfevents.*")):
         return []
     command = f"tensorboard --logdir {shlex.quote(str(directory))}"
-    return [command, "then open http://localhost:6006/#custom_scalars"]
+    return [command, TENSORBOARD]
+
+
+def tail(result: Result) -> float:
+    """Return how many times the training rows of the smallest class the largest has; 1 where the
+    rows of the classes are not known.
+    """
+    rows = result.class_rows.values()
+    return max(rows) / max(1, min(rows)) if rows else 1.0
 
 
 def summary(result: Result, directory: Path) -> list[tuple[str, str]]:
     """Return the name and the value of each line."""
     lines = [("run", f"{result.name}, {result.candidate}, seed {result.seed}")]
-    if result.score in result.metrics:
-        lines.append((f"test {result.score}", f"{result.metrics[result.score]:.4f}"))
+    metrics = result.metrics
+    scores = [name for name in dict.fromkeys((result.score, *SCORES)) if name in metrics]
+    if scores:
+        lines.append(("test", ", ".join(f"{name} {metrics[name]:.4f}" for name in scores)))
     finite = [entry for entry in result.evaluations if math.isfinite(entry["score"])]
     if finite:
         best = max(finite, key=lambda evaluation: evaluation["score"])
-        value = f"{best['score']:.4f} at its best, in epoch {int(best['epoch']) + 1}"
-        lines.append((f"validation {result.score}", value))
+        value = f"{result.score} {best['score']:.4f} at its best, in epoch {int(best['epoch']) + 1}"
+        lines.append(("validation", value))
     if result.masking:
         last = result.masking[-1]
         ratio = float(masking_ratio(last["masked_samples"], last["samples"]))
-        lines.append(("masked samples", f"{100 * ratio:.1f}% in the last epoch"))
+        lines.append(("masked", f"{100 * ratio:.1f}% of the samples in the last epoch"))
     epochs = f"epochs {len(result.epoch_seconds)}, optimizer steps {result.optimizer_steps}"
     lines.append(("training", f"{result.train_seconds:.1f} s, {epochs}"))
+    if tail(result) > LONG_TAIL and result.candidate not in TO_TRY.values():
+        for score, method in TO_TRY.items():
+            lines.append(("try", f"method={method} data.score={score}"))
     if Path.cwd() in directory.parents:
         directory = directory.relative_to(Path.cwd())
-    lines.append(("files", f"{directory / RESULT_FILE}, and the checkpoints beside it"))
-    return [*lines, *zip(("curves", ""), tensorboard_lines(directory), strict=False)]
+    lines.append(("folder", str(directory)))
+    if any(directory.glob("events.out.tfevents.*")):
+        lines.append(("curves", f"tensorboard --logdir {shlex.quote(str(directory.parent))}"))
+        lines.append(("", TENSORBOARD))
+    return lines
+
+
+def class_table(result: Result, directory: Path) -> Table | None:
+    """Return the training and test rows and the recall of many, medium and few-row classes, and of
+    each class, or of the worst ones; None without a long tail or predictions of classes.
+    """
+    predictions = Predictions.read(directory)
+    if tail(result) <= LONG_TAIL or predictions is None or not len(predictions.target):
+        return None
+    right = pd.Series(predictions.predicted == predictions.target).groupby(predictions.target)
+    classes = pd.DataFrame({"train": result.class_rows, "test": right.size()})
+    classes["recall"] = right.mean()
+    classes = classes.sort_values("train", ascending=False)
+    groups = ["many", "medium", "few"] if len(classes) > 2 else ["many", "few"]
+    table = Table("classes", box=None, title=f"Largest to smallest class {tail(result):.0f}:1")
+    for column in ("training rows", "test rows", "recall"):
+        table.add_column(column, justify="right")
+    parts = np.array_split(np.arange(len(classes)), len(groups))
+    for group, part in zip(groups, parts, strict=True):
+        rows = classes.iloc[part]
+        sums = rows[["train", "test"]].sum()
+        add_row(table, f"{len(rows)} with {group} rows", *sums, rows["recall"].mean())
+    table.add_section()
+    shown = classes
+    if len(classes) > SHOWN:
+        shown = classes.nsmallest(WORST, "recall")
+        table.add_row(f"the worst {WORST}")
+    for name, row in shown.iterrows():
+        add_row(table, str(name), *row)
+    return table
+
+
+def add_row(table: Table, name: str, train: float, test: float, recall: float) -> None:
+    """Add the rows and the recall of a class or a group; a class may lack test rows."""
+    shown = Text(printable(name), overflow="ellipsis", no_wrap=True)
+    if math.isnan(recall):
+        table.add_row(shown, f"{train:,.0f}", "none", "")
+    else:
+        table.add_row(shown, f"{train:,.0f}", f"{test:,.0f}", f"{100 * recall:.1f}%")
 
 
 @rank_zero_only
 def print_summary(result: Result, directory: Path) -> None:
-    """Print the lines of `summary`."""
+    """Print the table of classes, if there is one, and the lines of `summary`."""
+    table = class_table(result, directory)
+    if table is not None:
+        Console(width=WIDTH).print("", table)
     lines = summary(result, directory)
     width = max(len(name) for name, _ in lines)
     print("\n" + "\n".join(f"{name:<{width}}  {value}" for name, value in lines))

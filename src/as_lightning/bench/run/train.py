@@ -164,7 +164,7 @@ def _run(config: DictConfig, directory: Path, about: dict[str, Any]) -> RunOutpu
     module = made_module(config, datamodule)
     score = config.data.score
     recorder = RunRecorder(f"val/{score}", about["config"], about["inputs"])
-    names = datamodule.example_names("test") if config.test else None
+    examples = datamodule.example_names("test") if config.test else None
     app_callbacks = _made(config.callbacks)
     if not loggers:  # a LearningRateMonitor refuses a trainer that could not log its rates
         app_callbacks = [
@@ -175,7 +175,7 @@ def _run(config: DictConfig, directory: Path, about: dict[str, Any]) -> RunOutpu
         *_made(config.method.callbacks),
         recorder,
         ResumedState(directory / "checkpoints"),
-        PredictionRecorder(names, datamodule.class_names),
+        PredictionRecorder(examples, datamodule.class_names),
         *app_callbacks,
     ]
     plugins = list(instantiate(config.trainer.get("plugins")) or [])
@@ -198,6 +198,10 @@ def _run(config: DictConfig, directory: Path, about: dict[str, Any]) -> RunOutpu
     assert isinstance(module.encoder, torch.nn.Module)
     # not every data module has a data_dir
     cache_features(datamodule, module.encoder, Path(config.data_dir).expanduser())
+    class_rows = {}
+    if datamodule.task == "multiclass":
+        names, counts = datamodule.class_names, datamodule.class_counts.tolist()
+        class_rows = dict(zip(names, counts, strict=True))
     output = trained(
         trainer,
         module,
@@ -206,6 +210,7 @@ def _run(config: DictConfig, directory: Path, about: dict[str, Any]) -> RunOutpu
         test_metric=f"test/{score}" if config.test else None,
         score=score,
         resumed=checkpoint is not None,
+        class_rows=class_rows,
         reading=[dict(vars(reading)) for reading in getattr(datamodule, "readings", ())],
         **about,
     )

@@ -16,6 +16,7 @@ from torchmetrics import MeanMetric, MetricCollection
 from as_lightning.bench.tasks.tasks import TaskForm
 from as_lightning.functional.calling_convention import IGNORED
 from as_lightning.functional.linear_cross_entropy import linear_cross_entropy
+from as_lightning.functional.variants.logit_adjustment import adjust_logits, fit_tau
 from as_lightning.losses import cross_entropy_settings, summed_weights
 from as_lightning.mixin import ASSoftmaxMixin
 
@@ -90,15 +91,17 @@ class Classifier(pl.LightningModule):
         self, batch: tuple[Tensor, Tensor], metrics: MetricCollection, mean_loss: MeanMetric
     ) -> None:
         inputs, target = batch
-        logits = self(inputs)
+        self._score(self(inputs), target, metrics, mean_loss)
+
+    def _score(
+        self, logits: Tensor, target: Tensor, metrics: MetricCollection, mean_loss: MeanMetric
+    ) -> None:
         loss = self.criterion(*self.task.loss_arguments(logits, target))
         mean_loss.update(loss, self._denominator(target))
         self.log(f"{metrics.prefix}loss", mean_loss, batch_size=len(target))
         metrics.update(*self.task.scored(logits, target, self.probabilities))
-        for (
-            name,
-            metric,
-        ) in metrics.items():  # a bar of all metrics is too long for a narrow console
+        for name, metric in metrics.items():
+            # a bar of all metrics is too long for a narrow console
             self.log(name, metric, batch_size=len(target), prog_bar=name.endswith("/accuracy"))
 
     def _denominator(self, target: Tensor) -> Tensor | int:
@@ -211,6 +214,53 @@ def check_fusable(module: Classifier) -> None:
             "a fused head needs a head that is nn.Linear, and data and a method of one class per "
             "sample or token"
         )
+
+
+class AdjustedAfterClassifier(Classifier):
+    r"""The same classifier, whose logits are adjusted after training: `adjust_logits` with the
+    ``tau`` that `fit_tau` finds in each validation, $o_i - \tau \log \pi_i$.
+
+    Training is the criterion's. Validation, test and predictions have the adjusted logits. A
+    ValueError refuses data of several labels, tokens, and training in several processes.
+
+    Source: Menon et al. 2021 (arXiv 2007.07314), section 4.1.
+    """
+
+    class_counts: Tensor
+    tau: Tensor
+
+    def __init__(self, *args: Any, class_counts: Tensor, **kwargs: Any) -> None:
+        super().__init__(*args, class_counts=class_counts, **kwargs)
+        if self.task.task != "multiclass":
+            raise ValueError(f"adjusted_after is for one class a sample, got {self.task.task} data")
+        self.register_buffer("class_counts", class_counts, persistent=False)
+        self.register_buffer("tau", torch.zeros((), dtype=torch.float64))
+        self._validated: list[tuple[Tensor, Tensor]] = []
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logits = super().forward(inputs)
+        if self.training:
+            return logits
+        return adjust_logits(logits, self.class_counts, self.tau.item())
+
+    def on_fit_start(self) -> None:
+        if self.trainer.world_size > 1:
+            raise ValueError("adjusted_after fits tau in one process: set trainer.devices=1")
+
+    def on_validation_epoch_start(self) -> None:
+        self.tau.zero_()
+        self._validated.clear()
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        inputs, target = batch
+        self._validated.append((self(inputs), target))
+
+    def on_validation_epoch_end(self) -> None:
+        logits, target = (torch.cat(parts) for parts in zip(*self._validated, strict=True))
+        tau = fit_tau(logits, target, self.class_counts)
+        self.tau.fill_(tau)
+        adjusted = adjust_logits(logits, self.class_counts, tau)
+        self._score(adjusted, target, self.validation_metrics, self.validation_loss)
 
 
 class CosineHead(nn.Module):
