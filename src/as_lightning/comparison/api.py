@@ -75,6 +75,7 @@ def compare(
     half_epochs: bool | None = None,
     trials: int | None = None,
     seeds: Literal["auto"] | int | Sequence[int] | None = None,
+    race: bool | None = None,
     max_seeds: int | None = None,
     max_hours: float | None = None,
     tuning_seeds: int | Sequence[int] | None = None,
@@ -127,6 +128,8 @@ def compare(
         trials: settings tried for each candidate; a single one has its own learning rate, and of
             each range the ``default``, or else ``low``.
         seeds: ``"auto"``, how many, or which.
+        race: whether ``"auto"`` chooses: after five seeds the best three candidates go on, from ten
+            seeds the best one. Without it each goes on until it is decided.
         max_seeds: the most seeds of ``"auto"``; a folder keeps the design of its first final run.
         max_hours: the most hours of training, in all runs together.
         tuning_seeds: how many, or which, others than ``seeds``: the first for all trials, the rest
@@ -182,6 +185,7 @@ def compare(
         "half_epochs": half_epochs,
         "trials": trials,
         "seeds": seeds,
+        "race": race,
         "max_seeds": max_seeds,
         "max_hours": max_hours,
         "tuning_seeds": tuning_seeds,

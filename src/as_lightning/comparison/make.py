@@ -157,7 +157,7 @@ def own_run(recipe: Recipe, candidate: Candidate, run: Run, **about: Any) -> Run
     result.inputs = {**result.inputs, "validation": targets.seen}
     if run.phase == "final" and metric is None:
         sign = 1.0 if recipe.mode == "max" else -1.0
-        result.metrics = {recipe.monitor: best_validation(result, sign)[0]}
+        result.metrics = {recipe.monitor: best_validation(result, sign)}
     if result.evaluations:
         weights = [float(weight.detach().double().sum()) for weight in module.parameters()]
         result.evaluations[-1]["weights"] = sum(weights)

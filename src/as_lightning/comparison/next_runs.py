@@ -6,7 +6,7 @@ One search tunes all candidates, then all run look by look.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
 from as_lightning.bench.run.predictions import Predictions
@@ -21,7 +21,7 @@ from as_lightning.comparison.search import (
 )
 from as_lightning.report.findings import findings
 from as_lightning.report.record import ComparisonRecord, Trial
-from as_lightning.statistics.verdicts import still_open
+from as_lightning.statistics.verdicts import racing, still_open
 
 UNTUNED = (
     "Each with its settings as they are, not tuned: no advice. For advice ask for several trials."
@@ -71,7 +71,6 @@ class Replay:
         self.runs: list[Run] = []
         self._sign = 1.0 if self.record.mode == "max" else -1.0
         self._diverged: set[Run] = set()
-        self._left_out: set[Run] = set()
         self._tune()
         for name in plan.candidates:
             of_search = [run for run in self.results if run.phase == "tuning"]
@@ -93,11 +92,6 @@ class Replay:
         notes = self.record.notes
         if self._diverged:
             notes.append(f"{len(self._diverged)} final runs diverged and count as the worst score.")
-        if self._left_out:
-            notes.append(
-                f"{len(self._left_out)} final runs diverged as the baseline's of their seed did, and "
-                "are left out."
-            )
         if failed := len(self.record.failures):
             notes.append(
                 f"{failed} of {len(self.finished)} runs have failed and are not in these numbers."
@@ -199,53 +193,57 @@ class Replay:
 
     def _trial(self, runs: Sequence[Run]) -> Trial:
         """Return the trial of runs that differ in the tuning seed alone."""
-        found = [best_validation(self.finished[run], self._sign) for run in runs]
-        scores, losses = zip(*found, strict=True)
-        return Trial(runs[0].settings, _mean(scores), _mean(losses), by_seed=list(scores))
+        scores = [best_validation(self.finished[run], self._sign) for run in runs]
+        return Trial(runs[0].settings, _mean(scores), by_seed=scores)
 
     # --- final runs
 
     def _next_look(self) -> None:
-        """Ask for the next look's runs of the open candidates, with the baseline's; or stop at a
-        cap.
-        """
+        """Ask for the next look's runs of the candidates that go on, with the baseline's."""
         plan, record, looks = self.plan, self.record, self.plan.design.looks
         others = [name for name in record.settings if name != plan.baseline]
         trained = [name for name in others if name not in record.same_as]
         # if all settings make the candidates the baseline, its runs of the first look are needed
         passed = 0
-        open_now = trained
+        going = trained
         for look in looks:
             if all(self._missing([name], look) for name in trained or [plan.baseline]):
                 break
             passed += 1
             # a candidate without the runs of this look was stopped before
-            open_now = [name for name in trained if not self._missing([name], look)]
+            going = [name for name in trained if not self._missing([name], look)]
         if passed:
-            unsettled = self._unsettled()
-            open_now = [name for name in open_now if name in unsettled]
-        if not others or (passed and not open_now):
+            going = self._going_on(going, looks[passed - 1])
+        if not others or (passed and not going):
             return
         if passed == len(looks):
             if len(looks) > 1:  # more would be another design
-                self._stop(open_now, f"max_seeds={looks[-1]}", "")
+                self._stop(going, f"max_seeds={looks[-1]}", "")
             return
-        runs = self._missing(open_now, looks[passed])
+        runs = self._missing(going, looks[passed])
         hours = self._hours(runs)
         begun = plan.baseline in record.scores()  # else there would be nothing to report
         if begun and self._spent + hours > (plan.max_hours or math.inf):
             cost = f"{len(runs)} more runs, {hours:.2g} hours of training"
             cost = f"; {looks[passed]} seeds would take {cost}"
-            self._stop(open_now, f"max_hours={plan.max_hours:g}", cost)
+            self._stop(going, f"max_hours={plan.max_hours:g}", cost)
         else:
             self.runs = runs
 
-    def _unsettled(self) -> Collection[str]:
-        """Return the candidates that need more seeds."""
+    def _going_on(self, candidates: Sequence[str], seeds: int) -> list[str]:
+        """Return those of the candidates with so many seeds that need more; in a race others are
+        left behind.
+        """
         found = findings(self.record)
         # the one decision that depends on measured times; no verdict does
         cheaper = {row.arm for row in found.rows if row.time.clearly_less}
-        return still_open(found.verdicts, cheaper=cheaper)
+        unsettled = still_open(found.verdicts, cheaper=cheaper)
+        going = [name for name in candidates if name in unsettled]
+        if self.plan.race:
+            racers = racing(found.verdicts, [name for name in going if name not in cheaper], seeds)
+            going = [name for name in going if name in cheaper or name in racers]
+            self.record.behind = [name for name in unsettled if name not in going]
+        return going
 
     def _missing(self, candidates: Iterable[str], look: int) -> list[Run]:
         """Return the unfinished runs up to a look of candidates, and of the baseline."""
@@ -297,59 +295,33 @@ class Replay:
         record.compare_predictions(predictions, self.plan.examples)
 
     def _score(self, run: Run) -> float:
-        """Return the score that a run counts by: the worst one if it diverged, NaN if it counts for
-        nothing.
+        """Return the score that a run counts by: if it diverged the worst validation of its seed,
+        and at most 0 where larger is better; NaN if it counts for nothing.
         """
         if run not in self.results:
             return math.nan
-        if math.isfinite(score := _test_score(self.results[run])):
+        result = self.results[run]
+        if math.isfinite(score := result.metrics[result.score]):
             return score
-        reference = self._final_run(self.plan.baseline, run.seed)
-        base = self.results.get(reference)
-        if run != reference and base is not None and not math.isfinite(_test_score(base)):
-            self._left_out.add(run)
-            return math.nan
         self._diverged.add(run)
-        return self._worst(reference)
-
-    def _worst(self, reference: Run) -> float:
-        """Return the score of a diverged run: the worst validation of the baseline's run of the
-        seed, or else of any run of the seed, and at most 0 where larger is better; NaN where
-        smaller is better and none is finite.
-        """
-        of_baseline: list[float] = []
-        of_seed: list[float] = []
-        for run, result in self.results.items():
-            if (run.phase, run.seed) == ("final", reference.seed):
-                of_seed += _validations(result)
-            if run == reference:
-                of_baseline += _validations(result)
-        scores = of_baseline or of_seed
-        if self._sign > 0:
-            return min([0.0, *scores])
-        return max(scores, default=math.nan)
+        scores = [0.0] if self._sign > 0 else []
+        for other, of_other in self.results.items():
+            if (other.phase, other.seed) == ("final", run.seed):
+                scores += _validations(of_other)
+        return min(scores, key=lambda score: self._sign * score, default=math.nan)
 
 
-def best_validation(outcome: Outcome, sign: float) -> tuple[float, float]:
-    """Return the best finite validation score of a run, and the lowest cross-entropy (at the best
-    temperature) of the validations that had it; NaN for none.
-    """
+def best_validation(outcome: Outcome, sign: float) -> float:
+    """Return the best finite validation score of a run; NaN for none."""
     if isinstance(outcome, str):
-        return math.nan, math.nan
-    best = max(_validations(outcome), key=lambda score: sign * score, default=math.nan)
-    losses = [
-        row.get("cross_entropy", math.nan) for row in outcome.evaluations if row["score"] == best
-    ]
-    return best, min(filter(math.isfinite, losses), default=math.nan)
+        return math.nan
+    return max(_validations(outcome), key=lambda score: sign * score, default=math.nan)
 
 
-def _validations(result: Result) -> Iterator[float]:
-    return filter(math.isfinite, (evaluation["score"] for evaluation in result.evaluations))
+def _validations(result: Result) -> list[float]:
+    scores = [evaluation["score"] for evaluation in result.evaluations]
+    return [score for score in scores if math.isfinite(score)]
 
 
 def _mean(values: Sequence[float]) -> float:
     return fmean(values) if all(map(math.isfinite, values)) else math.nan
-
-
-def _test_score(result: Result) -> float:
-    return result.metrics[result.score]

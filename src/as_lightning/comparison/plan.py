@@ -14,9 +14,10 @@ import yaml
 from as_lightning.bench.packages import config_dir
 from as_lightning.comparison.search import FINALISTS, Space, settings_in
 from as_lightning.functional.argument_checks import check_count, check_number
-from as_lightning.statistics.verdicts import Design
+from as_lightning.statistics.verdicts import LEAD_SEEDS, RACERS, Design
 
 FIRST_TUNING_SEED = 1000
+LAST_LOOK = {True: 40, False: 20}  # the most seeds of a race, and without one
 # at other values these would contradict max_epochs, or leave no weights to score
 UNCHANGED = {"max_steps": -1, "max_time": None, "fast_dev_run": False, "enable_checkpointing": True}
 
@@ -112,6 +113,7 @@ class ComparisonPlan:
                 "max_hours", self.max_hours, lambda hours: hours > 0, "a positive number of hours"
             )
         self.design = _design(resolved, self.family)
+        self.race = bool(resolved["race"]) and len(self.design.looks) > 1
         self.seeds = self.design.seeds
         self.tuning_seeds = _seeds("tuning_seeds", resolved["tuning_seeds"], FIRST_TUNING_SEED)
         if shared := set(self.seeds) & set(self.tuning_seeds):
@@ -181,7 +183,14 @@ class ComparisonPlan:
         contained, looks = len(self.containing), self.design.looks
         least = trials + repeated * (tuned - contained)
         least += looks[0] * (len(self.family) - contained)
-        return least, trials + repeated * tuned + looks[-1] * len(self.family)
+        most = looks[-1] * len(self.family)
+        if self.race:  # and if no other candidate takes less time than the baseline
+            raced = len(self.candidates) - 1
+            middle = min(LEAD_SEEDS, looks[-1])
+            most -= raced * looks[-1]
+            most += raced * looks[0] + min(RACERS, raced) * (middle - looks[0])
+            most += min(1, raced) * (looks[-1] - middle)
+        return least, trials + repeated * tuned + most
 
 
 def neutral_values(space: Space) -> dict[str, Any]:
@@ -228,18 +237,20 @@ def check_processes(n_jobs: int, processes: int) -> None:
 def _design(settings: Mapping[str, Any], family: tuple[str, ...]) -> Design:
     """Return the design that the settings ask for, with its looks, seeds and candidates."""
     design = Design(equal_within=settings["equal_within"], candidates=family)
-    most = check_count("max_seeds", settings["max_seeds"], least=1)
+    last = LAST_LOOK[bool(settings["race"])]
+    most = last
+    if settings["max_seeds"] is not None:
+        most = check_count("max_seeds", settings["max_seeds"], least=1)
     if settings["seeds"] != "auto":
         seeds = _seeds("seeds", settings["seeds"], 0)
         return replace(design, looks=(len(seeds),), seeds=seeds)
-    first, last = design.looks[0], design.looks[-1]
+    first = design.looks[0]
     if not first <= most <= last:
         raise ValueError(
             f"max_seeds={most} is outside the looks at {first} to {last} seeds: give a number of "
             f"these, or a fixed number of seeds as in seeds={most}"
         )
-    earlier = [look for look in design.looks if look < most]
-    return replace(design, looks=(*earlier, most), seeds=tuple(range(most)))
+    return replace(design, looks=tuple(range(first, most + 1)), seeds=tuple(range(most)))
 
 
 def _seeds(name: str, asked: Any, first: int) -> tuple[int, ...]:

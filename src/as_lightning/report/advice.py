@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from as_lightning.report.findings import Findings, Row, TimeRatio
-from as_lightning.report.record import ComparisonRecord, Trial
+from as_lightning.report.record import ComparisonRecord
 from as_lightning.statistics.verdicts import Verdict
 
 UNKNOWN = TimeRatio()
@@ -19,10 +19,9 @@ SPLITS = {
     "examples.",
     "official": "The verdicts are about the test split that the data come with, which all seeds share.",
     "fixed": "All seeds share one split: the verdicts are about its examples.",
-    "repeated": "Each seed is another random split of the same examples, which the intervals allow "
-    "for.",
-    "": "",
 }
+BEHIND = "behind: not pursued"
+SCORES = {"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "f1_macro": "macro F1"}
 LONG_WORDS = {"equal": "equal within", "not worse": "not worse by", "no gain": "no gain of"}
 
 
@@ -66,9 +65,9 @@ def advice(findings: Findings) -> list[str]:
     sentences = [record.untuned or _recommendation(findings)]
     for row in others:
         if row.verdict is not None and row.arm not in record.same_as:
-            sentences.append(f"{row.arm}: {in_words(row.verdict, row.time)}.")
+            shown = in_words(row.verdict, row.time, row.arm in record.behind)
+            sentences.append(f"{row.arm}: {shown}.")
     sentences += [_calibration(row, findings.reference) for row in others]
-    sentences += [_lost_on_validation(record, candidate) for candidate in record.same_as]
     sentences += [*_reservations(findings), _at_an_edge(record)]
     sizes = [verdict.detectable for verdict in findings.verdicts]
     if largest := max(filter(math.isfinite, sizes), default=0.0):
@@ -76,7 +75,7 @@ def advice(findings: Findings) -> list[str]:
             f"A true difference of {largest:.1f} points would be decided with 80% probability."
         )
     if findings.verdicts:
-        sentences.append(SPLITS[record.splits])
+        sentences.append(SPLITS.get(record.splits, ""))
     return [*filter(None, [*sentences, record.stopped, *record.notes])]
 
 
@@ -89,7 +88,7 @@ def _recommendation(findings: Findings) -> str:
         return f"No advice: {'; '.join(reasons)}."
     if chosen is reference or chosen.verdict is None:
         return _stay(findings)
-    shown = in_words(chosen.verdict, chosen.time)
+    shown = in_words(chosen.verdict, chosen.time) + _costs(findings, chosen)
     if chosen.arm == findings.record.half:
         length = f"{chosen.length} in place of {reference.epochs:g}"
         return f"Train {reference.arm} for {length}: {shown}."
@@ -102,17 +101,42 @@ def _recommendation(findings: Findings) -> str:
     return sentence
 
 
+def _costs(findings: Findings, chosen: Row) -> str:
+    """Return what a change does to the other scores in which someone's classes count the same."""
+    parts = []
+    points = findings.record.points
+    for metric, name in SCORES.items():
+        before, after = _metric(findings.reference, metric), _metric(chosen, metric)
+        if metric != findings.record.score and not math.isnan(before + after):
+            parts.append(f"{name} {points * before:.1f} -> {points * after:.1f}")
+    return f" ({', '.join(parts)})" if parts else ""
+
+
 def _stay(findings: Findings) -> str:
-    """Return the advice to keep the baseline, with what may be as good in less time."""
+    """Return the advice to keep the baseline, with what may be as good in less time, and the odds
+    of the best candidate.
+    """
     close = []
     for row in findings.rows:
         if row.verdict and row.verdict.not_worse and row.time.clearly_less:
             close.append(f"{row.name}{row.time.in_words}")
     name = findings.reference.name
-    if not close:
-        return f"Stay with {name}: nothing here is shown to be better, or as good in less time."
-    unsure = "not worse, but not surely enough to change for it"
-    return f"Stay with {name}, for now: {unsure}: {'; '.join(close)}."
+    sentence = f"Stay with {name}: nothing here is shown to be better, or as good in less time."
+    if close:
+        unsure = "not worse, but not surely enough to change for it"
+        sentence = f"Stay with {name}, for now: {unsure}: {'; '.join(close)}."
+    return sentence + _odds(findings)
+
+
+def _odds(findings: Findings) -> str:
+    """Return a sentence on the candidate with the largest difference, if it is above 0."""
+    known = [verdict for verdict in findings.verdicts if verdict.ahead > 0.5]
+    if not known:
+        return ""
+    best = max(known, key=lambda verdict: verdict.difference)
+    odds = min(best.ahead, 0.99)
+    ahead = f"ahead with probability {odds:.2f} on these {best.seeds} seeds"
+    return f" {best.arm} is {ahead}: if a change costs you nothing, these are the odds."
 
 
 def _reservations(findings: Findings) -> Iterator[str]:
@@ -128,8 +152,8 @@ def _reservations(findings: Findings) -> Iterator[str]:
         name = findings.row(verdict.arm).name
         unsettled = verdict.word in ("undecided", "not worse") and verdict in stopped_early
         if unsettled and not verdict.in_reach:
-            reach = f"{looks[-1]} are unlikely to show a gain, or that there is none"
-            yield f"{name}: stopped after {verdict.seeds} seeds; {reach}."
+            seeds = f"stopped after {verdict.seeds} seeds"
+            yield f"{name} {seeds}: even {looks[-1]} would probably not settle it."
         if verdict.skewed:
             wrong = "this verdict is wrong more often than stated"
             yield f"{name}: the differences are skewed; {wrong}."
@@ -150,29 +174,6 @@ def _at_an_edge(record: ComparisonRecord) -> str:
         return ""
     edge = "the best learning rate is the smallest or largest that was tried"
     return f"{', '.join(names)}: {edge}: a better one may lie beyond it."
-
-
-def _lost_on_validation(record: ComparisonRecord, candidate: str) -> str:
-    """Return a sentence on what a candidate's best setting beside the baseline's lost on
-    validation; an empty one if unknown.
-    """
-    sign = 1.0 if record.mode == "max" else -1.0
-    chosen = _knobs(record.settings[candidate])
-    best: dict[bool, Trial] = {}  # at the baseline's setting, and at another
-    for trial in sorted(
-        record.tuning.get(candidate, ()), key=lambda t: (-t.seeds, -sign * t.score)
-    ):
-        of_baseline = trial.shared or _knobs(trial.settings) == chosen
-        if math.isfinite(trial.score):
-            best.setdefault(of_baseline, trial)
-    if len(best) < 2:
-        return ""
-    base, other = best[True], best[False]
-    seeds = min(base.seeds, other.seeds)
-    lost = record.points * sign * (base.mean_of(seeds) - other.mean_of(seeds))
-    choice = f"{candidate}: tuning chose {record.same_as[candidate]}"
-    shown = f"the best other setting ({settings(_knobs(other.settings))})"
-    return f"{choice}; {shown} lost {lost:.2f} points in validation."
 
 
 def _knobs(chosen: Mapping[str, Any]) -> dict[str, Any]:
@@ -201,9 +202,9 @@ def _metric(row: Row, name: str) -> float:
     return row.metrics.get(name, math.nan)
 
 
-def in_words(verdict: Verdict, time: TimeRatio = UNKNOWN) -> str:
+def in_words(verdict: Verdict, time: TimeRatio = UNKNOWN, behind: bool = False) -> str:
     """Return a verdict on one line: the interval of the difference, the time if it clearly differs,
-    the word.
+    the word; or that a race has left the candidate behind.
 
     >>> found = Verdict("a", "b", 5, 1, 0.2, -2.2, 2.6, "undecided", 3.0, 0.5)
     >>> in_words(found, TimeRatio(1.16, 1.10, 1.22)), in_words(found, TimeRatio(0.86, 0.30, 2.47))
@@ -217,6 +218,8 @@ def in_words(verdict: Verdict, time: TimeRatio = UNKNOWN) -> str:
     word = verdict.word
     if word in LONG_WORDS:
         word = f"{LONG_WORDS[word]} {verdict.equal_within:g} points"
+    if behind:
+        word = BEHIND
     if verdict.reason:
         word = f"{word} ({verdict.reason})" if verdict.decided else verdict.reason
     return f"{difference}{time.in_words}: {word}"

@@ -214,6 +214,8 @@ def _cells(found: Findings, row: Row) -> dict[str, Cell]:
         new = Cell(_interval(verdict.new_low, verdict.new_high, digits) or "–")
         judged = verdict.decided or not verdict.reason
         word = Cell(verdict.word if judged else "–", verdict.reason)
+        if row.arm in record.behind:
+            word = Cell("behind", "not pursued")
         if row.arm in record.unpaired:
             seeds = Cell(seeds.text, "not paired")
         elif verdict.seeds < row.seeds:

@@ -107,6 +107,7 @@ class ComparisonRecord:
     missing: list[tuple[str, int]] = field(default_factory=list)  # final runs: candidate and seed
     notes: list[str] = field(default_factory=list)  # sentences for the page
     stopped: str = ""  # why the comparison ended before all was decided
+    behind: list[str] = field(default_factory=list)  # candidates that a race did not pursue
     commands: list[str] = field(default_factory=list)
     # of each candidate beside the baseline, as their test examples show it: the spread of their
     # difference, and the mean share of examples on which they differ, and of how many

@@ -23,6 +23,7 @@ MIN_PAIRS = 3
 # exact for a known spread, and the spread is estimated
 LOW, HIGH = (0.3, 5.0), (0.65, 1.4)
 ADVICE_ALPHA = 0.01  # the error of a family for the stricter "not worse" of advice
+RACERS, LEAD_SEEDS = 3, 10  # of a race: how many go on until which seeds; then the best one does
 LUCK = 0.9  # standard errors by which more seeds may still move an estimate
 POWER = 0.80
 IDENTICAL = 1e-7  # the share of a score that float32 rounds away, which is no difference
@@ -104,13 +105,14 @@ class Verdict:
     low: float = math.nan
     high: float = math.nan
     word: str = "undecided"  # one of `WORDS`
-    # the true difference that would be found better or worse with 80% probability
+    # the true difference that the design would find with 80% probability: at its last look
     detectable: float = math.nan
     equal_within: float = Design.equal_within
     sure: bool = False  # whether "not worse" also holds at the stricter error that advice asks for
     reason: str = ""  # why nothing can be tested
     in_reach: bool = True  # whether more seeds may still show a gain, or that there is none
     sure_in_reach: bool = True  # or that the arm is worse, or surely not worse
+    ahead: float = math.nan  # the probability that the true difference is above 0, by these seeds
     skewed: bool = False  # whether the interval may miss more often than stated
     new_low: float = math.nan  # of the interval for new examples like those of the test split
     new_high: float = math.nan
@@ -205,6 +207,22 @@ def still_open(found: Sequence[Verdict], *, cheaper: Collection[Arm] = ()) -> li
         )
 
     return list(dict.fromkeys(verdict.arm for verdict in found if going(verdict)))
+
+
+def racing(found: Sequence[Verdict], open_arms: Collection[Arm], seeds: int) -> list[Arm]:
+    """Return those of the open arms that race on after so many seeds.
+
+    These are the best `RACERS` until `LEAD_SEEDS`, then the best one. An arm that is better keeps
+    its place, and needs no more seeds.
+
+    >>> found = [Verdict(str(arm), "base", 5, 1, difference=arm) for arm in range(5)]
+    >>> racing(found, "01234", seeds=5), racing(found, "234", seeds=10)
+    (['4', '3', '2'], ['4'])
+    """
+    places = RACERS if seeds < LEAD_SEEDS else 1
+    running = [verdict for verdict in found if verdict.word == "better" or verdict.arm in open_arms]
+    running.sort(key=lambda verdict: -verdict.difference)
+    return [verdict.arm for verdict in running[:places] if verdict.arm in open_arms]
 
 
 def needs_more_seeds(word: Any, sure: Any, in_reach: Any, sure_in_reach: Any, cheaper: Any) -> Any:
@@ -358,7 +376,10 @@ def _verdict(
     if error <= IDENTICAL * np.abs(table[np.isfinite(table)]).max():
         return replace(verdict, reason="the difference is the same for every seed")
     low, high = float(at_look.low), float(at_look.high)
-    level = float(limit_levels(design, family)[len(looks) - 1, 0])
+    last, level = design.looks[-1], float(limit_levels(design, family)[-1, 0])
+    if len(design.looks) == 1:
+        last = pairs
+    at_last = error * math.sqrt(pairs / last)
     if spread.error:
         factor = math.hypot(1.0, spread.error / error)
         new_low, new_high = mean - factor * (mean - low), mean + factor * (high - mean)
@@ -368,7 +389,8 @@ def _verdict(
         low=low,
         high=high,
         word=WORDS[int(at_look.word)],
-        detectable=detectable_difference(error, pairs - 1, level),
+        detectable=detectable_difference(at_last, last - 1, level),
+        ahead=float(special.stdtr(pairs - 1, mean / error)),
         sure=bool(at_look.sure),
         in_reach=bool(at_look.in_reach),
         sure_in_reach=bool(at_look.sure_in_reach),
