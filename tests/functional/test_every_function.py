@@ -498,7 +498,7 @@ BAD_ARGUMENTS: list[Change] = [
     (functional.sparse_softmax, {"k": 0}, ValueError),
     (functional.sparse_softmax, {"k": 4}, ValueError),
     (functional.sparse_softmax, {"k": 2.0}, TypeError),
-    (functional.entmax, {"alpha": 1.0}, ValueError),
+    (functional.entmax, {"alpha": 0.9}, ValueError),
     (functional.entmax, {"alpha": NAN}, ValueError),
     (functional.entmax, {"alpha": TAU}, TypeError),
     (functional.taylor_softmax, {"order": 3}, ValueError),

@@ -81,6 +81,15 @@ def test_entmax_loss_vanishes_past_its_margin(alpha: float, lead: float) -> None
     assert (entmax_loss(short, target, alpha=alpha, reduction="none") > 0).all()
 
 
+def test_entmax_loss_at_alpha_1_is_cross_entropy() -> None:
+    logits = random_logits(5, 8).requires_grad_()
+    target = logits.detach().argmin(-1)
+    losses = entmax_loss(logits, target, alpha=1.0), F.cross_entropy(logits, target)
+    gradients = [torch.autograd.grad(loss, logits)[0] for loss in losses]
+    torch.testing.assert_close(*losses)
+    torch.testing.assert_close(*gradients)
+
+
 def test_entmax_losses_of_many_equal_classes_keep_their_digits() -> None:
     # running sums over 30,000 logits of -1e4 lose all digits in float32
     logits = torch.full((2, 30_000), -1e4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from as_lightning.functional.argument_checks import check_number
@@ -23,8 +24,8 @@ STEPS = {torch.float32: 30, torch.float64: 45}
 
 
 def _checked_alpha(alpha: float) -> float:
-    expected = "a number in (1, 2] (alpha=1 is softmax, alpha=2 sparsemax)"
-    return check_number("alpha", alpha, lambda value: 1 < value <= 2, expected)
+    expected = "a number in [1, 2] (alpha=1 is softmax, alpha=2 sparsemax)"
+    return check_number("alpha", alpha, lambda value: 1 <= value <= 2, expected)
 
 
 def _power(p: Tensor, exponent: float, support: Tensor) -> Tensor:
@@ -162,7 +163,7 @@ def entmax(logits: Tensor, *, alpha: float = 1.5, dim: int = -1) -> Tensor:
     \qquad p_i = \bigl[(\alpha - 1) o_i - \lambda\bigr]_+^{1 / (\alpha - 1)}
     $$
 
-    ``alpha`` lies in (1, 2]: 2 is `sparsemax`, and towards 1 it tends to softmax. A class $1 /
+    ``alpha`` lies in [1, 2]: 1 is softmax, the limit, and 2 `sparsemax`. A class $1 /
     (\alpha - 1)$ below the largest logit has probability 0.
 
     Source: Peters, Niculae, Martins 2019 (arXiv 1905.05702), equations 9 and 10.
@@ -174,6 +175,8 @@ def entmax(logits: Tensor, *, alpha: float = 1.5, dim: int = -1) -> Tensor:
     alpha = _checked_alpha(alpha)
 
     def transform(rows: Tensor) -> Tensor:
+        if alpha == 1:
+            return rows.softmax(-1)
         relative = _recentred(rows, alpha)
         probabilities = _probabilities if in_plain_operations(rows) else _Entmax.apply
         return probabilities(relative, alpha).to(rows.dtype)
@@ -198,7 +201,8 @@ def entmax_loss(
     $$
 
     It is 0 (but for rounding) once the target leads every other class by $1 / (\alpha - 1)$: a
-    finite margin. The arguments but ``alpha`` are those of `torch.nn.functional.cross_entropy`.
+    finite margin. At ``alpha=1`` it is cross-entropy. The arguments but ``alpha`` are those of
+    `torch.nn.functional.cross_entropy`.
 
     Source: Blondel, Martins, Niculae 2020 (arXiv 1901.02324), equation 14.
 
@@ -209,6 +213,8 @@ def entmax_loss(
     alpha = _checked_alpha(alpha)
 
     def row_loss(rows: Tensor, row_target: Tensor) -> Tensor:
+        if alpha == 1:
+            return F.cross_entropy(rows, row_target, reduction="none")
         relative = _recentred(rows, alpha)
         own = row_target.unsqueeze(-1)
         if in_plain_operations(rows):
