@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from as_lightning.report.advice import advice, in_words, recommended
+from as_lightning.report.advice import NEW_DATA, advice, in_words, recommended
 from as_lightning.report.findings import Findings, Row, TimeRatio, findings, time_ratio
 from as_lightning.report.record import ComparisonRecord, Trial
 from as_lightning.statistics.example_spread import ExampleSpread
@@ -249,7 +249,8 @@ def test_of_a_loss_lower_is_better_and_test_examples_set_the_smallest_spread_and
     record.spreads = {"other": ExampleSpread(20.0, 5.0)}
     wide = record.verdicts()[0]
     assert wide.word == "undecided"
-    assert wide.new_low < wide.low
+    assert wide.low < wide.same_low
+    assert NEW_DATA in advice(findings(record))
 
 
 def test_without_a_run_of_the_baseline_there_are_no_findings_but_its_failures(result):

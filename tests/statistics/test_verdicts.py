@@ -145,17 +145,27 @@ def test_flips_of_single_test_examples_set_the_smallest_spread():
     assert floored.high - floored.difference == pytest.approx(half)
 
 
-def test_the_interval_for_new_data_adds_the_error_of_the_examples_to_that_of_the_seeds():
-    scores = runs(0.4, noise=0.4, seeds=9)
+def test_the_word_is_read_off_the_interval_for_new_data_where_the_error_of_examples_is_known():
+    scores = runs(1.0, noise=0.3, seeds=9)
     (seeds_alone,) = judge(scores)
-    assert math.isnan(seeds_alone.new_low)
-    (verdict,) = judge(scores, spreads={(OTHER, SOFTMAX): ExampleSpread(error=0.3)})
-    quantile = stats.t.isf(LOW[0] * 0.05, 8)
-    error = (verdict.difference - verdict.low) / quantile
-    assert (verdict.difference - verdict.new_low) / quantile == pytest.approx(
-        math.hypot(error, 0.3)
-    )
-    assert verdict.new_high > verdict.high == seeds_alone.high
+    (verdict,) = judge(scores, spreads={(OTHER, SOFTMAX): ExampleSpread(error=0.6)})
+    assert (seeds_alone.word, verdict.word) == ("better", "not worse")
+    assert math.isnan(seeds_alone.same_low)
+    assert (verdict.same_low, verdict.same_high) == (seeds_alone.low, seeds_alone.high)
+    paired = [scores[OTHER][seed] - scores[SOFTMAX][seed] for seed in range(9)]
+    error, level = stats.sem(paired), LOW[0] * 0.05
+    below = math.hypot(stats.t.isf(level, 8) * error, stats.norm.isf(level) * 0.6)
+    assert verdict.low == pytest.approx(verdict.difference - below)
+    assert verdict.detectable > math.hypot(seeds_alone.detectable, 0.6 * stats.norm.isf(level))
+    assert 0.5 < verdict.ahead < seeds_alone.ahead
+
+
+def test_what_a_design_can_see_is_of_its_last_look_wherever_an_arm_has_stopped():
+    scores = runs(2.0, noise=0.3, seeds=7)
+    (early,) = judge(scores, Design(looks=tuple(range(5, 41))))
+    (fixed,) = judge(scores, Design(looks=(7,)))
+    assert early.seeds == 7
+    assert early.detectable < 0.5 * fixed.detectable
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ SPLITS = {
     "official": "The verdicts are about the test split that the data come with, which all seeds share.",
     "fixed": "All seeds share one split: the verdicts are about its examples.",
 }
+NEW_DATA = "The verdicts are for new data: for other seeds, and other test examples like these."
 BEHIND = "behind: not pursued"
 SCORES = {"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "f1_macro": "macro F1"}
 LONG_WORDS = {"equal": "equal within", "not worse": "not worse by", "no gain": "no gain of"}
@@ -74,7 +75,9 @@ def advice(findings: Findings) -> list[str]:
         sentences.append(
             f"A true difference of {largest:.1f} points would be decided with 80% probability."
         )
-    if findings.verdicts:
+    if any(math.isfinite(verdict.same_low) for verdict in findings.verdicts):
+        sentences.append(NEW_DATA)
+    elif findings.verdicts:
         sentences.append(SPLITS.get(record.splits, ""))
     return [*filter(None, [*sentences, record.stopped, *record.notes])]
 

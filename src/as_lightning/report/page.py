@@ -25,7 +25,7 @@ from as_lightning.report.record import TABLE_FILE, ComparisonRecord, runs_table
 from as_lightning.statistics.answer import decimals, number
 from as_lightning.statistics.printable import printable
 
-OF_VERDICT = ("difference", "low", "high", "new_low", "new_high", "detectable", "look", "reason")
+OF_VERDICT = ("difference", "low", "high", "same_low", "same_high", "detectable", "look", "reason")
 LEFT = ("verdict", "settings")  # columns of text, beside the first
 POINTS = {"share": "a point is 0.01", "percent": "in percent", "raw": "a point is 1"}
 LEGEND = """\
@@ -33,7 +33,8 @@ LEGEND = """\
 Differences are to {}, paired by {}, positive where the candidate is better. Of 100 comparisons like
 this one about 95 have no interval that misses the true difference, wherever a candidate stopped. The
 verdicts are read off the intervals. An interval within ±{:g} points is equal."""
-NEW_DATA = " The verdicts are about these test examples; the interval for new data is about others."
+NEW_DATA = " The intervals are for new data: for other seeds and other test examples like these."
+SAME_DATA = "Intervals over the seeds alone: narrower, and about no other examples."
 DIFFER = "{} and {} differ on {:.1f}% of {} test examples, mean over the seeds."
 METRICS = """\
 Means of each candidate's own runs. The correlation of loss and score is Pearson's, over the
@@ -204,14 +205,13 @@ def _cells(found: Findings, row: Row) -> dict[str, Cell]:
     if not math.isnan(row.std):
         mean = Cell(f"{mean.text} ± {number(row.std, digits)}")
     chosen = record.same_as.get(row.arm)  # the candidate whose runs these are
-    difference = new = ratio = size = Cell("–")
+    difference = ratio = size = Cell("–")
     word, seeds, name = Cell("baseline"), Cell(str(row.seeds)), Cell(row.arm)
     if chosen:
         word = Cell(f"tuning chose {chosen}")
     elif verdict is not None:
         ends = _interval(verdict.low, verdict.high, digits)
         difference = Cell(number(verdict.difference, digits, "+"), ends)
-        new = Cell(_interval(verdict.new_low, verdict.new_high, digits) or "–")
         judged = verdict.decided or not verdict.reason
         word = Cell(verdict.word if judged else "–", verdict.reason)
         if row.arm in record.behind:
@@ -232,7 +232,6 @@ def _cells(found: Findings, row: Row) -> dict[str, Cell]:
         "epochs": Cell("–" if math.isnan(row.epochs) else f"{row.epochs:g}"),
         score_name(record.score): mean,
         "difference, points (95%)": difference,
-        "for new data (95%)": new,
         "verdict": word,
         "parameters": size,
         "time ratio": ratio,
@@ -302,7 +301,7 @@ def _section(found: Findings, place: int) -> dict[str, Any]:
         record.pairs,
         record.design.equal_within,
     )
-    if any(math.isfinite(verdict.new_low) for verdict in found.verdicts):
+    if any(math.isfinite(verdict.same_low) for verdict in found.verdicts):
         legend += NEW_DATA
     changes = []
     for name, changed in record.changes.items():
@@ -321,11 +320,23 @@ def _section(found: Findings, place: int) -> dict[str, Any]:
         "folds": [
             Fold("What it shows, candidate by candidate", statements),
             Fold("More figures", figures=figures[1:]),
+            _same_examples(found),
             _differing(record),
             _trials(record),
             _metrics(found),
         ],
     }
+
+
+def _same_examples(found: Findings) -> Fold:
+    known = [verdict for verdict in found.verdicts if math.isfinite(verdict.same_low)]
+    digits = max(decimals(verdict.same_high - verdict.same_low for verdict in known) - 1, 2)
+    rows = []
+    for verdict in known:
+        ends = _interval(verdict.same_low, verdict.same_high, digits)
+        difference = Cell(number(verdict.difference, digits, "+"), ends)
+        rows.append({"candidate": verdict.arm, "difference, points (95%)": difference})
+    return Fold("For these test examples alone", [SAME_DATA] if rows else [], rows=rows)
 
 
 def _differing(record: ComparisonRecord) -> Fold:

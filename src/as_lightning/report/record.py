@@ -236,13 +236,17 @@ class ComparisonRecord:
             if name != self.half:
                 for example in set(own.ids[differs].tolist()):  # equal texts have one id
                     differing.setdefault(example, Counter())[name] += 1
-            error = abs(own.score - scores[name][seed] / 100)
-            base_error = abs(base.score - scores[self.baseline][seed] / 100)
+            score = self.score.rpartition("/")[2]
+            pair = own.scored(score), base.scored(score)
+            error = abs(pair[0].score - scores[name][seed] / 100)
+            base_error = abs(pair[1].score - scores[self.baseline][seed] / 100)
             if error < ROUNDING and base_error < ROUNDING:
-                scored.setdefault(name, []).append((_scored(own), _scored(base)))
+                scored.setdefault(name, []).append(pair)
         for name, pairs in scored.items():
             if len(pairs) == len(shares[name]):
                 self.spreads[name] = example_spread(pairs)
+                if pairs[0][0].strata is not None and (rare := own.rare_classes):
+                    self.notes = list(dict.fromkeys([*self.notes, rare]))
         most_often = sorted(differing, key=lambda example: (-differing[example].total(), example))
         for number in most_often[:EXAMPLES]:
             text = names.get(number, f"test example {number}")[:SHOWN]
@@ -418,8 +422,3 @@ def _predicted(
             _, target, predicted = own.in_words(int(places[0]))
             counts.setdefault(name, Counter())[predicted] += 1
     return target, {name: count.most_common(1)[0][0] for name, count in counts.items()}
-
-
-def _scored(predictions: Predictions) -> ScoredExamples:
-    right = predictions.predicted == predictions.target if predictions.predicted.ndim == 1 else None
-    return ScoredExamples(predictions.ids, predictions.score_parts, right)

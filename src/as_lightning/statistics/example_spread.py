@@ -22,45 +22,93 @@ class ExampleSpread(NamedTuple):
 
 
 class ScoredExamples(NamedTuple):
-    """What one run's test examples add to its score, arrays with a row for each example.
-
-    The score is the sum of ``parts[:, 0]`` over that of ``parts[:, 1]``: an accuracy, a micro F1.
-    """
+    """One run's score, and how much each of its test examples moves it."""
 
     ids: np.ndarray  # ``(N,)``: the same example has the same id in every run
-    parts: np.ndarray  # ``(N, 2)``
+    score: float  # NaN where no example counts
+    influence: np.ndarray  # ``(N,)``: the derivative by the example's weight, times N
     right: np.ndarray | None = None  # ``(N,)``: whether the one predicted class is right
+    strata: np.ndarray | None = None  # ``(N,)``: examples are drawn within these
+
+
+def ratio_score(parts: np.ndarray) -> tuple[float, np.ndarray]:
+    r"""Return an accuracy or a micro F1, and the influence of each example on it.
+
+    The score is $\sum_e a_e / \sum_e b_e$, the influence $(a_e - \text{score} \cdot b_e) / \bar b$.
+
+    Args:
+        parts: what each example adds to numerator and denominator, ``(N, 2)``.
+    """
+    above, below = parts.T
+    if not below.sum():
+        return np.nan, np.full(len(below), np.nan)
+    score = above.sum() / below.sum()
+    return float(score), np.asarray((above - score * below) / below.mean())
+
+
+def class_score(predicted: np.ndarray, target: np.ndarray, score: str) -> tuple[float, np.ndarray]:
+    r"""Return the balanced accuracy or the macro F1, and the influence of each example on it.
+
+    With $r_c$ right, $p_c$ predicted and $n_c$ true examples of class c, the mean of $r_c / n_c$
+    over the classes with $n_c > 0$, or that of $2 r_c / (p_c + n_c)$ over those with $p_c + n_c > 0$.
+    The influence is for draws within the true classes, so that $n_c$ is fixed.
+
+    Args:
+        predicted: the predicted classes, ``(N,)``.
+        target: the true classes, ``(N,)``.
+        score: ``"balanced_accuracy"`` or ``"f1_macro"``.
+
+    >>> value, influence = class_score(np.array([0, 0, 1, 1]), np.array([0, 0, 0, 1]), "f1_macro")
+    >>> round(value, 3), influence.round(2).tolist()
+    (0.733, [0.48, 0.48, -0.44, 0.89])
+    """
+    names, codes = np.unique(np.concatenate([target, predicted]), return_inverse=True)
+    true, guessed = codes[: len(target)], codes[len(target) :]
+    right = true == guessed
+    hits, sizes, guesses = (
+        np.bincount(of, minlength=len(names)) for of in (true[right], true, guessed)
+    )
+    if score == "balanced_accuracy":
+        present = sizes > 0
+        value = (hits[present] / sizes[present]).mean()
+        return float(value), len(true) / present.sum() * right / sizes[true]
+    total = sizes + guesses
+    f1 = 2 * hits / total
+    change = 2 * right / total[true] - f1[guessed] / total[guessed]
+    return float(f1.mean()), len(true) / len(names) * change
 
 
 def example_spread(pairs: Sequence[tuple[ScoredExamples, ScoredExamples]]) -> ExampleSpread:
     r"""Return the spread of a difference, from the examples of both candidates in each seed.
 
-    The floor is of the accuracy of classes: where one run is right on a share q of N examples on
-    which the other is wrong, or the other way round, $100 \sqrt{q / N}$ points. Two different wrong
-    answers are no flip.
+    The floor is of predicted classes: where one run is right on a share q of N examples on which
+    the other is wrong, or the other way round, $100 \sqrt{q / N}$ points of accuracy. Two different
+    wrong answers are no flip. Of a score by class each flip counts as the example moves it.
 
-    The error is that of a bootstrap of the examples, in closed form: with $\psi_{se}$ the influence
-    of example e on the difference of seed s, $100\,\mathrm{sd}_e(\bar\psi_{\cdot e}) / \sqrt N$.
-    Together with the error over the seeds it is that of a bootstrap of seeds and examples (Owen
-    2007). It needs the same examples in every seed.
+    The error is that of a bootstrap of the examples within their strata, in closed form: with
+    $\psi_{se}$ the influence of example e on the difference of seed s, and $n_h$ examples in the
+    stratum h, $\frac{100}{N} \sqrt{\sum_h n_h \mathrm{var}_{e \in h}(\bar\psi_{\cdot e})}$. A stratum
+    of one example adds nothing. Together with the error over the seeds it is that of a bootstrap of
+    seeds and examples (Owen 2007). It needs the same examples in every seed.
     """
-    ids = pairs[0][0].ids
-    influences = np.array([_influences(own) - _influences(other) for own, other in pairs])
+    first = pairs[0][0]
+    ids, count = first.ids, len(first.ids)
+    influence = np.mean([own.influence - other.influence for own, other in pairs], axis=0)
     error = 0.0
-    if len(ids) > 1 and all(np.array_equal(own.ids, ids) for own, _ in pairs):
-        error = float(influences.mean(0).std(ddof=1))
+    if all(np.array_equal(own.ids, ids) for own, _ in pairs):
+        strata = np.zeros(count, dtype=int)
+        if first.strata is not None:
+            _, strata = np.unique(first.strata, return_inverse=True)
+        sizes = np.bincount(strata)
+        centred = influence - (np.bincount(strata, influence) / sizes)[strata]
+        several = sizes > 1
+        squares = np.bincount(strata, centred**2)[several]
+        error = float(np.sqrt((squares * sizes[several] / (sizes[several] - 1)).sum())) / count
     flips = []
     for own, other in pairs:
-        if own.right is not None and other.right is not None:
+        if own.strata is not None:
+            flips.append(np.mean((own.influence - other.influence) ** 2))
+        elif own.right is not None and other.right is not None:
             flips.append(np.mean(own.right != other.right))
-    floor = float(np.sqrt(np.mean(flips))) if flips else 0.0
-    scale = 100.0 / np.sqrt(len(ids))
-    return ExampleSpread(scale * floor, scale * error)
-
-
-def _influences(examples: ScoredExamples) -> np.ndarray:
-    """How much each example moves the score, times their number."""
-    above, below = examples.parts.T
-    if not below.sum():
-        return np.full(len(below), np.nan)
-    return np.asarray((above - above.sum() / below.sum() * below) / below.mean())
+    floor = float(np.sqrt(np.mean(flips) / count)) if flips else 0.0
+    return ExampleSpread(100.0 * floor, 100.0 * error)

@@ -26,6 +26,8 @@ ADVICE_ALPHA = 0.01  # the error of a family for the stricter "not worse" of adv
 RACERS, LEAD_SEEDS = 3, 10  # of a race: how many go on until which seeds; then the best one does
 LUCK = 0.9  # standard errors by which more seeds may still move an estimate
 POWER = 0.80
+KNOWN = 1e6  # degrees of freedom of an error that is known
+UNKNOWN = ExampleSpread()
 IDENTICAL = 1e-7  # the share of a score that float32 rounds away, which is no difference
 
 
@@ -101,7 +103,8 @@ class Verdict:
     seeds: int  # that both have at the last look
     look: int  # the last one at which the arm was present; 0 for none, 1 for the first
     difference: float  # the mean over the seeds; NaN without seeds
-    # of the interval that the word is read off; NaN where nothing can be tested
+    # of the interval that the word is read off, for new examples where that is known; NaN where
+    # nothing can be tested
     low: float = math.nan
     high: float = math.nan
     word: str = "undecided"  # one of `WORDS`
@@ -114,8 +117,8 @@ class Verdict:
     sure_in_reach: bool = True  # or that the arm is worse, or surely not worse
     ahead: float = math.nan  # the probability that the true difference is above 0, by these seeds
     skewed: bool = False  # whether the interval may miss more often than stated
-    new_low: float = math.nan  # of the interval for new examples like those of the test split
-    new_high: float = math.nan
+    same_low: float = math.nan  # of the narrower interval for these very test examples
+    same_high: float = math.nan
 
     @property
     def decided(self) -> bool:
@@ -145,6 +148,10 @@ def verdicts(
     both sides equal, above 0 better, below 0 worse, above ``-equal_within`` not worse, below
     ``equal_within`` no gain.
 
+    Where the error that the choice of the test examples makes is known (``spreads``), the interval
+    is for new examples like them: its distances from the mean are those that each of both errors
+    would give, as the sides of a right angle.
+
     The error is divided over the arms by Bonferroni's method, over both ends of an interval by
     `LOW` and `HIGH`, over the looks by `nominal_levels`. Arms whose scores are the same in every
     seed count once; one that is the same as the baseline is equal.
@@ -157,7 +164,7 @@ def verdicts(
         design: the design of the comparison.
         spreads: for an arm and the baseline, the smallest standard deviation of their
             differences, and the standard error of the mean that the choice of the test examples
-            makes, for `Verdict.new_low`.
+            makes.
         tried: candidates that were tried before and are not in ``scores``; they share the error.
 
     Source: Jennison and Turnbull 1989 (repeated confidence intervals).
@@ -243,7 +250,7 @@ class Estimate(NamedTuple):
     """The differences of arms at a look, arrays of one shape: `Verdict` has the meanings."""
 
     difference: np.ndarray
-    error: np.ndarray
+    error: np.ndarray  # that the seeds make
     low: np.ndarray
     high: np.ndarray
     word: np.ndarray  # the index in `WORDS`
@@ -253,29 +260,32 @@ class Estimate(NamedTuple):
 
 
 def estimate(
-    differences: np.ndarray, design: Design, family: int, look: int, floor: np.ndarray | float = 0.0
+    differences: np.ndarray, design: Design, family: int, look: int, spread: Any = UNKNOWN
 ) -> Estimate:
-    """The interval of each arm at a look (counted from 0), its word, and what more seeds may show.
+    """Return the interval of each arm at a look (counted from 0), its word, and what more seeds may
+    show.
 
     ``differences``, of shape ``(..., seeds)``, are those of the look's seeds, NaN where a run has
-    failed; at least two are finite. ``floor``, of shape ``(...)``, is the smallest standard
-    deviation of a difference.
+    failed; at least two are finite. The parts of ``spread`` may be arrays ``(...)``.
     """
-    levels = limit_levels(design, family)
+    levels, last = limit_levels(design, family), design.looks[-1]
     pairs = np.isfinite(differences).sum(-1)
     mean = np.nanmean(differences, -1)
-    error = np.maximum(np.nanstd(differences, -1, ddof=1), floor) / np.sqrt(pairs)
+    deviation = np.maximum(np.nanstd(differences, -1, ddof=1), spread.floor)
 
-    def distances(levels: np.ndarray, pairs: Any, error: np.ndarray) -> np.ndarray:
-        quantiles = special.stdtrit(np.asarray(pairs)[..., None] - 1, 1.0 - levels)
-        return np.moveaxis(quantiles * error[..., None], -1, 0)
+    def distances(levels: np.ndarray, pairs: Any) -> np.ndarray:
+        """The distances of the three limits from the mean, after so many pairs."""
+        of_seeds = special.stdtrit(np.asarray(pairs)[..., None] - 1, 1.0 - levels)
+        of_seeds = of_seeds * (deviation / np.sqrt(pairs))[..., None]
+        of_examples = special.ndtri(1.0 - levels) * np.asarray(spread.error)[..., None]
+        return np.moveaxis(np.hypot(of_seeds, of_examples), -1, 0)
 
-    below, above, strictly_below = distances(levels[look], pairs, error)
+    below, above, strictly_below = distances(levels[look], pairs)
     low, high, within = mean - below, mean + above, design.equal_within
+    error = deviation / np.sqrt(pairs)
     # what the last look may show, with this spread and a lucky estimate
-    last = design.looks[-1]
-    below, above, strictly_below_last = distances(levels[-1], last, error * np.sqrt(pairs / last))
     lucky, unlucky = mean + LUCK * error, mean - LUCK * error
+    below, above, strictly_below_last = distances(levels[-1], last)
     return Estimate(
         difference=mean,
         error=error,
@@ -371,26 +381,26 @@ def _verdict(
         return replace(verdict, reason=reason)
     if not looks:
         return verdict
-    at_look = estimate(differences, design, family, len(looks) - 1, spread.floor)
+    at_look = estimate(differences, design, family, len(looks) - 1, spread)
     error = float(at_look.error)
     if error <= IDENTICAL * np.abs(table[np.isfinite(table)]).max():
         return replace(verdict, reason="the difference is the same for every seed")
-    low, high = float(at_look.low), float(at_look.high)
     last, level = design.looks[-1], float(limit_levels(design, family)[-1, 0])
     if len(design.looks) == 1:
         last = pairs
-    at_last = error * math.sqrt(pairs / last)
+    at_last = detectable_difference(error * math.sqrt(pairs / last), last - 1, level)
+    total = math.hypot(error, spread.error)
     if spread.error:
-        factor = math.hypot(1.0, spread.error / error)
-        new_low, new_high = mean - factor * (mean - low), mean + factor * (high - mean)
-        verdict = replace(verdict, new_low=new_low, new_high=new_high)
+        at_last = math.hypot(at_last, detectable_difference(spread.error, KNOWN, level))
+        same = estimate(differences, design, family, len(looks) - 1, ExampleSpread(spread.floor))
+        verdict = replace(verdict, same_low=float(same.low), same_high=float(same.high))
     return replace(
         verdict,
-        low=low,
-        high=high,
+        low=float(at_look.low),
+        high=float(at_look.high),
         word=WORDS[int(at_look.word)],
-        detectable=detectable_difference(at_last, last - 1, level),
-        ahead=float(special.stdtr(pairs - 1, mean / error)),
+        detectable=at_last,
+        ahead=float(special.stdtr((pairs - 1) * (total / error) ** 4, mean / total)),
         sure=bool(at_look.sure),
         in_reach=bool(at_look.in_reach),
         sure_in_reach=bool(at_look.sure_in_reach),

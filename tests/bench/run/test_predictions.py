@@ -51,7 +51,9 @@ def test_classes_are_written_by_their_names_and_read_as_written(tmp_path):
     assert found.ids.tolist() == made.ids.tolist() == example_ids(names).tolist()
     assert found.target.tolist() == ["cat", "dog", "cat", "cat", 'a, "b"']
     assert found.predicted.tolist() == ["cat", "dog", 'a, "b"', "cat", "dog"]
-    assert (found.score, found.score_parts.sum(0).tolist()) == (3 / 5, [3, 5])
+    assert found.scored("accuracy").score == 3 / 5
+    assert found.scored("balanced_accuracy").score == pytest.approx((2 / 3 + 1 + 0) / 3)
+    assert found.rare_classes.startswith('Classes with one test example: a, "b", dog.')
     assert found.in_words(1) == (names[1], "dog", "dog")
     assert recorded(logits, target, ignore_index=1).target.tolist() == ["cat"] * 3 + ['a, "b"']
     assert Predictions.read(tmp_path / "elsewhere") is None
@@ -62,7 +64,7 @@ def test_several_labels_are_joined_and_counted(tmp_path):
     recorded(torch.tensor([[1.0, 1.0, -1.0], [-1.0, -1.0, -1.0]]), target).write(tmp_path)
     found = Predictions.read(tmp_path)
     assert found.predicted.tolist() == [[1, 2, 2], [0, 0, 0]]
-    assert found.score == 2 * 1 / 4
+    assert found.scored("f1_micro").score == 2 * 1 / 4
     assert found.in_words(0) == ("test example 0", 'cat|a, "b"', "cat|dog")
     assert found.in_words(1)[1:] == ("none", "none")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from torch.utils.data import IterableDataset
 from as_lightning.bench.run.result import whole_file
 from as_lightning.callbacks.evaluation_logits import EvaluationLogits
 from as_lightning.functional.calling_convention import IGNORED
+from as_lightning.statistics.example_spread import ScoredExamples, class_score, ratio_score
 
 PREDICTIONS_FILE = "predictions.csv"
 TOKEN = "token"  # the column of tagged words
@@ -94,22 +94,37 @@ class Predictions(NamedTuple):
         row = self.table.iloc[example]
         return row.iloc[0], row.iloc[1] or "none", row.iloc[2] or "none"
 
-    @property
-    def score_parts(self) -> np.ndarray:
-        """What each example adds ``(N, 2)`` to numerator and denominator of the score, the accuracy
-        or the micro F1.
+    def scored(self, score: str) -> ScoredExamples:
+        """Return the balanced accuracy or the macro F1 if ``score`` is called so, else the accuracy
+        or the micro F1, and what each example adds to it.
         """
-        if self.predicted.ndim == 1:
-            right = self.predicted == self.target
-            return np.stack([right, np.ones_like(right)], -1).astype(float)
-        right, predicted, true = self.predicted.T.astype(float)
-        return np.stack([2 * right, predicted + true], -1)
+        if self.predicted.ndim > 1:
+            right, predicted, true = self.predicted.T.astype(float)
+            parts = np.stack([2 * right, predicted + true], -1)
+            return ScoredExamples(self.ids, *ratio_score(parts))
+        right = self.predicted == self.target
+        if score in ("balanced_accuracy", "f1_macro"):
+            found = class_score(self.predicted, self.target, score)
+            return ScoredExamples(self.ids, *found, right, self.target)
+        parts = np.stack([right, np.ones_like(right)], -1).astype(float)
+        return ScoredExamples(self.ids, *ratio_score(parts), right)
 
     @property
-    def score(self) -> float:
-        """The accuracy, or the micro F1 of the labels; NaN where the denominator is 0."""
-        numerator, denominator = self.score_parts.sum(0)
-        return float(numerator / denominator) if denominator else math.nan
+    def rare_classes(self) -> str:
+        """A sentence on the classes with one test example, and those that are predicted and have
+        none; empty without such classes.
+        """
+        sizes = pd.Series(self.target).value_counts()
+        found = {
+            "one test example": sorted(sizes.index[sizes == 1]),
+            "no test example": sorted({*self.predicted} - {*self.target}),
+        }
+        parts = [f"{what}: {', '.join(names)}" for what, names in found.items() if names]
+        if not parts:
+            return ""
+        return (
+            f"Classes with {'; with '.join(parts)}. The intervals know nothing of others of these."
+        )
 
 
 def write_table(table: pd.DataFrame, path: Path) -> None:
