@@ -37,9 +37,7 @@ def with_counts(loss: Callable[..., Tensor]) -> Loss:
 
 SINGLE_LABEL: dict[str, Loss] = {
     "t_softmax": partial(functional.t_softmax_loss, tau=0.5),
-    "label_smoothing": partial(functional.label_smoothing_loss, smoothing=0.1),
     "logit_adjusted": with_counts(functional.logit_adjusted_loss),
-    "class_weighted": with_counts(functional.class_weighted_loss),
     "focal": functional.focal_loss,
     "generalised_cross_entropy": functional.generalised_cross_entropy_loss,
     "encouraging": functional.encouraging_loss,

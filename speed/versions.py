@@ -113,7 +113,6 @@ WORK: dict[str, Callable[[], Work]] = {
     "multilabel_as_cross_entropy, 2,048 x 500": lambda: loss(
         "multilabel_as_cross_entropy", 2048, 500
     ),
-    "label_smoothing_loss, 2,048 x 1,000": lambda: loss("label_smoothing_loss", 2048, 1000),
     "sparse_softmax_loss, 2,048 x 1,000": lambda: loss("sparse_softmax_loss", 2048, 1000),
     "taylor_softmax_loss, 2,048 x 1,000": lambda: loss("taylor_softmax_loss", 2048, 1000),
     "as_linear_cross_entropy, 1,024 x 128 x 8,000": lambda: head(

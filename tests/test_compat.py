@@ -1,5 +1,4 @@
 import inspect
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -13,7 +12,7 @@ LABELS = torch.tensor([1, 2, -100])
 MULTI_LABELS = torch.tensor([[1, 1, 0, 0], [0, 1, 1, 0], [1, 1, 0, 1]])
 
 
-def test_multi_label_prints_what_the_authors_print_is_the_function_and_overflows_nowhere() -> None:
+def test_multi_label_prints_what_the_authors_print_is_the_function_and_overflows_nowhere():
     module = Multi_label_AS_Softmax(delta=0.10)
     for logits, printed in ((LOGITS, "tensor(2.0778)"), (LOGITS * 1e4, None)):
         masks = module(logits, MULTI_LABELS)
@@ -24,7 +23,7 @@ def test_multi_label_prints_what_the_authors_print_is_the_function_and_overflows
         assert printed in (None, str(loss))
 
 
-def test_accumulation_steps_of_the_authors_example() -> None:
+def test_accumulation_steps_of_the_authors_example():
     as_logits, _ = AS_Softmax(delta=0.10)(LOGITS, LABELS)
     assert compute_accumulation_step(as_logits, 1, True) == (1, 5, 1)
     assert compute_accumulation_step(as_logits, 2) == (1, 5, 3)
@@ -42,12 +41,12 @@ SIGNATURES = {
 }
 
 
-def test_signatures_are_the_authors() -> None:
+def test_signatures_are_the_authors():
     assert {name: " ".join(inspect.signature(name).parameters) for name in SIGNATURES} == SIGNATURES
 
 
 @pytest.mark.parametrize("shape", [(4, 6), (2, 3, 6)], ids=str)
-def test_cross_entropy_of_the_masked_logits_is_the_loss(shape: tuple[int, ...]) -> None:
+def test_cross_entropy_of_the_masked_logits_is_the_loss(shape):
     generator = torch.Generator().manual_seed(0)
     logits = (torch.randn(shape, generator=generator) * 2).requires_grad_()
     labels = torch.randint(6, shape[:-1], generator=generator)
@@ -60,15 +59,15 @@ def test_cross_entropy_of_the_masked_logits_is_the_loss(shape: tuple[int, ...]) 
     torch.testing.assert_close(*(torch.autograd.grad(loss, logits)[0] for loss in (theirs, ours)))
 
 
-def test_second_derivatives_are_those_of_our_losses() -> None:
-    def of_squares(loss: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+def test_second_derivatives_are_those_of_our_losses():
+    def of_squares(loss):
         leaf = LOGITS.clone().requires_grad_()
         (gradient,) = torch.autograd.grad(loss(leaf), leaf, create_graph=True)
         return torch.autograd.grad(gradient.square().sum(), leaf)[0]
 
     masks, of_labels = AS_Softmax(0.1), Multi_label_AS_Softmax(0.1)
 
-    def several(x: torch.Tensor) -> torch.Tensor:
+    def several(x):
         return of_labels.as_multilabel_categorical_crossentropy(
             x, MULTI_LABELS, *of_labels(x, MULTI_LABELS)
         )

@@ -7,7 +7,6 @@ import lightning.pytorch as pl
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from as_lightning import ASSoftmaxMixin
 from as_lightning.functional import as_cross_entropy, multilabel_as_cross_entropy
@@ -28,7 +27,7 @@ TARGETS = {
 class HuggingFace(pl.LightningModule):
     """Somebody's module: the model computes the loss."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model):
         super().__init__()
         self.model = model
 
@@ -40,13 +39,13 @@ class MaskedHuggingFace(ASSoftmaxMixin, HuggingFace):
     as_softmax_replaces = "model"
 
 
-def gpt2(kind: str = "ForSequenceClassification", **settings) -> nn.Module:
+def gpt2(kind="ForSequenceClassification", **settings):
     transformers = pytest.importorskip("transformers")
     model = getattr(transformers, f"GPT2{kind}")(transformers.GPT2Config(**(TINY | settings)))
     return model.eval()  # no dropout: the loss is that of the logits that come with it
 
 
-def loss_of(module: MaskedHuggingFace, batch: dict) -> torch.Tensor:
+def loss_of(module, batch):
     logits, target = module.model(**batch).logits, batch["labels"]
     if target.is_floating_point():
         return multilabel_as_cross_entropy(logits, target, module.as_softmax_delta)

@@ -1,7 +1,6 @@
 """The losses as PyTorch losses: they are their functions, and take over PyTorch's settings."""
 
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
@@ -17,19 +16,18 @@ from as_lightning.losses import (
     MultiLabelASSoftmaxLoss,
     masked_loss_like,
 )
-from as_lightning.losses_for_conditions import ClassWeightedLoss
 
 LOGITS = torch.randn(6, 5, generator=torch.Generator().manual_seed(0)) * 3
 TARGET = torch.tensor([0, 1, -1, 3, 4, 0])
 LABELS = (LOGITS > 0.5).float()
 WEIGHT = torch.linspace(0.5, 1.5, 5)
-ALL: dict[str, Any] = {"weight": WEIGHT, "ignore_index": -1, "reduction": "sum"}
+ALL = {"weight": WEIGHT, "ignore_index": -1, "reduction": "sum"}
 COUNTS = torch.tensor([50, 20, 10, 5, 1])
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-def test_a_module_is_its_function(reduction: str) -> None:
-    settings: dict[str, Any] = {"ignore_index": -1, "reduction": reduction}
+def test_a_module_is_its_function(reduction):
+    settings = {"ignore_index": -1, "reduction": reduction}
     expected = as_cross_entropy(LOGITS, TARGET, 0.2, weight=WEIGHT, **settings)
     assert torch.equal(ASSoftmaxLoss(0.2, weight=WEIGHT, **settings)(LOGITS, TARGET), expected)
     of_labels = multilabel_as_cross_entropy(LOGITS, LABELS, 0.2, **settings)
@@ -40,7 +38,6 @@ def test_a_module_is_its_function(reduction: str) -> None:
     ("name", "arguments"),
     [
         ("logit_adjusted", {"class_counts": COUNTS, "tau": 0.5}),
-        ("class_weighted", {"class_counts": COUNTS, "power": 0.5, "beta": 0.9}),
         ("generalised_cross_entropy", {"q": 0.3}),
         ("focal", {"gamma": 1.5}),
         ("encouraging", {"log_end": 0.5}),
@@ -48,14 +45,11 @@ def test_a_module_is_its_function(reduction: str) -> None:
     ],
 )
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-def test_a_loss_for_a_condition_is_its_function_and_a_loss_of_pytorchs(
-    name: str, arguments: dict[str, Any], reduction: str
-) -> None:
-    settings: dict[str, Any] = {"ignore_index": -1, "reduction": reduction}
+def test_a_loss_for_a_condition_is_its_function_and_a_loss_of_pytorchs(name, arguments, reduction):
+    settings = {"ignore_index": -1, "reduction": reduction}
     target = LABELS if name == "asymmetric" else TARGET
     class_name = "".join(part.capitalize() for part in name.split("_")) + "Loss"
-    make = getattr(as_lightning, class_name, ClassWeightedLoss)
-    loss = make(**arguments, **settings)
+    loss = getattr(as_lightning, class_name)(**arguments, **settings)
     expected = getattr(functional, f"{name}_loss")(LOGITS, target, **arguments, **settings)
     torch.testing.assert_close(loss(LOGITS, target), expected)
     kind = nn.BCEWithLogitsLoss if name == "asymmetric" else nn.CrossEntropyLoss
@@ -63,12 +57,11 @@ def test_a_loss_for_a_condition_is_its_function_and_a_loss_of_pytorchs(
     assert loss.state_dict().keys() <= {"weight"}
     if kind is nn.CrossEntropyLoss:
         loss.label_smoothing = 0.1
-        if name != "class_weighted":  # it is PyTorch's own forward
-            with pytest.raises(ValueError, match="label_smoothing"):
-                loss(LOGITS, target)
+        with pytest.raises(ValueError, match="label_smoothing"):
+            loss(LOGITS, target)
 
 
-def test_a_masked_loss_is_a_loss_of_pytorchs_and_loads_its_state() -> None:
+def test_a_masked_loss_is_a_loss_of_pytorchs_and_loads_its_state():
     plain = nn.CrossEntropyLoss(weight=WEIGHT)
     loss = ASSoftmaxLoss(weight=torch.ones(5)).double()
     assert isinstance(loss, nn.CrossEntropyLoss)
@@ -81,21 +74,19 @@ def test_a_masked_loss_is_a_loss_of_pytorchs_and_loads_its_state() -> None:
 
 @pytest.mark.parametrize("loss", [ASSoftmaxLoss, MultiLabelASSoftmaxLoss])
 @pytest.mark.parametrize("argument", [{"reduction": "max"}, {"delta": 1.5}])
-def test_an_argument_out_of_range_is_refused_when_the_module_is_made(
-    loss: type[nn.Module], argument: dict[str, Any]
-) -> None:
+def test_an_argument_out_of_range_is_refused_when_the_module_is_made(loss, argument):
     with pytest.raises(ValueError, match=next(iter(argument))):
         loss(**argument)
 
 
-def test_several_labels_are_refused_by_the_loss_of_one_class_with_the_loss_to_use() -> None:
+def test_several_labels_are_refused_by_the_loss_of_one_class_with_the_loss_to_use():
     for target in (LABELS, LABELS.long()):
         with pytest.raises(TypeError, match="MultiLabelASSoftmaxLoss"):
             ASSoftmaxLoss()(LOGITS, target)
 
 
 @pytest.mark.parametrize("shape", [(6,), (6, 1), (2, 3, 4)])
-def test_labels_are_not_guessed_where_there_is_no_label_dimension(shape: tuple[int, ...]) -> None:
+def test_labels_are_not_guessed_where_there_is_no_label_dimension(shape):
     with pytest.raises(ValueError, match="multilabel_as_softmax_loss"):
         MultiLabelASSoftmaxLoss()(torch.zeros(shape), torch.ones(shape))
 
@@ -111,7 +102,7 @@ def test_labels_are_not_guessed_where_there_is_no_label_dimension(shape: tuple[i
         (partial(F.binary_cross_entropy_with_logits, reduction="sum"), {"reduction": "sum"}),
     ],
 )
-def test_the_settings_of_pytorchs_loss_are_taken_over(loss: Any, settings: dict[str, Any]) -> None:
+def test_the_settings_of_pytorchs_loss_are_taken_over(loss, settings):
     masked = masked_loss_like(loss, 0.3)
     several = isinstance(masked, MultiLabelASSoftmaxLoss)
     target = LABELS if several else TARGET.clamp(min=settings.get("ignore_index", 0))
@@ -122,7 +113,7 @@ def test_the_settings_of_pytorchs_loss_are_taken_over(loss: Any, settings: dict[
 
 
 class Sharpened(nn.CrossEntropyLoss):
-    def forward(self, input: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    def forward(self, input, target):
         return super().forward(input / 0.1, target)
 
 
@@ -147,7 +138,7 @@ class Sharpened(nn.CrossEntropyLoss):
         nn.BCEWithLogitsLoss(weight=torch.ones(5)),
     ],
 )
-def test_what_is_not_pytorchs_cross_entropy_or_would_lose_a_setting_is_refused(loss: Any) -> None:
+def test_what_is_not_pytorchs_cross_entropy_or_would_lose_a_setting_is_refused(loss):
     with pytest.raises(TypeError, match=r"self\.as_softmax_loss"):
         masked_loss_like(loss)
 
@@ -155,14 +146,14 @@ def test_what_is_not_pytorchs_cross_entropy_or_would_lose_a_setting_is_refused(l
 class Noted:
     """A counter that keeps what it is given."""
 
-    def update(self, counts: functional.MaskingCounts, denominator: Any) -> None:
+    def update(self, counts, denominator):
         self.samples, self.denominator = int(counts.samples), denominator
 
 
 @pytest.mark.parametrize("weight", [None, WEIGHT])
-def test_a_loss_says_what_it_divides_by(weight: torch.Tensor | None) -> None:
-    sums: dict[str, Any] = {"ignore_index": -1, "reduction": "sum"}
-    losses: list[tuple[Any, torch.Tensor]] = [
+def test_a_loss_says_what_it_divides_by(weight):
+    sums = {"ignore_index": -1, "reduction": "sum"}
+    losses = [
         (ASSoftmaxLoss(0.3, weight=weight, ignore_index=-1), TARGET),
         (MultiLabelASSoftmaxLoss(0.3), LABELS),
     ]
@@ -180,10 +171,8 @@ def test_a_loss_says_what_it_divides_by(weight: torch.Tensor | None) -> None:
         assert counter.samples == (5 if target is TARGET else 6)
 
 
-def test_a_parametrized_or_watched_head_has_the_loss_of_its_logits() -> None:
+def test_a_watched_head_has_the_loss_of_its_logits():
     loss = LinearCrossEntropyLoss(5, 7)
-    nn.utils.parametrizations.spectral_norm(loss.linear)
     loss.linear.register_forward_pre_hook(lambda *args: None)  # as profilers watch every module
-    loss.eval()
     target = TARGET.clamp(min=0)
     torch.testing.assert_close(loss(LOGITS, target), F.cross_entropy(loss.linear(LOGITS), target))

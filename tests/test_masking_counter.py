@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from as_lightning import ASSoftmaxLoss, MaskingCounter
+from as_lightning import MaskingCounter
 from as_lightning.functional import MaskingCounts
 
 COUNTS = MaskingCounts(*torch.tensor([1, 4, 5, 12]))
 
 
-def test_nothing_is_counted_between_batches() -> None:
+def test_nothing_is_counted_between_batches():
     counter = MaskingCounter()
     counter.update(COUNTS)
     counter.pause()
@@ -36,7 +36,7 @@ def test_nothing_is_counted_between_batches() -> None:
         ([2.0, None, 2.0], torch.nan),
     ],
 )
-def test_the_denominator_is_that_of_all_losses_or_not_a_number(reported, expected) -> None:
+def test_the_denominator_is_that_of_all_losses_or_not_a_number(reported, expected):
     counter = MaskingCounter()
     for denominator in reported:
         counter.update(COUNTS, denominator)
@@ -44,13 +44,3 @@ def test_the_denominator_is_that_of_all_losses_or_not_a_number(reported, expecte
     torch.testing.assert_close(
         counter.denominator.double(), torch.tensor(expected).double(), equal_nan=True
     )
-
-
-@pytest.mark.parametrize(("reduction", "expected"), [("mean", 2.0), ("sum", 1.0)])
-def test_a_loss_reports_what_it_divides_by(reduction: str, expected: float) -> None:
-    loss, counter = ASSoftmaxLoss(0.5, reduction=reduction), MaskingCounter()
-    counter.begin_batch([loss])
-    loss(torch.randn(3, 4), torch.tensor([0, -100, 2]))
-    assert float(counter.denominator) == expected  # type: ignore[arg-type]
-    counter.pause()
-    assert loss.masking_counter is None

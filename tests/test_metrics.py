@@ -8,7 +8,7 @@ from as_lightning.functional import MaskingCounts
 from as_lightning.metrics import MaskingRate
 
 
-def counts(*values: int) -> MaskingCounts:
+def counts(*values):
     return MaskingCounts(*torch.tensor(values))
 
 

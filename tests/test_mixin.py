@@ -29,7 +29,7 @@ from as_lightning.mixin import RefusesSilence
 class New(ASSoftmaxMixin, pl.LightningModule):
     """The first way: a module that calls the loss."""
 
-    def __init__(self, delta: float = 0.1) -> None:
+    def __init__(self, delta=0.1):
         super().__init__(delta=delta)
         self.net = nn.Linear(4, 3)
 
@@ -44,9 +44,7 @@ class New(ASSoftmaxMixin, pl.LightningModule):
 class Existing(pl.LightningModule):
     """Somebody's module, with arguments, hyperparameters and a weighted loss of its own."""
 
-    def __init__(
-        self, features: int, classes: int = 3, *, lr: float = 0.5, class_weights=None
-    ) -> None:
+    def __init__(self, features, classes=3, *, lr=0.5, class_weights=None):
         super().__init__()
         self.save_hyperparameters(ignore=["class_weights"])
         self.net = nn.Linear(features, classes)
@@ -74,7 +72,7 @@ def batches():
     return DataLoader(TensorDataset(inputs, target), batch_size=4)
 
 
-def fit(module, batches, *, validation=None, **arguments) -> pl.Trainer:
+def fit(module, batches, *, validation=None, **arguments):
     trainer = quiet_trainer(**({"max_epochs": 2} | arguments))
     trainer.fit(module, batches, validation)
     return trainer
@@ -106,7 +104,7 @@ def test_a_network_that_an_earlier_module_has_wrapped_is_wrapped_again():
     net.criterion = nn.CrossEntropyLoss(ignore_index=-1)
 
     class Theirs(pl.LightningModule):
-        def __init__(self, net: nn.Module) -> None:
+        def __init__(self, net):
             super().__init__()
             self.net = net
 
@@ -128,21 +126,21 @@ def test_a_copy_has_a_margin_of_its_own(duplicate, make):
 
 
 class NamesItsHyperparameters(Existing):
-    def __init__(self, features: int, lr: float = 0.5) -> None:
+    def __init__(self, features, lr=0.5):
         super(Existing, self).__init__()
         self.save_hyperparameters("features", "lr")
         self.net, self.criterion = nn.Linear(features, 3), nn.CrossEntropyLoss()
 
 
 class HasOneConfiguration(Existing):
-    def __init__(self, config: dict[str, float], classes: int = 3) -> None:
+    def __init__(self, config, classes=3):
         super(Existing, self).__init__()
         self.save_hyperparameters(config)
         self.net, self.criterion = nn.Linear(config["features"], classes), nn.CrossEntropyLoss()
 
 
 class HasHyperparametersOfItsBase(Existing):
-    def __init__(self, width: int) -> None:
+    def __init__(self, width):
         super().__init__(features=width, lr=0.25)
         self.hparams.commit = "abc"
 
@@ -175,14 +173,9 @@ def test_a_checkpoint_has_the_margin_also_where_the_module_saves_its_hyperparame
     assert again.as_softmax_delta == 0.7
 
 
-@pytest.mark.parametrize("parametrized", [False, True])
-def test_the_head_loss_is_the_loss_of_the_heads_logits_and_counts_the_same(parametrized):
+def test_the_head_loss_is_the_loss_of_the_heads_logits_and_counts_the_same():
     module = New(delta=0.2)
     module.as_softmax_module.masking_counter = counter = MaskingCounter()
-    if parametrized:
-        nn.utils.parametrizations.weight_norm(
-            module.net
-        ).parametrizations.weight.original0.data.mul_(3.0)
     hidden, target = torch.randn(7, 4), torch.tensor([0, 1, 2, -100, 1, 0, 2])
     fused = module.as_softmax_head_loss(hidden, module.net, target)
     fused_counts = counter.counts
@@ -192,14 +185,6 @@ def test_the_head_loss_is_the_loss_of_the_heads_logits_and_counts_the_same(param
     assert fused_counts.tolist() == counter.counts.tolist()
     fused.backward()
     assert all(weight.grad.any() for weight in module.net.parameters())
-
-
-def test_the_head_loss_looks_at_a_parametrized_weight_once():
-    module, as_called = New(delta=0.2), nn.utils.parametrizations.spectral_norm(nn.Linear(64, 64))
-    head, hidden = copy.deepcopy(as_called), torch.randn(7, 64)
-    as_called(hidden)  # a step of the power iteration
-    module.as_softmax_head_loss(hidden, head, torch.arange(7))
-    torch.testing.assert_close(head.state_dict(), as_called.state_dict(), rtol=0, atol=0)
 
 
 def test_each_loss_of_the_mixin_takes_its_settings_by_name():
@@ -241,7 +226,7 @@ def test_the_mixin_after_the_module_is_refused(bases):
 
 def test_a_next_class_with_a_delta_of_its_own_is_refused_with_the_way_out():
     class Huber(Existing):
-        def __init__(self, *args, delta: float = 5.0, **kwargs) -> None:
+        def __init__(self, *args, delta=5.0, **kwargs):
             super().__init__(*args, **kwargs)
 
     with pytest.raises(TypeError, match=r"ASSoftmaxLoss\.like"):
@@ -276,7 +261,7 @@ def test_a_margin_of_numpy_is_a_number():
 class Around(nn.Module):
     """Somebody's loss that calls one of PyTorch's."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.part = nn.CrossEntropyLoss(ignore_index=-1)
 
@@ -290,12 +275,12 @@ class Module(pl.LightningModule):
     on_the_class = staticmethod(F.cross_entropy)
     a_property = property(lambda self: F.cross_entropy)
 
-    def __init__(self, loss) -> None:
+    def __init__(self, loss):
         super().__init__()
         self.criterion = loss
 
 
-def replacing(name: str) -> type:
+def replacing(name):
     return type("Replacing", (ASSoftmaxMixin, Module), {"as_softmax_replaces": name})
 
 
@@ -320,6 +305,18 @@ def test_the_attribute_is_replaced_where_it_is(name, loss, factor):
 def test_an_attribute_that_the_instance_does_not_hold_is_refused(name):
     with pytest.raises(AttributeError, match=name):
         replacing(name)(nn.CrossEntropyLoss())
+
+
+def test_a_loss_that_another_attribute_holds_too_is_refused():
+    class Shared(Module):
+        def __init__(self, loss):
+            super().__init__(loss)
+            self.validation_loss = self.criterion
+
+    mixed = type("Mixed", (ASSoftmaxMixin, Shared), {"as_softmax_replaces": "criterion"})
+    with pytest.raises(TypeError, match="validation_loss"):
+        mixed(nn.CrossEntropyLoss())
+    assert mixed(F.cross_entropy).validation_loss is F.cross_entropy
 
 
 @pytest.mark.parametrize("name", ["forward", "training_step", "criterion"])
@@ -435,22 +432,20 @@ class Scaled(nn.Linear):
         return 2 * super().forward(hidden)
 
 
-hooked, patched, pruned, normalised = (nn.Linear(4, 3) for _ in range(4))
-hooked.register_forward_hook(lambda *args: None)
+patched, pruned, normalised = (nn.Linear(4, 3) for _ in range(3))
 patched.forward = lambda hidden: 2 * hidden
 nn.utils.prune.l1_unstructured(pruned, "weight", 0.5)
 nn.utils.spectral_norm(normalised)
+parametrized = nn.utils.parametrizations.weight_norm(nn.Linear(4, 3))
 
 
 @pytest.mark.parametrize(
-    "head", [patched, Scaled(4, 3), nn.Sequential(nn.Linear(4, 3)), hooked, pruned, normalised]
+    "head", [patched, Scaled(4, 3), nn.Sequential(), pruned, normalised, parametrized]
 )
 def test_the_losses_of_heads_refuse_what_they_would_go_around_and_name_the_way_out(head):
     hidden, target = torch.randn(2, 4), torch.tensor([0, 1])
     with pytest.raises(TypeError, match=r"self\.as_softmax_loss\(head\(hidden\), target\)"):
         New().as_softmax_head_loss(hidden, head, target)
-    if head is hooked:  # in a module that holds the head, profilers may watch it
-        return
     loss = LinearCrossEntropyLoss(4, 3)
     loss.linear = head
     with pytest.raises(TypeError, match=r"ASSoftmaxLoss\(1\.0\)"):
@@ -487,7 +482,7 @@ def test_the_command_line_sets_each_argument_and_its_configuration_and_checkpoin
     monkeypatch.setattr("sys.argv", ["train.py"])
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "max_epochs": 1}
 
-    def made(*args: str) -> LightningCLI:
+    def made(*args):
         folder = f"--trainer.default_root_dir={tmp_path}"
         arguments = {"args": ["fit", *args, folder], "trainer_defaults": quiet}
         return LightningCLI(OnCommandLineAS, **arguments, seed_everything_default=1)

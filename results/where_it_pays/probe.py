@@ -20,15 +20,15 @@ from typing import Any
 
 import pandas as pd
 import torch
+import torch.nn.functional as F
 from map import FOLDER, README, table, written
 from scipy import stats
 from torch import Tensor, nn
 
+from as_lightning import class_weights
 from as_lightning.functional import (
     as_cross_entropy,
-    class_weighted_loss,
     generalised_cross_entropy_loss,
-    label_smoothing_loss,
     logit_adjusted_loss,
 )
 
@@ -60,10 +60,18 @@ PROBE = {
     ("50% wrong, linear head", "generalised_cross_entropy"): (2.3, 0.3),
     ("30% wrong, one hidden layer", "as_softmax"): (0.0, 0.1),
 }
+
+
+def class_weighted_loss(
+    logits: Tensor, target: Tensor, *, class_counts: Tensor, power: float
+) -> Tensor:
+    return F.cross_entropy(logits, target, weight=class_weights(class_counts, power=power))
+
+
 SETTINGS: dict[str, tuple[Callable[..., Tensor], str, tuple[float, ...]]] = {
-    "softmax": (label_smoothing_loss, "smoothing", (0.0,)),
+    "softmax": (F.cross_entropy, "label_smoothing", (0.0,)),
     "as_softmax": (as_cross_entropy, "delta", (0.03, 0.1, 0.3, 0.9)),
-    "label_smoothing": (label_smoothing_loss, "smoothing", (0.1,)),
+    "label_smoothing": (F.cross_entropy, "label_smoothing", (0.1,)),
     "class_weighted": (class_weighted_loss, "power", (1.0,)),
     "logit_adjusted": (logit_adjusted_loss, "tau", (1.0,)),
     "generalised_cross_entropy": (generalised_cross_entropy_loss, "q", (0.5, 0.7)),

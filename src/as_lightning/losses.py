@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from as_lightning.functional.argument_checks import check_class_weight, check_reduction
 from as_lightning.functional.cross_entropy import as_cross_entropy
-from as_lightning.functional.linear_cross_entropy import as_linear_cross_entropy, why_not_linear
+from as_lightning.functional.linear_cross_entropy import as_linear_cross_entropy, check_linear
 from as_lightning.functional.masking import DEFAULT_DELTA, check_delta
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
 
@@ -237,7 +237,7 @@ class LinearCrossEntropyLoss(MaskedLoss, nn.CrossEntropyLoss):
 
     Raises:
         TypeError: if ``linear`` is no plain ``nn.Linear`` any more, as after pruning: it is read,
-            not called. Its parametrizations are applied, its other hooks are not.
+            and neither it nor its hooks are called.
 
     Source: the signature follows PyTorch 2.13; shapes and errors are `linear_cross_entropy`'s.
 
@@ -267,13 +267,7 @@ class LinearCrossEntropyLoss(MaskedLoss, nn.CrossEntropyLoss):
         self.linear = nn.Linear(in_features, num_classes, bias=bias, device=device, dtype=dtype)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        problem = why_not_linear(self.linear, hooks=True)
-        if problem is not None:
-            raise TypeError(
-                "LinearCrossEntropyLoss reads the weight and bias of its linear layer and does "
-                f"not call it, but {problem}: compute ASSoftmaxLoss({self.delta})(linear(hidden), "
-                "target) with a layer of your own"
-            )
+        check_linear(self.linear, f"use ASSoftmaxLoss({self.delta})(linear(hidden), target)")
         settings = {"bias": self.linear.bias, **cross_entropy_settings(self)}
         operands = input, self.linear.weight, target
         return self.counted(as_linear_cross_entropy, *operands, **settings)

@@ -15,7 +15,7 @@ from as_lightning.fitted_temperature import FittedTemperature, weights_of
 from as_lightning.functional.argument_checks import check_choice
 from as_lightning.functional.calibration import scaled_probabilities
 from as_lightning.functional.cross_entropy import as_cross_entropy
-from as_lightning.functional.linear_cross_entropy import as_linear_cross_entropy, why_not_linear
+from as_lightning.functional.linear_cross_entropy import as_linear_cross_entropy, check_linear
 from as_lightning.functional.masking import DEFAULT_DELTA, check_delta
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
 from as_lightning.hugging_face import LossOfLabels, is_hugging_face_model
@@ -178,18 +178,12 @@ class ASSoftmaxMixin(_Base):
         """The same loss of ``head(hidden)`` for a wide ``nn.Linear`` head, without ever holding the
         logits.
 
-        See `as_linear_cross_entropy`. It reads the head's ``weight`` and ``bias`` with their
-        parametrizations, and does not call ``head.forward``.
+        See `as_linear_cross_entropy`. Hooks of the head are not called.
 
         Raises:
-            TypeError: if ``head`` is not exactly an ``nn.Linear``, or has hooks.
+            TypeError: if ``head`` is not exactly an ``nn.Linear``, without parametrizations.
         """
-        problem = why_not_linear(head, hooks=False)
-        if problem is not None:
-            raise TypeError(
-                "as_softmax_head_loss reads the weight and bias of an nn.Linear and does not call "
-                f"it, but {problem}: use self.as_softmax_loss(head(hidden), target)"
-            )
+        check_linear(head, "use self.as_softmax_loss(head(hidden), target)")
         operands = hidden, head.weight, target
         settings = {"bias": head.bias, **settings}
         return self.as_softmax_module.counted(as_linear_cross_entropy, *operands, **settings)
@@ -257,6 +251,12 @@ def replace_loss(module: nn.Module, name: str, delta: float) -> None:
         return
     loss = masked_loss_like(existing, delta)
     setattr(parent, attribute, loss)
+    for other, part in module.named_modules(remove_duplicate=False):
+        if part is existing:
+            raise TypeError(
+                f"{name} and {other} are one loss, of which {other} would stay unmasked: give each "
+                "a loss of its own"
+            )
     if getattr(parent, attribute) is not loss:
         raise AttributeError(
             f"{name} is an attribute of the class {type(parent).__name__}, which hides that of an "

@@ -3,14 +3,13 @@ from typing import Any
 import pytest
 import torch
 from harness.gpu_kernel import take_the_kernel_of_a_gpu
-from oracles.as_softmax import as_cross_entropy_reference, as_softmax_reference
-from torch import Tensor
+from oracles.as_softmax import as_softmax_reference
 from torch.nn import functional as F
 
 from as_lightning.functional import (
     as_cross_entropy,
+    as_softmax_mask,
     cross_entropy,
-    live_samples,
     multilabel_as_cross_entropy,
 )
 from as_lightning.functional.calling_convention import accumulation_dtype
@@ -20,14 +19,13 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3}
 SHAPES = ((7,), (5, 7), (3, 7, 4), (2, 7, 3, 2), (1, 1), (4, 2), (6, 1, 2))
 SCALAR_UPSTREAM = -0.5
-DELTAS = (0.0, 0.1, 0.5, 1.0)
 
 
 @pytest.fixture(
     autouse=True,
     params=["few logits", "many logits", pytest.param("one kernel", marks=pytest.mark.slow)],
 )
-def _every_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def _every_path(request, monkeypatch):
     """The small examples take the paths of few and of many logits, and those of other devices, also
     on the CPU.
     """
@@ -37,9 +35,7 @@ def _every_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
         take_the_kernel_of_a_gpu(monkeypatch, row_loss)
 
 
-def example(
-    shape: tuple[int, ...], dtype: torch.dtype = torch.float32, seed: int = 0
-) -> tuple[Tensor, Tensor]:
+def example(shape, dtype=torch.float32, seed=0):
     """Logits with unmasked, mixed and fully masked rows, and targets."""
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(shape, generator=generator, dtype=torch.float64)
@@ -51,9 +47,7 @@ def example(
     return logits.to(dtype), target
 
 
-def value_and_gradient(
-    loss_function: Any, logits: Tensor, *args: Any, **kwargs: Any
-) -> tuple[Tensor, Tensor]:
+def value_and_gradient(loss_function, logits, *args, **kwargs):
     """The loss and its gradient for an upstream gradient that differs from element to element."""
     leaf = logits.detach().clone().requires_grad_()
     loss = loss_function(leaf, *args, **kwargs)
@@ -66,9 +60,7 @@ def value_and_gradient(
     return loss.detach(), gradient
 
 
-def assert_agrees(
-    ours: tuple[Tensor, Tensor], reference: tuple[Tensor, Tensor], dtype: torch.dtype
-) -> None:
+def assert_agrees(ours, reference, dtype):
     for mine, theirs in zip(ours, reference, strict=True):
         torch.testing.assert_close(
             mine, theirs.to(dtype), rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype], equal_nan=True
@@ -77,32 +69,8 @@ def assert_agrees(
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_value_and_gradient_follow_the_formula(
-    shape: tuple[int, ...], reduction: str, dtype: torch.dtype
-) -> None:
-    logits, target = example(shape, dtype)
-    weight = torch.linspace(0.25, 2.0, logits.size(0 if logits.dim() == 1 else 1))
-    if target.dim() and target.numel() > 2:
-        target.view(-1)[1] = -1
-    for delta in DELTAS:
-        for kwargs in ({}, {"weight": weight}):
-            options = {**kwargs, "ignore_index": -1, "reduction": reduction}
-            assert_agrees(
-                value_and_gradient(as_cross_entropy, logits, target, delta, **options),
-                value_and_gradient(
-                    as_cross_entropy_reference, logits.double(), target, delta, **options
-                ),
-                dtype,
-            )
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("shape", [*SHAPES, (0, 7), (0, 3, 5), (2, 3, 0)], ids=str)
-def test_delta_one_equals_cross_entropy(
-    shape: tuple[int, ...], reduction: str, dtype: torch.dtype
-) -> None:
+def test_delta_one_equals_cross_entropy(shape, reduction, dtype):
     logits, target = example(shape, dtype)
     # computed in float32, then rounded: on a CPU F.cross_entropy rounds half types between its
     # steps
@@ -120,52 +88,33 @@ def test_delta_one_equals_cross_entropy(
             )
 
 
-@pytest.fixture
-def tiny_blocks(monkeypatch: pytest.MonkeyPatch, one_thread: None) -> None:
-    """Blocks of one row, so that a small example crosses many block borders."""
-    monkeypatch.setattr(row_loss, "CPU_BLOCK_PER_THREAD", 1)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("delta", [0.0, 0.1, 0.5])
+def test_loss_and_gradient_are_0_to_the_last_bit_exactly_where_no_competitor_is_kept(shape, delta):
+    logits, target = example(shape)
+    class_dim = 0 if len(shape) == 1 else 1
+    live = as_softmax_mask(logits, target, delta).sum(class_dim) > 1
+    losses = as_cross_entropy(logits.requires_grad_(), target, delta, reduction="none")
+    losses.sum().backward()
+    assert torch.equal(losses != 0, live)
+    assert torch.equal(logits.grad.any(class_dim), live)
 
 
-@pytest.mark.usefixtures("tiny_blocks")
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_blocks_leave_no_seam(dtype: torch.dtype) -> None:
-    logits, target = example((23, 11), dtype, seed=5)
-    target[7] = -100
-    assert row_loss.block_size(23, 11, logits.device) == 1
-    for delta in DELTAS:
-        assert_agrees(
-            value_and_gradient(as_cross_entropy, logits, target, delta, reduction="none"),
-            value_and_gradient(
-                as_cross_entropy_reference, logits.double(), target, delta, reduction="none"
-            ),
-            dtype,
-        )
-
-
-@pytest.mark.parametrize("differentiated", [True, False])
-def test_the_loss_of_a_fully_masked_row_is_exactly_zero(differentiated: bool) -> None:
-    logits = torch.randn(300, 13)
-    target = logits.argmax(-1)
-    logits += 3 * F.one_hot(target, 13)
-    loss = as_cross_entropy(logits.requires_grad_(differentiated), target, 0.1, reduction="none")
-    live = live_samples(logits, target, 0.1)
-    assert int(live.sum()) < 285
-    assert not loss[~live].any()
+def test_nan_is_kept():
+    logits = torch.tensor([[torch.nan, 9.0, 0.0]])
+    assert as_softmax_mask(logits, torch.tensor([1]), 0.1).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_no_more_is_saved_for_backward_than_by_cross_entropy(
-    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        cross_entropy, "FEW_LOGITS", 0
-    )  # few logits are widened as a whole: 128 KB at most
+def test_no_more_is_saved_for_backward_than_by_cross_entropy(dtype, monkeypatch):
+    # few logits are widened as a whole: 128 KB at most
+    monkeypatch.setattr(cross_entropy, "FEW_LOGITS", 0)
     logits, target = example((64, 500), dtype)
 
-    def saved_bytes(loss_function: Any) -> int:
+    def saved_bytes(loss_function):
         storages: dict[int, int] = {}
 
-        def pack(tensor: Tensor) -> Tensor:
+        def pack(tensor):
             storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
             return tensor
 
@@ -179,9 +128,7 @@ def test_no_more_is_saved_for_backward_than_by_cross_entropy(
 
 
 @pytest.mark.parametrize(("shape", "reduction"), [((7,), "mean"), ((4, 7, 3), "none")], ids=str)
-def test_every_shape_and_reduction_with_its_counts_traces_to_one_graph(
-    shape: tuple[int, ...], reduction: str
-) -> None:
+def test_every_shape_and_reduction_with_its_counts_traces_to_one_graph(shape, reduction):
     logits, target = example(shape, torch.bfloat16)
     torch.compiler.reset()
     compiled = torch.compile(as_cross_entropy, fullgraph=True, backend="aot_eager")
@@ -196,21 +143,18 @@ def test_every_shape_and_reduction_with_its_counts_traces_to_one_graph(
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_a_row_has_the_same_half_gradient_whether_or_not_all_upstream_gradients_are_one_number(
-    dtype: torch.dtype, reduction: str
-) -> None:
+    dtype, reduction
+):
     logits, target = example((40, 9), dtype)
-    logits[::7], target[1::7] = (
-        50.0 * F.one_hot(target[::7], 9),
-        -100,
-    )  # fully masked rows, and ignored ones
+    # fully masked rows, and ignored ones
+    logits[::7], target[1::7] = (50.0 * F.one_hot(target[::7], 9), -100)
     leaf = logits.requires_grad_()
     (one_number,) = torch.autograd.grad(as_cross_entropy(leaf, target, reduction=reduction), leaf)
     share = torch.full((40,), 1.0 if reduction == "sum" else 1.0 / int((target != -100).sum()))
     odd = int(one_number.any(-1).nonzero()[0])
     share[odd] *= 2.0
-    with torch.autocast(
-        "cpu", dtype
-    ):  # so that the loss of each row is not rounded to the half type
+    # so that the loss of each row is not rounded to the half type
+    with torch.autocast("cpu", dtype):
         (by_row,) = torch.autograd.grad(
             as_cross_entropy(leaf, target, reduction="none"), leaf, share
         )
@@ -221,22 +165,10 @@ def test_a_row_has_the_same_half_gradient_whether_or_not_all_upstream_gradients_
     assert not one_number[1::7].any()
 
 
-@pytest.mark.parametrize("share", [0.0, 1.0], ids=["live rows", "mostly masked rows"])
-def test_the_gradient_has_no_graph_of_its_own(share: float) -> None:
-    logits, target = example((40, 9))
-    logits[torch.arange(int(36 * share)), target[: int(36 * share)]] += 50.0
-    for retain_graph in (False, True):
-        leaf = logits.clone().requires_grad_()
-        (gradient,) = torch.autograd.grad(
-            as_cross_entropy(leaf, target, 0.1), leaf, retain_graph=retain_graph
-        )
-        assert not gradient.requires_grad
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_the_gpu_is_never_waited_for(dtype: torch.dtype) -> None:
+def test_the_gpu_is_never_waited_for(dtype):
     logits, target = example((64, 100), dtype)
     target[3] = -100
     leaf, device_target = logits.cuda().requires_grad_(), target.cuda()

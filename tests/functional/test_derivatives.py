@@ -1,14 +1,11 @@
 """First and second derivatives of every function, in every mode; loss scalers and half types."""
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
-from harness.function_table import FUNCTIONS, Function, case_of
+from harness.function_table import FUNCTIONS, case_of
 from oracles.as_softmax import as_cross_entropy_reference
-from torch import Tensor
 from torch.nn import functional as F
 
 from as_lightning.functional import (
@@ -17,7 +14,6 @@ from as_lightning.functional import (
     as_softmax_mask,
     cross_entropy,
     entmax_loss,
-    live_samples,
 )
 from as_lightning.functional.calibration import fit_temperature
 from as_lightning.functional.kernels import head_loss
@@ -27,25 +23,21 @@ LOSS_SCALE = 65536.0  # GradScaler's default
 
 
 @pytest.fixture(params=["few logits", "many logits"])
-def both_paths_of_the_cpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def both_paths_of_the_cpu(request, monkeypatch):
     if request.param == "many logits":
         monkeypatch.setattr(cross_entropy, "FEW_LOGITS", 0)
 
 
 @pytest.fixture
-def _no_head_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_head_is_too_small(monkeypatch):
     monkeypatch.setattr(head_loss, "FEW_LOGITS", 0)
 
 
-def dense(
-    hidden: Tensor, weight: Tensor, target: Tensor, delta: float = 0.1, **options: Any
-) -> Tensor:
+def dense(hidden, weight, target, delta=0.1, **options):
     return as_cross_entropy(F.linear(hidden, weight), target, delta, **options)
 
 
-def head_gradients(
-    loss: Callable[..., Tensor], scale: float, autocast: bool
-) -> tuple[Tensor, Tensor]:
+def head_gradients(loss, scale, autocast):
     """The unscaled gradients of hidden states and weight after a backward with a loss scaler's
     factor.
     """
@@ -65,10 +57,8 @@ def head_gradients(
 @pytest.mark.parametrize("delta", [0.1, 1.0])
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 @pytest.mark.parametrize("scale", [1.0, 32768.0, LOSS_SCALE])
-def test_the_fused_head_in_float16_loses_no_gradient(
-    scale: float, reduction: str, delta: float
-) -> None:
-    def fused(*tensors: Tensor) -> Tensor:
+def test_the_fused_head_in_float16_loses_no_gradient(scale, reduction, delta):
+    def fused(*tensors):
         loss = as_linear_cross_entropy(*tensors, delta, reduction=reduction)
         return loss.mean() if reduction == "none" else loss
 
@@ -82,9 +72,7 @@ def test_the_fused_head_in_float16_loses_no_gradient(
 
 @pytest.mark.usefixtures("_no_head_is_too_small")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])  # whose sum stops at a fraction
-def test_sums_of_half_types_over_many_rows_of_one_class_neither_overflow_nor_stop(
-    dtype: torch.dtype,
-) -> None:
+def test_sums_of_half_types_over_many_rows_of_one_class_neither_overflow_nor_stop(dtype):
     hidden = torch.full((4096, 1), 8.0, dtype=dtype)
     weight = torch.zeros(40, 1, dtype=dtype, requires_grad=True)
     as_linear_cross_entropy(hidden, weight, torch.zeros(4096, dtype=torch.long), 1.0).backward()
@@ -96,9 +84,7 @@ def test_sums_of_half_types_over_many_rows_of_one_class_neither_overflow_nor_sto
 @pytest.mark.usefixtures("both_paths_of_the_cpu")
 @pytest.mark.parametrize("masked", [False, True], ids=["live rows", "mostly masked rows"])
 @pytest.mark.parametrize("retain_graph", [False, True])
-def test_an_upstream_gradient_above_the_largest_float16_stays_finite(
-    retain_graph: bool, masked: bool
-) -> None:
+def test_an_upstream_gradient_above_the_largest_float16_stays_finite(retain_graph, masked):
     generator = torch.Generator().manual_seed(1)
     logits = torch.randn(40, 9, generator=generator)
     target = torch.randint(9, (40,), generator=generator)
@@ -117,7 +103,7 @@ def test_an_upstream_gradient_above_the_largest_float16_stays_finite(
 
 
 @pytest.mark.usefixtures("both_paths_of_the_cpu")
-def test_small_float16_probabilities_are_kept_for_the_loss_scaler() -> None:
+def test_small_float16_probabilities_are_kept_for_the_loss_scaler():
     logits = torch.zeros(4, 200, dtype=torch.float16)
     logits[:, 0] = 17.0
     leaf = logits.requires_grad_()
@@ -132,15 +118,13 @@ def test_small_float16_probabilities_are_kept_for_the_loss_scaler() -> None:
     ("dtype", "ignore_index"), [(torch.uint8, -100), (torch.int8, 300), (torch.int16, 70000)]
 )
 def test_what_is_read_off_logits_ignores_no_class_for_an_ignore_index_beyond_a_narrow_type(
-    dtype: torch.dtype, ignore_index: int
-) -> None:
-    target = torch.arange(
-        256 if dtype == torch.uint8 else 128
-    )  # every class that it could wrap around to
+    dtype, ignore_index
+):
+    # every class that it could wrap around to
+    target = torch.arange(256 if dtype == torch.uint8 else 128)
     logits = torch.randn(len(target), len(target))
     for function in (
         partial(as_softmax_mask, delta=0.1),
-        live_samples,
         target_leads,
         fit_temperature,
     ):
@@ -154,16 +138,14 @@ def test_what_is_read_off_logits_ignores_no_class_for_an_ignore_index_beyond_a_n
     assert int(counts.samples) == len(target)
 
 
-def loss_and_leaves(
-    name: str, reduction: str, as_many: Callable[[Function], None]
-) -> tuple[Callable[..., Tensor], tuple[Tensor, ...], bool]:
+def loss_and_leaves(name, reduction, as_many):
     """A function of its leaves in float64, these, and whether it is the fused head."""
     function = FUNCTIONS[name]
     as_many(function)
     kind = {"transform": "plain", "labels": "ignored"}.get(function.kind, "weighted")
     case = case_of(function, kind, torch.float64, rows=6, classes=5, features=3)
 
-    def loss(*leaves: Tensor) -> Tensor:
+    def loss(*leaves):
         return case._replace(leaves=[*leaves]).call(function.call, reduction=reduction)
 
     leaves = tuple(leaf.requires_grad_() for leaf in case.leaves)
@@ -172,9 +154,7 @@ def loss_and_leaves(
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("reduction", ["mean", "none"])
-def test_first_derivatives_of_every_mode_are_right_or_refused(
-    name: str, reduction: str, as_many: Callable[[Function], None]
-) -> None:
+def test_first_derivatives_of_every_mode_are_right_or_refused(name, reduction, as_many):
     loss, leaves, fused = loss_and_leaves(name, reduction, as_many)
     batched = not fused or reduction == "mean"
     ways = {
@@ -192,9 +172,7 @@ def test_first_derivatives_of_every_mode_are_right_or_refused(
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_second_derivatives_are_those_of_the_eager_call_in_every_mode(
-    name: str, as_many: Callable[[Function], None]
-) -> None:
+def test_second_derivatives_are_those_of_the_eager_call_in_every_mode(name, as_many):
     loss, leaves, fused = loss_and_leaves(name, "mean", as_many)
     if fused:
         with pytest.raises(RuntimeError, match=r"create_graph=True: .*as_cross_entropy"):
@@ -216,7 +194,7 @@ def test_second_derivatives_are_those_of_the_eager_call_in_every_mode(
     torch.testing.assert_close(along(direction), (gradient(x) * direction).sum())
 
 
-def test_entmax_has_second_derivatives_where_a_probability_is_0() -> None:
+def test_entmax_has_second_derivatives_where_a_probability_is_0():
     x, target = torch.tensor([[0.0, 1.0, 3.0, -2.0]], dtype=torch.float64), torch.tensor([1])
     for alpha in (1.2, 1.5, 2.0):
         loss = partial(entmax_loss, target=target, alpha=alpha)
@@ -226,9 +204,7 @@ def test_entmax_has_second_derivatives_where_a_probability_is_0() -> None:
         torch.testing.assert_close(torch.func.jacrev(torch.func.jacrev(loss))(x), expected)
 
 
-def test_second_derivatives_of_many_logits_under_the_compiler_are_right(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_second_derivatives_of_many_logits_under_the_compiler_are_right(monkeypatch):
     monkeypatch.setattr(cross_entropy, "FEW_LOGITS", 0)
     logits, target = torch.randn(6, 5, dtype=torch.float64), torch.randint(5, (6,))
     torch.compiler.reset()
@@ -236,7 +212,7 @@ def test_second_derivatives_of_many_logits_under_the_compiler_are_right(
         lambda x: as_cross_entropy(x, target, 0.1), backend="eager", fullgraph=True
     )
 
-    def penalty(loss: Callable[[Tensor], Tensor]) -> Tensor:
+    def penalty(loss):
         leaf = logits.clone().requires_grad_()
         (gradient,) = torch.autograd.grad(loss(leaf), leaf, create_graph=True)
         (second,) = torch.autograd.grad(gradient.square().sum(), leaf)
@@ -248,9 +224,7 @@ def test_second_derivatives_of_many_logits_under_the_compiler_are_right(
     assert penalty(compiled).any()
 
 
-def test_a_backend_without_second_derivatives_refuses_them_as_for_cross_entropy(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_backend_without_second_derivatives_refuses_them_as_for_cross_entropy(monkeypatch):
     monkeypatch.setattr(cross_entropy, "FEW_LOGITS", 0)
     target, messages = torch.randint(5, (6,)), []
     for loss in (F.cross_entropy, as_cross_entropy):
@@ -266,15 +240,12 @@ def test_a_backend_without_second_derivatives_refuses_them_as_for_cross_entropy(
     assert messages[0] == messages[1]
 
 
-@pytest.mark.parametrize(
-    "rows", [100, 1000]
-)  # of few rows all are computed in one way, of many each in its own
+# of few rows all are computed in one way, of many each in its own
+@pytest.mark.parametrize("rows", [100, 1000])
 @pytest.mark.parametrize(
     ("dtype", "low", "high"), [(torch.bfloat16, -3.14, 100.0), (torch.float16, -4e4, 4e4)]
 )
-def test_the_loss_of_a_far_target_in_half_precision_is_that_of_float32(
-    rows: int, dtype: torch.dtype, low: float, high: float
-) -> None:
+def test_the_loss_of_a_far_target_in_half_precision_is_that_of_float32(rows, dtype, low, high):
     logits = torch.zeros(rows, 70, dtype=dtype)
     logits[:, 0], logits[:, 1] = low, high
     target = torch.zeros(rows, dtype=torch.int64)

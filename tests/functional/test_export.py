@@ -4,7 +4,6 @@ values.
 
 import io
 from collections.abc import Callable
-from typing import Any
 
 import lightning.pytorch as pl
 import pytest
@@ -25,15 +24,15 @@ Loss = Callable[..., Tensor]
 Inputs = Callable[[int, int], tuple[Tensor, ...]]
 
 
-def logits_and_classes(rows: int, classes: int) -> tuple[Tensor, ...]:
+def logits_and_classes(rows, classes):
     return 3 * torch.randn(rows, classes), torch.randint(classes, (rows,))
 
 
-def logits_and_labels(rows: int, classes: int) -> tuple[Tensor, ...]:
+def logits_and_labels(rows, classes):
     return 3 * torch.randn(rows, classes), torch.randint(2, (rows, classes))
 
 
-def hidden_and_head(rows: int, classes: int) -> tuple[Tensor, ...]:
+def hidden_and_head(rows, classes):
     return torch.randn(rows, 4), torch.randint(classes, (rows,)), torch.randn(classes, 4)
 
 
@@ -48,17 +47,16 @@ LOSSES: dict[str, tuple[Loss, Inputs]] = {
     ),
 }
 every_loss = pytest.mark.parametrize("loss", LOSSES)
-every_size = pytest.mark.parametrize(
-    "classes", [5, 20_000]
-)  # both sides of the number of logits that are few
+# both sides of the number of logits that are few
+every_size = pytest.mark.parametrize("classes", [5, 20_000])
 
 
 class Of(torch.nn.Module):
-    def __init__(self, loss: Loss) -> None:
+    def __init__(self, loss):
         super().__init__()
         self.loss = loss
 
-    def forward(self, *inputs: Tensor) -> Tensor:
+    def forward(self, *inputs):
         loss, counts = self.loss(*inputs, delta=0.1, return_counts=True)
         return torch.cat([loss.reshape(1), counts.stacked().to(loss.dtype)])
 
@@ -66,7 +64,7 @@ class Of(torch.nn.Module):
 @skipped_by(ONE_SIDE_OF_A_CONDITION)
 @every_loss
 @every_size
-def test_an_exported_loss_with_its_counts_takes_any_batch(loss: str, classes: int) -> None:
+def test_an_exported_loss_with_its_counts_takes_any_batch(loss, classes):
     function, inputs = LOSSES[loss]
     module, example = Of(function), inputs(6, classes)
     batch = torch.export.Dim("batch")
@@ -84,8 +82,8 @@ def test_an_exported_loss_with_its_counts_takes_any_batch(loss: str, classes: in
     "without_values", [FakeTensorMode, lambda: torch.device("meta")], ids=["fake", "meta"]
 )
 def test_tensors_without_values_give_the_shapes_of_loss_counts_and_gradient(
-    loss: str, classes: int, reduction: str, without_values: Callable[[], Any]
-) -> None:
+    loss, classes, reduction, without_values
+):
     function, inputs = LOSSES[loss]
     with without_values():  # meta tensors as for Lightning's measure_flops
         scores, *rest = inputs(6, classes)
@@ -99,18 +97,18 @@ def test_tensors_without_values_give_the_shapes_of_loss_counts_and_gradient(
 
 
 class Classifier(ASSoftmaxMixin, pl.LightningModule):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(delta=0.1)
         self.net = torch.nn.Linear(4, 3)
 
-    def forward(self, inputs: Tensor) -> Tensor:
+    def forward(self, inputs):
         return self.net(inputs)
 
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+    def training_step(self, batch, batch_idx):
         return self.as_softmax_loss(self(batch[0]), batch[1])
 
 
-def test_a_module_whose_forward_holds_no_loss_is_exported() -> None:
+def test_a_module_whose_forward_holds_no_loss_is_exported():
     module, inputs = Classifier().eval(), torch.randn(2, 4)
     module.training_step((inputs, torch.tensor([0, 1])), 0)
     rows = {"inputs": {0: torch.export.Dim("batch")}}
@@ -120,7 +118,7 @@ def test_a_module_whose_forward_holds_no_loss_is_exported() -> None:
 
 
 @pytest.mark.parametrize("dynamo", [True, False])
-def test_a_module_whose_forward_holds_no_loss_is_exported_to_onnx(dynamo: bool) -> None:
+def test_a_module_whose_forward_holds_no_loss_is_exported_to_onnx(dynamo):
     onnx = pytest.importorskip("onnx", reason="torch.onnx.export needs onnx")
     pytest.importorskip("onnxscript", reason="torch.onnx.export needs onnxscript")
     from onnx.reference import ReferenceEvaluator

@@ -34,9 +34,8 @@ def test_leads_are_those_of_a_loop(seed, rows, classes):
 def test_unknown_labels_and_ignored_rows_have_no_part_in_a_lead():
     logits = torch.tensor([[3.0, 1.0, 0.0, 2.0], [1.0, 2.0, 3.0, 4.0], [0.0, 0.0, 0.0, 0.0]])
     target = torch.tensor([[1, 0, 0, -100], [1, -100, 1, -100], [-100, -100, -100, -100]])
-    expected = target_leads(
-        logits[:1, :3], target[:1, :3]
-    )  # the others have no known positive or negative
+    # the others have no known positive or negative
+    expected = target_leads(logits[:1, :3], target[:1, :3])
     torch.testing.assert_close(target_leads(logits, target), expected)
     torch.testing.assert_close(target_leads(logits, target.float()), expected)
     single = torch.tensor([0, -100, 2])

@@ -12,12 +12,12 @@ COUNTS = torch.tensor([400, 60, 9, 1, 0])
 TAUS = [step / 20 for step in range(61)]
 
 
-def prior() -> list[float]:
+def prior():
     counts = [max(count, 1) for count in COUNTS.tolist()]
     return [count / sum(counts) for count in counts]
 
 
-def balanced_accuracy(logits: torch.Tensor, target: list[int], tau: float) -> float:
+def balanced_accuracy(logits, target, tau):
     """The mean recall of the classes that occur, row by row."""
     hits: dict[int, list[bool]] = defaultdict(list)
     for row, label in zip(logits.tolist(), target, strict=True):
@@ -29,9 +29,7 @@ def balanced_accuracy(logits: torch.Tensor, target: list[int], tau: float) -> fl
 @pytest.mark.parametrize("shape", [(5,), (6, 5), (6, 5, 2, 3)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.filterwarnings("ignore:class_counts is 0")
-def test_the_log_of_the_prior_is_subtracted_tau_times(
-    shape: tuple[int, ...], dtype: torch.dtype
-) -> None:
+def test_the_log_of_the_prior_is_subtracted_tau_times(shape, dtype):
     logits = torch.randn(shape).to(dtype)
     adjusted = adjust_logits(logits, COUNTS, tau=0.7)
     expected = logits.double().movedim(min(len(shape) - 1, 1), -1).clone()
@@ -46,9 +44,7 @@ def test_the_log_of_the_prior_is_subtracted_tau_times(
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.filterwarnings("ignore:class_counts is 0")
-def test_the_fitted_tau_is_the_smallest_of_those_with_the_largest_balanced_accuracy(
-    seed: int,
-) -> None:
+def test_the_fitted_tau_is_the_smallest_of_those_with_the_largest_balanced_accuracy(seed):
     generator = torch.Generator().manual_seed(seed)
     target = torch.randint(4, (40,), generator=generator)  # the last class does not occur
     logits = 2 * torch.randn(40, 5, generator=generator) + torch.tensor(prior()).log()
@@ -64,7 +60,7 @@ def test_the_fitted_tau_is_the_smallest_of_those_with_the_largest_balanced_accur
 
 
 @pytest.mark.filterwarnings("ignore:class_counts is 0")
-def test_tau_is_0_without_rows_or_without_a_gain_and_adjusted_logits_undo_the_loss() -> None:
+def test_tau_is_0_without_rows_or_without_a_gain_and_adjusted_logits_undo_the_loss():
     logits = torch.eye(5)
     assert fit_tau(logits, torch.arange(5), COUNTS) == 0.0  # all are right already
     assert fit_tau(logits, torch.full((5,), -100), COUNTS) == 0.0
@@ -86,7 +82,7 @@ def test_tau_is_0_without_rows_or_without_a_gain_and_adjusted_logits_undo_the_lo
         ({"logits": [1.0]}, TypeError, "logits"),
     ],
 )
-def test_bad_arguments_are_refused_by_name(change: dict, error: type[Exception], name: str) -> None:
+def test_bad_arguments_are_refused_by_name(change, error, name):
     good = {"logits": torch.zeros(2, 5), "class_counts": COUNTS}
     with pytest.raises(error, match=name):
         adjust_logits(**good | change)

@@ -7,7 +7,7 @@ from as_lightning.functional import asymmetric_loss, bce_loss, multilabel_as_cro
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-def test_nan_logits_give_a_nan_loss(reduction: str) -> None:
+def test_nan_logits_give_a_nan_loss(reduction):
     for position in range(3):
         logits = torch.tensor([[9.0, 0.0, -9.0]])
         logits[0, position] = torch.nan
@@ -18,7 +18,7 @@ def test_nan_logits_give_a_nan_loss(reduction: str) -> None:
         )
 
 
-def test_asymmetric_is_bce_without_focus_and_clip_and_drops_the_negatives_below_its_clip() -> None:
+def test_asymmetric_is_bce_without_focus_and_clip_and_drops_the_negatives_below_its_clip():
     logits, target = 3 * torch.randn(20, 8, dtype=torch.float64), torch.randint(2, (20, 8))
     plain = {"gamma_negative": 0, "gamma_positive": 0, "clip": 0.0}
     torch.testing.assert_close(asymmetric_loss(logits, target, **plain), bce_loss(logits, target))

@@ -4,11 +4,8 @@ from typing import Any
 
 IMAGES: dict[str, Any] = {"batch_size": 32}
 PLAIN: dict[str, Any] = {"crop_padding": 0, "horizontal_flip": False}
-UNCHANGED: dict[str, Any] = {
-    **PLAIN,
-    "mean": [0.0] * 3,
-    "std": [1 / 255] * 3,
-}  # batches hold the bytes' own values
+# batches hold the bytes' own values
+UNCHANGED: dict[str, Any] = {**PLAIN, "mean": [0.0] * 3, "std": [1 / 255] * 3}
 TEXT: dict[str, Any] = {"batch_size": 32, "vocab_size": 4000, "max_length": 64, "lowercase": True}
 AUDIO: dict[str, Any] = {
     "batch_size": 32,

@@ -17,9 +17,8 @@ from as_lightning import functional
 ROWS, CLASSES = 6, 70
 HEAD = torch.randn(CLASSES, 8, generator=torch.Generator().manual_seed(5))
 DIRECTION = torch.linspace(-1.0, 1.0, CLASSES)  # in which the gradient of a transform is taken
-Call = Callable[
-    ..., Tensor
-]  # of the leaves, the target, the class weights and the options of losses
+# of the leaves, the target, the class weights and the options of losses
+Call = Callable[..., Tensor]
 
 
 class Function(NamedTuple):
@@ -87,9 +86,8 @@ def all_functions() -> dict[str, Function]:
 
 
 FUNCTIONS = all_functions()
-FIRST = {
-    function.public: name for name, function in reversed(FUNCTIONS.items())
-}  # an entry for each public function
+# an entry for each public function
+FIRST = {function.public: name for name, function in reversed(FUNCTIONS.items())}
 BY_STEPS = ("entmax", "sparsemax")  # their graph holds all the steps of a search
 OUT = ("target of -1", "target of the number of classes")
 KINDS = {
@@ -143,11 +141,9 @@ def case_of(
     else:
         target = torch.randint(1, classes, (rows,), generator=generator)
     weight = torch.ones(classes)
-    if (
-        kind == "weighted"
-    ):  # the inverse frequency of a class without samples; label smoothing has a part of it
+    if kind == "weighted":
         weight = torch.rand(classes, generator=generator) + 0.1
-        weight[0] = 9.0 if function.public is functional.label_smoothing_loss else torch.inf
+        weight[0] = torch.inf  # the inverse frequency of a class without samples
     if kind in ("ignored", "weighted", "ignored, not finite"):
         target[:3] = -100
         if function.kind == "labels":

@@ -34,9 +34,8 @@ def counted_calls(file: Path, kill_after: int | None) -> Iterator[None]:
     """
     calls = 0
 
-    def count(
-        frame: FrameType, event: str, argument: Any
-    ) -> None:  # of calls alone: no local trace function
+    # of calls alone: no local trace function
+    def count(frame: FrameType, event: str, argument: Any) -> None:
         nonlocal calls
         calls += 1
         if calls == kill_after:

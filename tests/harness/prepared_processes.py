@@ -36,9 +36,8 @@ LOADED = (
 # autograd's threads are the first, one of them finds no pool and aborts the process ("Invalid
 # thread pool!")
 os.register_at_fork(after_in_child=lambda: torch.set_num_threads(torch.get_num_threads()))
-os.register_at_fork(
-    after_in_child=gc.freeze
-)  # each run of the app collects garbage: not among all the modules
+# each run of the app collects garbage: not among all the modules
+os.register_at_fork(after_in_child=gc.freeze)
 
 
 class Finished(NamedTuple):
@@ -53,9 +52,8 @@ def context() -> ForkServerContext:
     """What starts processes that have loaded the library."""
     made = multiprocessing.get_context("forkserver")
     made.set_forkserver_preload(list(LOADED))
-    with (
-        pytest.MonkeyPatch.context() as patch
-    ):  # the server imports by this variable, not by this process's path
+    # the server imports by this variable, not by this process's path
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
         patch.setenv("OMP_NUM_THREADS", "1")
         forkserver.ensure_running()

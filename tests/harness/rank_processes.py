@@ -40,13 +40,11 @@ def run_two_ranks(
         for rank in range(2)
     ]
     try:
-        while all(
-            rank.exitcode is None for rank in ranks
-        ):  # no time limit: a busy machine takes its time
+        # no time limit: a busy machine takes its time
+        while all(rank.exitcode is None for rank in ranks):
             wait([rank.sentinel for rank in ranks])
-        if all(
-            rank.exitcode in (None, 0) for rank in ranks
-        ):  # the other one of a rank that has failed waits for it
+        # the other one of a rank that has failed waits for it
+        if all(rank.exitcode in (None, 0) for rank in ranks):
             for rank in ranks:
                 rank.join()
     finally:

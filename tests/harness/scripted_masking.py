@@ -172,10 +172,8 @@ class SavesEveryBatch(pl.Callback):
     """Not a ``Checkpoint``, so Lightning leaves it where it stands in the list."""
 
     def __init__(self, folder: Path, *, between: bool = False) -> None:
-        self.folder, self.between = (
-            folder,
-            between,
-        )  # whether validations and epochs that end are saved too
+        # whether validations and epochs that end are saved too
+        self.folder, self.between = (folder, between)
 
     def _save(self, trainer: pl.Trainer, place: str = "") -> None:
         trainer.save_checkpoint(

@@ -38,12 +38,7 @@ SELF_LOG_COMPILED = Limit(
     "self.log of a module compiled as a whole fails in Lightning ('method' object has no attribute "
     "`__dict__`)",
 )
-LIMITS = (
-    FSDP2_ON_A_CPU,
-    TENSOR_PARALLEL_CLIPPED,
-    ONE_SIDE_OF_A_CONDITION,
-    SELF_LOG_COMPILED,
-)
+LIMITS = (FSDP2_ON_A_CPU, TENSOR_PARALLEL_CLIPPED, ONE_SIDE_OF_A_CONDITION, SELF_LOG_COMPILED)
 
 
 def skipped_by(limit: Limit) -> pytest.MarkDecorator:

@@ -312,10 +312,8 @@ def evaluated_on_one_rank(folder: Path) -> dict[str, Any]:
 
 # Trainings on batches of different items
 
-ITEMS = (
-    (3, 17, 0, 24, 8, 24, 2, 0, 24, 1),
-    (9, 1, 0, 2, 0, 5, 11, 0, 7, 13),
-)  # in the batches of each rank
+# in the batches of each rank
+ITEMS = ((3, 17, 0, 24, 8, 24, 2, 0, 24, 1), (9, 1, 0, 2, 0, 5, 11, 0, 7, 13))
 CLIP = 0.2
 
 

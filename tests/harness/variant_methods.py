@@ -50,7 +50,7 @@ def with_class_counts(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def method(name: str, **options: Any) -> Method:
     loss = getattr(functional, f"{name}_loss")
     return Method(
-        loss=with_class_counts(loss) if name in ("logit_adjusted", "class_weighted") else loss,
+        loss=with_class_counts(loss) if name == "logit_adjusted" else loss,
         reference_loss=getattr(reference, f"{name}_loss"),
         transform=getattr(functional, name, None),
         reference_transform=getattr(reference, name, None),
@@ -62,11 +62,8 @@ METHODS = {
     "t_softmax_low": method("t_softmax", arguments={"tau": 0.5}),
     "t_softmax_one": method("t_softmax", arguments={"tau": 1.0}, gradient_is_p_minus_onehot=True),
     "t_softmax_high": method("t_softmax", arguments={"tau": 3.0}),
-    "label_smoothing": method("label_smoothing", arguments={"smoothing": 0.1}),
     "logit_adjusted": method("logit_adjusted", arguments={"tau": 1.0}),
     "logit_adjusted_strongly": method("logit_adjusted", arguments={"tau": 2.5}),
-    "class_weighted_inverse": method("class_weighted", arguments={"power": 1.0, "beta": 1.0}),
-    "class_weighted_effective": method("class_weighted", arguments={"power": 0.7, "beta": 0.99}),
     "focal_weak": method("focal", arguments={"gamma": 0.5}),
     "focal": method("focal", arguments={"gamma": 2.0}),
     "generalised_cross_entropy": method("generalised_cross_entropy", arguments={"q": 0.7}),

@@ -23,11 +23,6 @@ def t_softmax_loss(x: Row, t: int, tau: float) -> float:
     return logsumexp(x / tau) - x[t] / tau
 
 
-def label_smoothing_loss(x: Row, t: int, smoothing: float) -> float:
-    log_p = x - logsumexp(x)
-    return float(-(1 - smoothing) * log_p[t] - smoothing * log_p.mean())
-
-
 def sparse_softmax(x: Row, k: int) -> Row:
     largest = np.argsort(-x, kind="stable")[:k]
     p = np.zeros_like(x)
@@ -53,9 +48,8 @@ def sparsemax(x: Row) -> Row:
 
 
 def sparsemax_loss(x: Row, t: int) -> float:
-    shifted = (
-        x - x.max()
-    )  # the loss does not change; the squares of large logits would lose their digits
+    # the loss does not change; the squares of large logits would lose their digits
+    shifted = x - x.max()
     tau = sparsemax_threshold(shifted)
     support = shifted > tau
     return float(0.5 - shifted[t] + (shifted[support] ** 2 - tau**2).sum() / 2)
@@ -165,10 +159,6 @@ def class_weights(classes: int, power: float, beta: float) -> Row:
     effective = counts if beta == 1 else (1 - beta**counts) / (1 - beta)
     weights = effective**-power
     return classes * weights / weights.sum()
-
-
-def class_weighted_loss(x: Row, t: int, power: float, beta: float) -> float:
-    return float(class_weights(len(x), power, beta)[t] * negative_log_likelihood(x, t))
 
 
 def focal_loss(x: Row, t: int, gamma: float) -> float:

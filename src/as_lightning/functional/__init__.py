@@ -1,48 +1,35 @@
 """Pure tensor mathematics: no state, no Lightning."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 from as_lightning.functional.accumulation import accumulation_steps
 from as_lightning.functional.calibration import Reliability, fit_temperature, reliability
 from as_lightning.functional.counts import MaskingCounts
 from as_lightning.functional.cross_entropy import as_cross_entropy
-from as_lightning.functional.leads import live_samples
 from as_lightning.functional.linear_cross_entropy import (
     as_linear_cross_entropy,
     linear_cross_entropy,
 )
 from as_lightning.functional.masking import as_softmax_mask
 from as_lightning.functional.multilabel import multilabel_as_cross_entropy
-
-if TYPE_CHECKING:
-    from as_lightning.functional.variants.am_softmax import am_softmax, am_softmax_loss
-    from as_lightning.functional.variants.asymmetric import asymmetric_loss
-    from as_lightning.functional.variants.class_counts import class_counts_of
-    from as_lightning.functional.variants.class_weighted import class_weighted_loss
-    from as_lightning.functional.variants.encouraging import encouraging_loss
-    from as_lightning.functional.variants.entmax import (
-        entmax,
-        entmax_loss,
-        sparsemax,
-        sparsemax_loss,
-    )
-    from as_lightning.functional.variants.focal import focal_loss
-    from as_lightning.functional.variants.generalised_cross_entropy import (
-        generalised_cross_entropy_loss,
-    )
-    from as_lightning.functional.variants.label_smoothing import label_smoothing_loss
-    from as_lightning.functional.variants.logit_adjusted import logit_adjusted_loss
-    from as_lightning.functional.variants.logit_adjustment import adjust_logits, fit_tau
-    from as_lightning.functional.variants.multilabel import (
-        bce_loss,
-        multilabel_softmax_loss,
-        multilabel_sparse_loss,
-    )
-    from as_lightning.functional.variants.perturb_max import perturb_max, perturb_max_loss
-    from as_lightning.functional.variants.sparse_softmax import sparse_softmax, sparse_softmax_loss
-    from as_lightning.functional.variants.t_softmax import t_softmax, t_softmax_loss
-    from as_lightning.functional.variants.taylor_softmax import taylor_softmax, taylor_softmax_loss
+from as_lightning.functional.variants.am_softmax import am_softmax, am_softmax_loss
+from as_lightning.functional.variants.asymmetric import asymmetric_loss
+from as_lightning.functional.variants.class_counts import class_counts_of
+from as_lightning.functional.variants.encouraging import encouraging_loss
+from as_lightning.functional.variants.entmax import entmax, entmax_loss, sparsemax, sparsemax_loss
+from as_lightning.functional.variants.focal import focal_loss
+from as_lightning.functional.variants.generalised_cross_entropy import (
+    generalised_cross_entropy_loss,
+)
+from as_lightning.functional.variants.logit_adjusted import logit_adjusted_loss
+from as_lightning.functional.variants.logit_adjustment import adjust_logits, fit_tau
+from as_lightning.functional.variants.multilabel import (
+    bce_loss,
+    multilabel_softmax_loss,
+    multilabel_sparse_loss,
+)
+from as_lightning.functional.variants.perturb_max import perturb_max, perturb_max_loss
+from as_lightning.functional.variants.sparse_softmax import sparse_softmax, sparse_softmax_loss
+from as_lightning.functional.variants.t_softmax import t_softmax, t_softmax_loss
+from as_lightning.functional.variants.taylor_softmax import taylor_softmax, taylor_softmax_loss
 
 __all__ = [
     "MaskingCounts",
@@ -57,7 +44,6 @@ __all__ = [
     "asymmetric_loss",
     "bce_loss",
     "class_counts_of",
-    "class_weighted_loss",
     "encouraging_loss",
     "entmax",
     "entmax_loss",
@@ -65,9 +51,7 @@ __all__ = [
     "fit_temperature",
     "focal_loss",
     "generalised_cross_entropy_loss",
-    "label_smoothing_loss",
     "linear_cross_entropy",
-    "live_samples",
     "logit_adjusted_loss",
     "multilabel_as_cross_entropy",
     "multilabel_softmax_loss",
@@ -84,22 +68,3 @@ __all__ = [
     "taylor_softmax",
     "taylor_softmax_loss",
 ]
-
-# The variants are imported on first access: training with AS-Softmax needs none of them. The file
-# of a variant has its name, except for these.
-_FILES = dict.fromkeys(("bce", "multilabel_softmax", "multilabel_sparse"), "multilabel")
-_FILES |= {"sparsemax": "entmax", "class_counts_of": "class_counts"}
-_FILES |= dict.fromkeys(("adjust_logits", "fit_tau"), "logit_adjustment")
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    method = name.removesuffix("_loss")
-    value = getattr(import_module(f"{__name__}.variants.{_FILES.get(method, method)}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

@@ -244,23 +244,16 @@ def clean_logits(batch: ClassRows) -> Tensor:
 
 
 def cross_entropy_of_rows(
-    scores: Tensor,
-    batch: ClassRows,
-    weight: Tensor | None,
-    reduction: str,
-    label_smoothing: float = 0.0,
+    scores: Tensor, batch: ClassRows, weight: Tensor | None, reduction: str
 ) -> Tensor:
     """Return ``F.cross_entropy`` of scores that have been computed from `clean_logits`."""
     target = batch.target
     if batch.ignored is not None:
         target = target.masked_fill(batch.ignored, IGNORED)
-    cross_entropy = partial(
-        F.cross_entropy, scores, target, ignore_index=IGNORED, label_smoothing=label_smoothing
-    )
+    cross_entropy = partial(F.cross_entropy, scores, target, ignore_index=IGNORED)
     if weight is None:
         return cross_entropy(reduction=reduction)
-    # every class is in a smoothed label's loss
-    if label_smoothing or not in_plain_operations(scores):
+    if not in_plain_operations(scores):
         return cross_entropy(weight=weight.to(scores.dtype), reduction=reduction)
     # in a graph and under vmap, F.cross_entropy multiplies all scores by the weights: 0 by those of
     # absent classes too
@@ -288,16 +281,10 @@ def loss_of_rows(
 
 
 def cross_entropy_of(
-    scores: Callable[[Tensor, Tensor], Tensor],
-    logits: Tensor,
-    target: Tensor,
-    *,
-    label_smoothing: float = 0.0,
-    **settings: Any,
+    scores: Callable[[Tensor, Tensor], Tensor], logits: Tensor, target: Tensor, **settings: Any
 ) -> Tensor:
     """Return ``F.cross_entropy`` of the scores of rows and their targets, as `loss_of_rows`."""
-    reduce = partial(cross_entropy_of_rows, label_smoothing=label_smoothing)
-    return loss_of_rows(scores, logits, target, reduce=reduce, **settings)
+    return loss_of_rows(scores, logits, target, reduce=cross_entropy_of_rows, **settings)
 
 
 class LabelRows(NamedTuple):

@@ -1,4 +1,4 @@
-r"""How far the target leads its strongest competitor, and which samples have a gradient."""
+r"""How far the target leads its strongest competitor, and which labels the margin keeps."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from as_lightning.functional.argument_checks import check_tensor
 from as_lightning.functional.calibration import is_multilabel, known_entries
-from as_lightning.functional.calling_convention import LabelRows, class_rows, label_rows, widened
-from as_lightning.functional.masking import DEFAULT_DELTA, check_delta, masked_by_delta
+from as_lightning.functional.calling_convention import LabelRows, label_rows, widened
+from as_lightning.functional.masking import masked_by_delta
 
 
 def target_leads(logits: Tensor, target: Tensor, ignore_index: int = -100) -> Tensor:
@@ -25,70 +24,10 @@ def target_leads(logits: Tensor, target: Tensor, ignore_index: int = -100) -> Te
         sides = label_sides(label_rows(logits, target, ignore_index))
         return (sides.weakest_positive - sides.strongest_negative)[sides.two_sided]
     logits, target = known_entries(widened(logits.detach()), target, ignore_index)
-    target_probability, strongest = target_and_strongest(logits.softmax(-1), target)
-    return (target_probability - strongest).squeeze(-1)
-
-
-def live_samples(
-    logits: Tensor, target: Tensor, delta: float = DEFAULT_DELTA, ignore_index: int = -100
-) -> Tensor:
-    r"""Return the samples that have a gradient: those that keep a competitor at the margin.
-
-    $$
-    \text{live} \iff p_t - \max_{i \ne t} p_i \le \delta, \qquad p = \operatorname{softmax}(o)
-    $$
-
-    With several labels, a sample is live iff the margin keeps one of its labels. Loss and gradient
-    of a sample that is not live are exactly zero. Nothing is read from the device.
-
-    Args:
-        logits: shape ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``.
-        target: class indices, shape ``()``, ``(N)`` or ``(N, d1, ...)``; or 0 and 1 for several
-            labels, of the logits' shape.
-        delta: the margin, in [0, 1]. It need not be the margin of the loss.
-        ignore_index: target value of rows, or of labels, that take no part: they are not live.
-
-    Returns:
-        Boolean tensor of the shape of ``logits`` without the class dimension. Rows with NaN logits
-        are live.
-
-    Raises:
-        ValueError, TypeError, IndexError: as `as_cross_entropy` and `multilabel_as_cross_entropy`.
-
-    Source: paper, section III.
-
-    Examples:
-        >>> import torch
-        >>> logits = torch.tensor([[4.0, 0.0, 0.0], [1.0, 0.9, -2.0], [1.0, 0.9, -2.0]])
-        >>> live_samples(logits, torch.tensor([0, 0, -100]), delta=0.5)
-        tensor([False,  True, False])
-    """
-    delta = check_delta(delta)
-    check_tensor("logits", logits)
-    check_tensor("target", target)
-    logits = logits.detach()
-    if target.dim() == logits.dim():
-        labels = label_rows(logits, target, ignore_index)
-        return live_labels(labels, *multilabel_keep(labels, delta))
-    rows, target_of_row, ignored = class_rows(logits, target, ignore_index)
-    live = torch.zeros_like(target_of_row, dtype=torch.bool)
-    if rows.size(-1) > 1:
-        probability = widened(rows).softmax(-1)
-        target_probability, strongest = target_and_strongest(probability, target_of_row)
-        live = ~masked_by_delta(strongest, target_probability, delta).squeeze(-1)
-    if ignored is not None:
-        live = live & ~ignored
-    return live.reshape(target.shape)
-
-
-def target_and_strongest(probability: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the target's probability and the largest other one, ``(..., 1)``.
-
-    This overwrites ``probability``, ``(..., C)``.
-    """
-    column = target.unsqueeze(-1)
+    probability, column = logits.softmax(-1), target.unsqueeze(-1)
     target_probability = probability.gather(-1, column)
-    return target_probability, probability.scatter_(-1, column, -1.0).amax(-1, keepdim=True)
+    strongest = probability.scatter_(-1, column, -1.0).amax(-1, keepdim=True)
+    return (target_probability - strongest).squeeze(-1)
 
 
 class LabelSides(NamedTuple):
@@ -129,10 +68,3 @@ def multilabel_keep(labels: LabelRows, delta: float) -> tuple[Tensor, Tensor]:
     negative_masked = masked_by_delta(probability, weakest_positive, delta)
     positive_masked = masked_by_delta(strongest_negative, probability, delta)
     return ~(negative_masked & two_sided), ~(positive_masked & two_sided)
-
-
-def live_labels(labels: LabelRows, keep_as_negative: Tensor, keep_as_positive: Tensor) -> Tensor:
-    """Return the samples of which at least one label is kept, without the label dimension."""
-    kept_positive = labels.positive & keep_as_positive
-    kept_negative = labels.negative & keep_as_negative
-    return (kept_positive | kept_negative).any(-1)

@@ -7,7 +7,6 @@ from typing import Literal, overload
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 
 from as_lightning.functional.argument_checks import (
     check_class_weight,
@@ -197,30 +196,14 @@ def check_label_smoothing(label_smoothing: float) -> None:
         )
 
 
-def why_not_linear(head: nn.Module, *, hooks: bool) -> str | None:
-    """Return why a module's logits are not ``hidden @ head.weight.T + head.bias``, or None.
-
-    Without ``hooks``, the only hooks it may have are those of Lightning's profilers.
-    """
-    head_type = type_before_parametrizations(head)
-    if "forward" in vars(head):
-        return f"the forward of this {head_type.__name__} has been replaced"
-    if head_type is not nn.Linear:
-        return f"it is {head_type.__name__}, whose forward may compute something else"
-    has_weight = "weight" in head._parameters or is_parametrized(head, "weight")
-    if head._forward_pre_hooks and not has_weight:
-        return (
-            "a hook makes its weight (pruning, nn.utils.spectral_norm), which would not be called"
+def check_linear(head: nn.Module, instead: str) -> None:
+    """Raise ``TypeError`` unless ``head`` is a plain ``nn.Linear``, which is read and not called."""
+    made_by_hook = head._forward_pre_hooks and "weight" not in head._parameters  # as in pruning
+    if type(head) is not nn.Linear or made_by_hook or "forward" in vars(head):
+        raise TypeError(
+            "the head must be an nn.Linear without pruning or another parametrization, since its "
+            f"weight and bias are read and its forward is not called, got {head}: {instead}"
         )
-    if hooks:
-        return None
-    of_forward = head._forward_hooks | head._forward_pre_hooks
-    of_backward = head._backward_hooks | head._backward_pre_hooks
-    for hook in (of_forward | of_backward).values():
-        module = getattr(getattr(hook, "func", hook), "__module__", "")
-        if not module.startswith("lightning.pytorch.profilers."):  # these watch every module
-            return "it has hooks, which would not be called"
-    return None
 
 
 @torch.compiler.disable

@@ -12,7 +12,7 @@ from torch import Tensor
 from as_lightning.functional.argument_checks import check_reduction
 from as_lightning.functional.calling_convention import label_rows, reduce_samples
 from as_lightning.functional.counts import MaskingCounts
-from as_lightning.functional.leads import live_labels, multilabel_keep
+from as_lightning.functional.leads import multilabel_keep
 from as_lightning.functional.masking import DEFAULT_DELTA, check_delta
 
 
@@ -104,11 +104,10 @@ def multilabel_as_cross_entropy(
     loss = reduce_samples(loss_of_negatives + loss_of_positives, labels, logits, reduction)
     if not return_counts:
         return loss
-    live = live_labels(labels, keep_as_negative, keep_as_positive)
     known = labels.positive | labels.negative
-    samples = known.any(-1)
-    masked = known & ~(kept_negative | kept_positive)
-    counts = (samples & ~live).sum(), samples.sum(), masked.sum(), known.sum()
+    kept = kept_negative | kept_positive
+    samples, live = known.any(-1), kept.any(-1)
+    counts = (samples & ~live).sum(), samples.sum(), (known & ~kept).sum(), known.sum()
     return loss, MaskingCounts(*counts)
 
 

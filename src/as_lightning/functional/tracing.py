@@ -24,11 +24,17 @@ def transformed() -> bool:
 
 
 def recorded(x: Tensor) -> bool:
-    """Return whether ``torch.export`` or ``make_fx`` records the call, or ``x`` has no values."""
+    """Return whether ``torch.export``, ``make_fx`` or ``torch.jit.trace`` records the call, or
+    ``x`` has no values.
+    """
     # torch.compiler.is_exporting() is True in a graph of torch.compile too
     if isinstance(x, FakeTensor) or getattr(torch.compiler, "_is_exporting_flag", False):
         return True
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() == 0:
+    if torch.compiler.is_compiling():
+        return False
+    if torch._C._get_tracing_state() is not None:  # torch.jit.is_tracing, in less time
+        return True
+    if torch._C._len_torch_dispatch_stack() == 0:
         return False
     # the test of proxy_tensor.get_proxy_mode, in less time
     return torch._C._get_dispatch_mode(_PROXY) is not None

@@ -5,7 +5,7 @@ apart.
 import numpy as np
 import pytest
 import torch
-from harness.variant_methods import WITH_TRANSFORM, Method, random_logits
+from harness.variant_methods import WITH_TRANSFORM, random_logits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +19,7 @@ every_transform = pytest.mark.parametrize(
 @every_transform
 @pytest.mark.parametrize("scale", [0.3, 3.0])
 @pytest.mark.parametrize("classes", [7, 20])
-def test_transform_equals_reference(method: Method, classes: int, scale: float) -> None:
+def test_transform_equals_reference(method, classes, scale):
     logits = random_logits(3, classes, scale=scale)
     expected = np.stack(
         [method.reference_transform(row, **method.arguments) for row in logits.numpy()]
@@ -38,9 +38,7 @@ def test_transform_equals_reference(method: Method, classes: int, scale: float) 
     scale=st.sampled_from([0.0, 1.0, 30.0, 1000.0]),
     dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16, torch.float16]),
 )
-def test_probabilities_lie_on_the_simplex(
-    method: Method, seed: int, shape: list[int], classes: int, scale: float, dtype: torch.dtype
-) -> None:
+def test_probabilities_lie_on_the_simplex(method, seed, shape, classes, scale, dtype):
     logits = random_logits(*shape, classes, scale=scale, seed=seed, dtype=dtype)
     p = method.transform(logits, **method.arguments)
     assert p.dtype == dtype
@@ -56,14 +54,14 @@ def test_probabilities_lie_on_the_simplex(
 
 
 @every_transform
-def test_a_transform_along_another_dimension_is_the_transposed_one(method: Method) -> None:
+def test_a_transform_along_another_dimension_is_the_transposed_one(method):
     logits = random_logits(4, 5, 6)
     expected = method.transform(logits.movedim(1, -1), **method.arguments).movedim(-1, 1)
     assert torch.equal(method.transform(logits, dim=1, **method.arguments), expected)
 
 
 @pytest.mark.parametrize("alpha", [1.2, 1.5, 2.0])
-def test_entmax_is_exactly_zero_where_a_class_is_far_enough_behind(alpha: float) -> None:
+def test_entmax_is_exactly_zero_where_a_class_is_far_enough_behind(alpha):
     logits = random_logits(5, 300, scale=5.0)
     behind = logits <= logits.amax(-1, keepdim=True) - 1 / (alpha - 1)
     p = entmax(logits, alpha=alpha)
@@ -74,8 +72,8 @@ def test_entmax_is_exactly_zero_where_a_class_is_far_enough_behind(alpha: float)
 
 @pytest.mark.parametrize("classes", [8, 500])
 def test_alpha_of_two_is_sparsemax_and_alpha_to_one_tends_to_softmax_which_it_is_at_one(
-    classes: int,
-) -> None:
+    classes,
+):
     logits = random_logits(5, classes)
     assert torch.equal(entmax(logits, alpha=2.0), sparsemax(logits))
     torch.testing.assert_close(entmax(logits, alpha=2 - 1e-9), sparsemax(logits), rtol=0, atol=1e-6)
@@ -89,7 +87,7 @@ def test_alpha_of_two_is_sparsemax_and_alpha_to_one_tends_to_softmax_which_it_is
 
 
 @pytest.mark.parametrize("alpha", [1.0001, 1.005, 1.02, 1.3, 1.7])
-def test_entmax_in_float32_has_the_digits_of_float32(alpha: float) -> None:
+def test_entmax_in_float32_has_the_digits_of_float32(alpha):
     logits = random_logits(8, 200, dtype=torch.float32)
     torch.testing.assert_close(
         entmax(logits, alpha=alpha).double(),
@@ -100,7 +98,7 @@ def test_entmax_in_float32_has_the_digits_of_float32(alpha: float) -> None:
 
 
 @pytest.mark.parametrize("alpha", [1.5, 2.0])
-def test_partial_sorting_finds_supports_larger_than_it_looks_at(alpha: float) -> None:
+def test_partial_sorting_finds_supports_larger_than_it_looks_at(alpha):
     flat = torch.zeros(2, 1000, dtype=torch.float64)
     flat[1, :300] = 1.0
     p = entmax(flat, alpha=alpha)
@@ -110,7 +108,7 @@ def test_partial_sorting_finds_supports_larger_than_it_looks_at(alpha: float) ->
 
 
 @pytest.mark.parametrize("noise", ["gumbel", "normal", "logistic"])
-def test_perturb_max_agrees_with_sampling(noise: str) -> None:
+def test_perturb_max_agrees_with_sampling(noise):
     draws = 400_000
     generator = np.random.default_rng(0)
     logits = random_logits(6, scale=1.0)
@@ -122,7 +120,7 @@ def test_perturb_max_agrees_with_sampling(noise: str) -> None:
 
 
 @pytest.mark.parametrize("noise", ["normal", "logistic"])
-def test_equal_logits_give_the_uniform_distribution_at_any_number_of_classes(noise: str) -> None:
+def test_equal_logits_give_the_uniform_distribution_at_any_number_of_classes(noise):
     for classes in (2, 10, 1000, 20_000):
         p = perturb_max(torch.zeros(1, classes), noise=noise)
         torch.testing.assert_close(p, torch.full((1, classes), 1 / classes), rtol=1e-3, atol=0)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -47,19 +46,6 @@ def class_counts_of(
             indices = indices[~ignored]
         counts += torch.bincount(indices.flatten(), minlength=num_classes)
     return counts
-
-
-def with_class_counts(
-    loss: Callable[..., Tensor], counts: Callable[[], Tensor]
-) -> Callable[..., Tensor]:
-    """Bind ``class_counts`` of a loss that has such an argument without a default."""
-    try:
-        parameter = inspect.signature(loss).parameters.get("class_counts")
-    except ValueError:  # a built-in function without a signature
-        return loss
-    if parameter is None or parameter.default is not parameter.empty:
-        return loss
-    return functools.partial(loss, class_counts=counts())
 
 
 @functools.cache  # once for these classes
