@@ -10,42 +10,28 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-# the packages that every run, comparison or report needs, by their modules
-SAME_NAME = ["scipy", "pandas", "matplotlib", "rich", "filelock", "jinja2", "joblib", "pooch"]
-CORE = {"hydra": "hydra-core", "sklearn": "scikit-learn", "cloudpickle": "cloudpickle"}
-CORE |= {"seqeval": "seqeval", **{name: name for name in SAME_NAME}}
-# those of one modality are loaded where they are used
-MODALITIES = ("torchvision", "torchaudio", "tensorboard", "soundfile", "tokenizers")
-COMMAND = 'in a checkout pip install -c constraints.txt ".[benchmark]", of a wheel pip install "FILE.whl[benchmark]"'
+# what every run and comparison needs; the packages of one modality are loaded where they are used
+CORE = ("hydra", "sklearn", "cloudpickle", "seqeval", "scipy", "pandas", "matplotlib", "rich")
+CORE += ("filelock", "jinja2", "joblib", "pooch")
+INSTALL = (
+    'install the extra "benchmark": in a checkout pip install -c constraints.txt ".[benchmark]", '
+    'of a wheel pip install "FILE.whl[benchmark]"'
+)
 TOGETHER = ("torch==2.11.0", "torchvision==0.26.0", "torchaudio==2.11.0")  # as constraints.txt
-
-
-def missing_packages() -> list[str]:
-    """Return the packages that the app always needs and that are not installed."""
-    return [package for module, package in CORE.items() if find_spec(module) is None]
-
-
-def how_to_install(packages: list[str]) -> str:
-    """Return the end of a message: `needs the package x: pip install ...`."""
-    plural = "s" if len(packages) > 1 else ""
-    return f"needs the package{plural} {', '.join(packages)}: {COMMAND}"
 
 
 def require_core() -> None:
     """Raise `ImportError` if a package that the app always needs is missing."""
-    missing = missing_packages()
-    if missing:
-        raise ImportError(f"as_lightning.bench {how_to_install(missing)}", name=missing[0])
+    for module in CORE:
+        if find_spec(module) is None:
+            raise ModuleNotFoundError(f"No module named {module!r}: {INSTALL}", name=module)
 
 
-def package_of(error: BaseException | None) -> str | None:
-    """Return the missing package of the extra that an error, or one of its causes, names."""
-    while error is not None:
-        if isinstance(error, ModuleNotFoundError) and error.name:
-            module = error.name.partition(".")[0]
-            return module if module in MODALITIES else CORE.get(module)
-        error = error.__cause__ or error.__context__
-    return None
+def with_way_out(error: ModuleNotFoundError) -> str:
+    """Return an error's message, with the command that installs the module that it names."""
+    if error.name is None or INSTALL in str(error):
+        return str(error)
+    return f"{error}: {INSTALL}"
 
 
 @contextmanager

@@ -18,9 +18,9 @@ from as_lightning.bench.commands.mistakes import is_mistake
 from as_lightning.bench.packages import config_dir
 from as_lightning.bench.run.result import COMMAND
 from as_lightning.bench.run.settings import (
+    all_knobs,
     check_files,
     checked_settings,
-    method_knobs,
     run_folder,
     sweep_folder,
 )
@@ -100,7 +100,7 @@ def test_a_knob_of_another_method_is_taken_away_and_one_of_none_is_no_setting(co
     )
     assert foreign == ["delta", "tau"]
     assert config == checked_settings(composed("method=softmax"))[0]
-    assert {"delta", "tau", *method_knobs()}.isdisjoint(config.method)
+    assert all_knobs().isdisjoint(config.method)
     kept, foreign = checked_settings(composed("method=as_speed", "method.delta=0.3"))
     assert (kept.method.delta, kept.method.max_steps, foreign) == (0.3, 4, [])
     with pytest.raises(ConfigCompositionException):
@@ -110,32 +110,31 @@ def test_a_knob_of_another_method_is_taken_away_and_one_of_none_is_no_setting(co
 @pytest.mark.parametrize(
     ("overrides", "folder"),
     [
-        ([], "data=digits"),
+        ([], ""),
         (["experiment=digits"], ""),
         (["data=digits", "method=softmax", "method.delta=0.1"], "data=digits,method=softmax"),
-        (["experiment=digits", "data.split_seed=3"], "data.split_seed=3"),
-        (["experiment=digits", "name=both"], "experiment=digits,name=both"),
+        (["experiment=digits", "+data.split_seed=3"], "data.split_seed=3"),
+        (["experiment=digits", "name=both"], "experiment=digits"),
     ],
 )
 def test_a_folder_is_named_after_the_settings_that_the_method_reads(composed, overrides, folder):
-    method = composed("method=softmax").method
-    assert run_folder(overrides, method, ["experiment"], "digits") == folder
+    assert run_folder(overrides, composed("method=softmax").method, ["name"]) == folder
 
 
 def test_of_a_sweep_the_run_is_named_by_what_differs_and_the_sweep_by_what_is_the_same(
     composed, monkeypatch
 ):
     words = "experiment=digits method=softmax,as_softmax seed=0 trainer.max_epochs=1"
-    monkeypatch.setenv(COMMAND, f"as-lightning -m {words}")
-    run = ["experiment=digits", "method=softmax", "seed=0", "trainer.max_epochs=1"]
+    monkeypatch.setenv(COMMAND, f"as-lightning -m {words} 'model.widths=[8,8]' model.width=1,2")
+    run = ["experiment=digits", "method=softmax", "seed=0", "trainer.max_epochs=1", "model.width=1"]
     method = composed("method=softmax").method
-    assert run_folder(run, method, ["experiment"], "digits") == "method=softmax,seed=0"
-    assert sweep_folder(["experiment"]) == "trainer.max_epochs=1"
+    assert run_folder(run, method, []) == "method=softmax,model.width=1,seed=0"
+    assert sweep_folder([]) == "model.widths=[8,8],trainer.max_epochs=1"
 
 
 def test_paths_of_the_same_last_part_name_different_folders(composed):
     method = composed().method
-    names = {run_folder([f"data.path={p}"], method, [], "x") for p in ("/a/x.csv", "/b/x.csv")}
+    names = {run_folder([f"data.path={p}"], method, []) for p in ("/a/x.csv", "/b/x.csv")}
     assert len(names) == 2
     assert all(name.startswith("data.path=x.csv") and "/" not in name for name in names)
 

@@ -1,5 +1,5 @@
-"""The console scripts: they load the app only when called, and name the packages that
-are missing.
+"""The console scripts: they load the app only when called, and say how to install what is
+missing.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ from functools import partial
 from importlib import import_module
 
 from as_lightning import __version__
-from as_lightning.bench.packages import how_to_install, missing_packages
+from as_lightning.bench.packages import with_way_out
 
 
 def _run(command: str, module: str) -> None:
-    """Run the command of a module; print the version or the missing packages first, since its
-    imports take long.
-    """
+    """Run the command of a module, or print the version, since its imports take long."""
     # an encoding may lack characters; other processes read the variable
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -29,15 +27,15 @@ def _run(command: str, module: str) -> None:
     if "--version" in sys.argv[1:]:
         print(f"as-lightning {__version__}")
         sys.exit()
-    # a report of a table needs less than the app, and says itself what
-    missing = [] if module == "report" else missing_packages()
-    if missing:
-        sys.exit(f"{command} {how_to_install(missing)}")
     try:
         try:
             import_module(f"as_lightning.bench.commands.{module}").main()
         finally:
             sys.stdout.flush()
+    except ModuleNotFoundError as error:
+        if "HYDRA_FULL_ERROR" in os.environ:
+            raise
+        sys.exit(f"{command}: {with_way_out(error)}")
     except BrokenPipeError:  # the reader, such as head, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

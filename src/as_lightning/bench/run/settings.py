@@ -27,9 +27,10 @@ from as_lightning.bench.run.result import COMMAND
 
 # what the app itself reads of a group, beside the arguments of the group's class
 APP_SETTINGS = {
-    "method": {"name", "callbacks", "search", "baseline", "own_module"},
+    "method": {"name", "callbacks", "search", "baseline", "own_module", "knobs", "arguments"},
     "data": {"name", "score"},
 }
+KEPT = ("method=", "seed=")  # which the folder of each run of a sweep names
 GROUPS = ("data", "model", "method", "optimizer", "lr_scheduler", "trainer", "callbacks", "logger")
 
 
@@ -77,13 +78,12 @@ def accepted_arguments(target: Callable[..., Any]) -> set[str] | None:
 def class_arguments(group: DictConfig, name: str) -> DictConfig:
     """Return the settings of the group `data` or `method` that its class is called with.
 
-    A knob of a method is given to the method's class only if that takes it; others reach the loss
-    by interpolation, as ``${method.tau}``.
+    Of a method's knobs these are its ``arguments``; others reach the loss by interpolation, as
+    ``${method.tau}``.
     """
     left_out = set(APP_SETTINGS[name])
-    accepted = accepted_arguments(located(group._target_))
-    if name == "method" and accepted is not None:
-        left_out |= method_knobs() - accepted
+    if name == "method":
+        left_out |= all_knobs() - set(group.get("arguments") or ())
     arguments = group.copy()  # the copy keeps its parent, and so resolves its references
     with open_dict(arguments):
         for key in left_out:
@@ -91,34 +91,15 @@ def class_arguments(group: DictConfig, name: str) -> DictConfig:
     return arguments
 
 
-def method_knobs(method: str = "base") -> set[str]:
-    """Return the knobs that a method has, as its file sets them; of the base those of all."""
-    return set(_keys_of_file(method) & _keys_of_file("base"))
-
-
 @functools.cache
-def _keys_of_file(method: str) -> frozenset[str]:
-    path = config_dir() / "method" / f"{method}.yaml"
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    keys = set(content) - {"defaults"}
-    for parent in content.get("defaults", []):
-        if parent not in ("base", "_self_"):
-            keys |= _keys_of_file(parent)
-    return frozenset(keys)
+def all_knobs() -> frozenset[str]:
+    """Return the knobs of all methods."""
+    return frozenset(yaml.safe_load((config_dir() / "method" / "base.yaml").read_text("utf-8")))
 
 
 def foreign_knobs(method: DictConfig) -> list[str]:
-    """Return the knobs of other methods in a method's configuration, null ones too.
-
-    A class of the user's own gets each knob that is set.
-    """
-    if method.name not in names("method"):  # a file of the user's
-        return []
-    own = method_knobs(method.name)
-    foreign = [knob for knob in sorted(method_knobs() - own) if knob in method]
-    if str(method._target_).startswith("as_lightning."):
-        return foreign
-    return [knob for knob in foreign if method[knob] is None]
+    """Return the knobs of other methods in a method's configuration, null ones too."""
+    return [key for key in method if key in all_knobs() and key not in method.knobs]
 
 
 def checked_settings(config: DictConfig) -> tuple[DictConfig, list[str]]:
@@ -186,52 +167,41 @@ def override_value(value: Any) -> str:
     return json.dumps(value)
 
 
-def run_folder(
-    overrides: Sequence[str], method: DictConfig, left_out: Sequence[str], data: str
-) -> str:
+def run_folder(overrides: Sequence[str], method: DictConfig, left_out: Sequence[str]) -> str:
     """Return the name of a run's folder: its changed settings, sorted, as `method=softmax,seed=1`.
 
     In a sweep these are method, seed, and the settings that differ between its runs. An experiment
     is left out, since the folder above has its name, unless the user has set ``name`` or ``data``.
-    A run with neither an experiment nor ``data`` names the data of its configuration.
     """
-    shared = set(_shared_words()) - {f"method={method.name}"}
     foreign = [f"method.{knob}" for knob in foreign_knobs(method)]
-    settings = _named([word for word in overrides if word not in shared], [*left_out, *foreign])
-    if {"experiment", "data"}.isdisjoint(word.partition("=")[0] for word in overrides):
-        settings.append(f"data={data}")
-    return ",".join(sorted(settings))
+    same = [word for word in _command() if not word.startswith(KEPT)]
+    return _named([word for word in overrides if word not in same], [*left_out, *foreign])
 
 
 def sweep_folder(left_out: Sequence[str]) -> str:
     """Return the name of a sweep's folder: the changed settings that are the same in all runs."""
-    return ",".join(sorted(_named(_shared_words(), [*left_out, "method", "data", "name"])))
+    words = OverridesParser.create().parse_overrides(_command())
+    same = [str(word.input_line) for word in words if not word.is_sweep_override()]
+    return _named([word for word in same if not word.startswith(KEPT)], [*left_out, "data"])
 
 
-def _shared_words() -> list[str]:
-    """The settings of a sweep's command that have one value, but for the seed; none outside one."""
-    words = []
-    for word in shlex.split(os.environ.get(COMMAND, "")):
-        if "=" in word and not word.startswith(("hydra.", "hydra/", "seed=")):
-            (override,) = OverridesParser.create().parse_overrides([word])
-            if not override.is_sweep_override():
-                words.append(word)
-    return words
+def _command() -> list[str]:
+    """The settings of a sweep's command; none outside one."""
+    words = shlex.split(os.environ.get(COMMAND, ""))
+    return [word for word in words if "=" in word and not word.startswith(("hydra.", "hydra/"))]
 
 
-def _named(words: Sequence[str], left_out: Sequence[str]) -> list[str]:
+def _named(words: Sequence[str], left_out: Sequence[str]) -> str:
     """Settings as folders show them: a path by its last part and four digits of its hash."""
-    shown = {}
-    for override in OverridesParser.create().parse_overrides(list(words)):
-        value = override.get_value_element_as_str()
+    settings = dict(word.lstrip("+~").split("=", 1) for word in words)
+    shown = []
+    for key, value in sorted(settings.items()):
         if "/" in value:
-            last_part = value.strip("'\"").rstrip("/").rpartition("/")[2]
-            value = f"{last_part}-{hashlib.sha256(value.encode()).hexdigest()[:4]}"
-        shown[override.key_or_group] = value
-    for key in left_out:
-        if key != "experiment" or {"name", "data"}.isdisjoint(shown):
-            shown.pop(key, None)
-    return [f"{key}={value}" for key, value in shown.items()]
+            value = f"{Path(value).name}-{hashlib.sha256(value.encode()).hexdigest()[:4]}"
+        its_name = key == "experiment" and {"name", "data"}.isdisjoint(settings)
+        if key not in left_out and not its_name:
+            shown.append(f"{key}={value}")
+    return ",".join(shown)
 
 
 def names(group: str) -> list[str]:
