@@ -20,7 +20,7 @@ from hydra.types import RunMode
 from as_lightning.bench.commands.compare import main
 from as_lightning.bench.packages import config_dir
 from as_lightning.bench.run.recorder import RunRecorder
-from as_lightning.bench.run.result import Result, read_runs
+from as_lightning.bench.run.result import Result, find_results
 from as_lightning.comparison.configured import (
     Command,
     app_candidates,
@@ -109,7 +109,7 @@ def configured(*arguments: str) -> Command:
 
 
 def final_runs(folder: Path) -> list[Result]:
-    return [run for run in read_runs(folder).values() if run.phase == "final"]
+    return [run for run in find_results([folder]) if run.phase == "final"]
 
 
 def reviews(folder: Path, labels: str = "ab") -> list[str]:
@@ -427,7 +427,6 @@ def test_what_a_candidate_names_as_its_range_is_tuned_and_one_called_softmax_is_
         ),
         (["method.dleta=0.05,0.2"], "did you mean delta"),
         (["method.tau=2"], "no method of the comparison has method.tau"),
-        (["ckpt_path=last.ckpt"], "a comparison tunes the optimizer, which ckpt_path would bring"),
         (
             ["method.delta_warmup.ratio=0.1,0.2"],
             "method.delta_warmup.ratio cannot be swept in a comparison",

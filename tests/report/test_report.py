@@ -330,7 +330,7 @@ def refused(capsys):
     ("folder", "message"),
     [
         ("missing", "there is no file and no folder"),
-        (".", "no result.json and no runs.jsonl below"),
+        (".", "no result.json below"),
         ("untested", "has test metrics: make the runs with test=true"),
     ],
 )

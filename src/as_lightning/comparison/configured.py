@@ -82,7 +82,6 @@ FIXED = {
 # settings that all candidates share: where they start, and how they are judged
 SHARED_KEYS = (
     "data.score",
-    "ckpt_path",
     "trainer.limit_val_batches",
     "trainer.limit_test_batches",
     "trainer.overfit_batches",
@@ -121,10 +120,6 @@ class Command:
         self.sample = self.compose()
         if not re.fullmatch(r"[^/\\\0.][^/\\\0]*", str(self.sample.name)):
             raise SettingError(f"name={self.sample.name} cannot name a folder below comparisons")
-        if self.sample.get("ckpt_path") is not None:
-            raise SettingError(
-                "a comparison tunes the optimizer, which ckpt_path would bring: leave ckpt_path out"
-            )
         self.n_jobs = check_count("n_jobs", self.settings.pop("n_jobs"), least=1)
         if self.n_jobs > 1 and not self.in_this_process:
             raise SettingError("n_jobs: a launcher has its own, as hydra.launcher.n_jobs=2")

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,6 @@ import cloudpickle
 import lightning.pytorch as pl
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from as_lightning.bench.run.checkpoint_io import WholeFileCheckpointIO
 from as_lightning.bench.run.identity import RunIdentity, code_files
 from as_lightning.bench.run.predictions import PredictionRecorder
 from as_lightning.bench.run.processes import one_job
@@ -197,8 +195,6 @@ def own_trainer(
     # a logger's files stay
     root = None if arguments.get("logger") else folder
     settings = {**QUIET, "default_root_dir": root, **arguments, "callbacks": [*callbacks, best]}
-    if re.match("auto|ddp", str(settings.get("strategy", "auto"))) and not settings.get("plugins"):
-        settings["plugins"] = [WholeFileCheckpointIO()]  # its time is not the training's
     return pl.Trainer(**settings)
 
 

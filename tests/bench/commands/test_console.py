@@ -30,7 +30,7 @@ def test_importing_the_benchmark_without_its_packages_names_the_first_and_the_ex
 
 
 @pytest.mark.parametrize("command", ["train", "compare"])
-def test_a_command_without_its_packages_names_the_extra_in_one_line(command):
+def test_a_command_without_its_packages_names_the_extra(command):
     finished = python(
         "import sys; sys.argv = ['x', 'x']; sys.modules['hydra'] = None\n"
         f"from as_lightning.bench.commands.console import {command}; {command}()"

@@ -35,13 +35,24 @@ def test_texts_get_the_class_names_that_the_run_gives_them_in_its_test(
     found = pd.read_csv(output)
     assert list(found) == ["example", "predicted"]
     assert found["predicted"].tolist() == tested["predicted"].tolist()
-    with pytest.raises(SettingError, match=r"no column data.text_column=text: it has review"):
+    with pytest.raises(ValueError, match=r"'text', there are 'review': set data.text_column"):
         predict(texts, [f"data.path={new}"])
     with pytest.raises(SettingError, match=r"there is no .*none.csv"):
         predict(texts, ["data.path=none.csv"])
     write_table(tmp_path / "reviews.csv", {"fine": 20, "bad": 20})
     with pytest.raises(SettingError, match="made with another data"):
         predict(texts, [f"data.path={new}", "data.text_column=review"])
+
+
+def test_new_texts_are_read_as_the_runs_own_without_header_in_its_encoding(composed, tmp_path):
+    rows = [f"{word},{word} caf\u00e9 film {row}" for word in ("good", "bad") for row in range(20)]
+    own, new = tmp_path / "own.csv", tmp_path / "new.csv"
+    own.write_bytes("\n".join(rows).encode("cp1252"))
+    new.write_bytes(",a good \u20ac film\n,so bad".encode("cp1252"))
+    form = ("data.columns=[label,text]", "data.encoding=cp1252")
+    train(composed("data=text_file", f"data.path={own}", *form, *SETTINGS))
+    found = pd.read_csv(predict(tmp_path / "run", [f"data.path={new}"]))
+    assert found["example"].tolist() == ["a good \u20ac film", "so bad"]
 
 
 def test_words_of_new_sentences_get_tags(composed, tmp_path):

@@ -17,8 +17,6 @@ from harness.killed_run import CALLS_FILE, hold_the_lock, run
 from harness.prepared_processes import context, exit_status
 from harness.run_findings import found
 
-from as_lightning.bench.commands.mistakes import is_mistake
-from as_lightning.bench.run.checkpoint_io import WholeFileCheckpointIO
 from as_lightning.bench.run.result import Result
 from as_lightning.bench.run.runner import LOCK_FILE, run_lock
 from as_lightning.bench.run.train import train
@@ -127,28 +125,11 @@ def test_a_file_that_cannot_be_read_is_set_aside_and_the_run_starts_anew(
     folder = tmp_path / "run"
     (folder / "checkpoints").mkdir(parents=True)
     (folder / name).write_text("cut off")
-    (folder / "checkpoints" / "last.ckpt.0123.partial").touch()
     result = train(composed(*SETTINGS, "trainer.max_epochs=1"))
     assert f"{folder / name} cannot be read" in caplog.text
     assert (folder / f"{name}.unreadable").read_text() == "cut off"
-    assert [*folder.rglob("*.partial")] == []
     assert not result.resumed
     assert Result.read(folder / "result.json") == result
-
-
-@pytest.mark.bug_report(
-    "Lightning-AI/pytorch-lightning#19970",
-    "An interrupted save leaves half a checkpoint in the place of the one before.",
-)
-def test_a_full_disk_leaves_the_checkpoint_before_as_it_was(tmp_path, full_disk):
-    path = tmp_path / "last.ckpt"
-    files = WholeFileCheckpointIO()
-    files.save_checkpoint({"step": 1}, path)
-    with full_disk(), pytest.raises(OSError, match="File too large") as error:
-        files.save_checkpoint({"step": 2, "weights": torch.zeros(100_000)}, path)
-    assert is_mistake(error.value)
-    assert torch.load(path) == {"step": 1}
-    assert [entry.name for entry in tmp_path.iterdir()] == ["last.ckpt"]
 
 
 def test_a_folder_is_locked_while_a_run_is_in_it_and_free_once_the_process_is_killed(tmp_path):

@@ -11,11 +11,10 @@ from lightning.pytorch.callbacks import LambdaCallback, ModelCheckpoint
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from as_lightning.bench.run.checkpoint_io import WholeFileCheckpointIO
 from as_lightning.bench.run.recorder import RunRecorder
 
 EPOCHS, BATCHES, VALIDATION_BATCHES = 3, 4, 2
-BATCH, LOADER, REFRESH, PLAN, VALIDATION, SAVE = 1.0, 0.1, 0.01, 0.001, 100.0, 10_000.0
+BATCH, LOADER, REFRESH, PLAN, VALIDATION = 1.0, 0.1, 0.01, 0.001, 100.0
 
 
 class Clock:
@@ -54,18 +53,6 @@ class TimedModule(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
-class SlowDisk(WholeFileCheckpointIO):
-    """Writes a checkpoint at the speed of the clock."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-
-    def save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
-        super().save_checkpoint(*args, **kwargs)
-        self.clock.move(SAVE)
-        self.seconds = self.clock.now - self.clock.now % SAVE
-
-
 def fitted(folder: Path, module: type[TimedModule] = TimedModule, **options: Any) -> RunRecorder:
     clock = Clock()
     recorder = RunRecorder("val/accuracy", clock=clock)
@@ -78,14 +65,13 @@ def fitted(folder: Path, module: type[TimedModule] = TimedModule, **options: Any
         reload_dataloaders_every_n_epochs=1,
         enable_checkpointing=True,
         callbacks=[between_epochs, recorder, ModelCheckpoint(folder)],
-        plugins=[SlowDisk(clock)],
         **options,
     )
     trainer.fit(module(clock))
     return recorder
 
 
-def test_the_time_counts_batches_and_what_lies_between_epochs_but_neither_validation_nor_checkpoints(
+def test_the_time_counts_batches_and_what_lies_between_epochs_but_no_validation(
     tmp_path,
 ):
     recorder = fitted(tmp_path)
@@ -114,7 +100,7 @@ def test_the_time_stands_still_in_a_validation_inside_an_epoch(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["val/loss", "val_loss"])
-def test_an_evaluation_has_the_epoch_before_it_also_at_the_end_and_the_loss_that_decides_ties_under_either_name(
+def test_an_evaluation_has_the_epoch_before_it_also_at_the_end_and_the_loss_under_either_name(
     tmp_path, name
 ):
     class ValidatesAtTheEnd(TimedModule):

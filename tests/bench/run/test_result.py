@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from as_lightning.bench.run.predictions import PREDICTIONS_FILE
-from as_lightning.bench.run.result import RESULT_FILE, Result, find_results, read_runs, whole_file
+from as_lightning.bench.run.result import RESULT_FILE, Result, find_results, whole_file
 from as_lightning.bench.run.runner import RunOutput, correlation, finished_or_made
 
 
@@ -19,13 +19,10 @@ from as_lightning.bench.run.runner import RunOutput, correlation, finished_or_ma
     "content", ["\x89PNG\r\n", "{", "[1]", '{"name": "x"}', '{"seed": 1, "metrics": {"f1": 1}}']
 )
 def test_a_file_that_is_no_json_of_a_result_is_named(tmp_path, content):
-    path, lines = tmp_path / "result.json", tmp_path / "runs.jsonl"
+    path = tmp_path / "result.json"
     path.write_text(content, encoding="latin-1")
     with pytest.raises(ValueError, match=r"result.json is not a result of as-lightning"):
         Result.read(path)
-    path.rename(lines)
-    with pytest.raises(ValueError, match=r"runs.jsonl, line 1, is not a result of as-lightning"):
-        read_runs(tmp_path)
 
 
 def test_a_result_whose_metrics_lack_its_score_is_refused(result, tmp_path):
@@ -34,39 +31,21 @@ def test_a_result_whose_metrics_lack_its_score_is_refused(result, tmp_path):
         Result.read(tmp_path / "result.json")
 
 
-def test_runs_in_one_file_are_read_as_those_in_folders_of_their_own(result, tmp_path):
-    runs = {
-        f"runs/method={method},seed={seed}": result(method, seed, 0.8)
-        for method in ("b", "a")
-        for seed in (1, 0)
-    }
-    for path, run in runs.items():
-        (tmp_path / "folders" / path).mkdir(parents=True)
-        run.write(tmp_path / "folders" / path)
-    together = tmp_path / "together"
-    together.mkdir()
-    lines = [json.dumps(asdict(run) | {"path": path}, sort_keys=True) for path, run in runs.items()]
-    (together / "runs.jsonl").write_text("\n".join(lines) + "\n")
-    assert read_runs(tmp_path / "folders") == read_runs(together) == runs
-    assert list(read_runs(together)) == sorted(runs)
-    assert list(read_runs(tmp_path)) == [
-        f"{kind}/{path}" for kind in ("folders", "together") for path in sorted(runs)
-    ]
-    assert (
-        find_results([together])
-        == find_results([tmp_path / "folders"])
-        == [runs[path] for path in sorted(runs)]
-    )
-    assert find_results([together / "runs.jsonl"]) == list(runs.values())
+def test_the_results_below_folders_are_found_in_the_order_of_their_names(result, tmp_path):
+    runs = {name: result(name, 0, 0.8, session="") for name in ("b", "a")}
+    for name, run in runs.items():
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        run.write(tmp_path / "runs" / name)
+    assert find_results([tmp_path / "runs"]) == [runs["a"], runs["b"]]
+    assert find_results([tmp_path / "runs" / "b" / "result.json"]) == [runs["b"]]
 
 
-def test_a_result_of_an_earlier_version_has_the_names_of_today_and_no_session(
+def test_a_result_of_another_version_has_the_fields_of_this_one_and_no_session(
     result, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("AS_LIGHTNING_SESSION", "of the reader")
     content = asdict(result("softmax", 0, 0.8, session="")) | {"a field that is gone": []}
     del content["session"]
-    content["method"] = content.pop("candidate")
     (tmp_path / "result.json").write_text(json.dumps(content))
     assert Result.read(tmp_path / "result.json") == result("softmax", 0, 0.8, session="")
 

@@ -40,6 +40,7 @@ REFUSED = [
     ("model=text_transformer", "the model does not fit the data"),
     ("model.dropout=2", "dropout"),
     ("method.delta=2", "delta"),
+    ("+callbacks.model_checkpoint.save_top_k=2", "save_top_k"),
     ("optimizer._target_=torch.optim.Adamm", "_target_=torch.optim.Adamm cannot be loaded"),
     ("optimizer.lr=-1", "optimizer or lr_scheduler are refused: Invalid learning rate: -1"),
     ("lr_scheduler.pct_start=7", "optimizer or lr_scheduler are refused: .*pct_start"),

@@ -12,14 +12,12 @@ import pytest
 import torch
 from harness.made_files import write_table
 from harness.scripted_masking import quiet_trainer
-from hydra import compose, initialize_config_dir
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch._dynamo.utils import counters
 from torch.optim.lr_scheduler import OneCycleLR
 
-from as_lightning.bench.packages import config_dir
 from as_lightning.bench.run.predictions import Predictions
 from as_lightning.bench.run.result import Result
 from as_lightning.bench.run.settings import SettingError
@@ -143,76 +141,6 @@ def test_several_labels_and_tags_train_on_the_real_files(
         assert (
             30 * 32 < result.masking[0]["samples"] < 62_730
         )  # words, and neither padding nor other pieces
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory) -> Path:
-    """The folder of a run of one epoch at a constant rate, which others begin from."""
-    folder = tmp_path_factory.mktemp("start")
-    with initialize_config_dir(str(config_dir()), version_base="1.3"):
-        settings = (
-            *BRIEF,
-            "lr_scheduler=null",
-            "trainer.max_epochs=1",
-            "trainer.enable_progress_bar=false",
-        )
-        assert (
-            "ckpt_path" not in train(compose("train", [*settings, f"output_dir={folder}"])).config
-        )
-    return folder
-
-
-def test_a_run_from_a_checkpoint_trains_the_epochs_that_are_left(composed, start):
-    result = train(
-        composed(*BRIEF, "lr_scheduler=null", f"ckpt_path={start}/checkpoints/last.ckpt")
-    )
-    assert result.resumed
-    assert result.optimizer_steps == 15
-    assert [evaluation["epoch"] for evaluation in result.evaluations] == [
-        1,
-        2,
-    ]  # the other run's are not this one's
-    assert result.config["ckpt_path"] == "last.ckpt"
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ("optimizer.lr=1e-4", "another optimizer.lr:"),
-        ("+optimizer.amsgrad=true", "another optimizer.amsgrad"),
-        ("data.split_seed=1", "another data.split_seed"),
-        ("trainer.max_epochs=1", "has 1 epochs behind it: set trainer.max_epochs"),
-        ("ckpt_path=result.json", "ckpt_path=result.json is no checkpoint of a run of this app"),
-    ],
-)
-def test_a_start_that_does_not_fit_the_run_or_is_from_no_checkpoint_is_refused(
-    composed, start, monkeypatch, settings, message
-):
-    monkeypatch.chdir(start)
-    with pytest.raises(SettingError, match=message):
-        train(composed(*BRIEF, "lr_scheduler=null", "ckpt_path=checkpoints/last.ckpt", settings))
-
-
-def test_a_start_from_weights_of_other_data_is_refused(composed, tmp_path):
-    path, checkpoint = tmp_path / "rows.csv", tmp_path / "first" / "checkpoints" / "last.ckpt"
-    rows = [f"{word} film,{word[0]}" for word in ("pgood", "bad")] * 30
-    path.write_text("\n".join(["text,label", *rows]))
-    settings = ("experiment=text_file", f"data.path={path}", "lr_scheduler=null", "logger=none")
-    train(composed(*settings, "trainer.max_epochs=1", output="first"))
-    longer = (*settings, "trainer.max_epochs=2", f"ckpt_path={checkpoint}")
-    assert train(composed(*longer, output="second")).resumed
-    path.write_text(path.read_text().replace(",p", ",a"))
-    with pytest.raises(SettingError, match=r"ckpt_path=.* with another inputs.data"):
-        train(composed(*longer, output="third"))
-
-
-def test_a_schedule_of_another_length_is_refused(composed, tmp_path):
-    train(composed(*BRIEF, "trainer.max_epochs=1", output="first"))
-    checkpoint = f"ckpt_path={tmp_path / 'first/checkpoints/last.ckpt'}"
-    with pytest.raises(
-        SettingError, match=r"schedule is of 5 steps, this training's of 15: .* lr_scheduler=null"
-    ):
-        train(composed(*BRIEF, checkpoint, output="second"))
 
 
 def test_logits_adjusted_after_training_are_softmaxs_less_the_prior_at_the_tau_of_validation(

@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for path in options.paths:
             if not path.exists():
                 raise ValueError(f"there is no file and no folder {path}")
-        if any(path.is_dir() or _is_result(path) for path in options.paths):
+        if any(path.is_dir() or path.name == "result.json" for path in options.paths):
             status = _report_folders(options)
         else:
             status = _judge_table(options, given)
@@ -112,12 +112,6 @@ def _parser() -> argparse.ArgumentParser:
     direction.add_argument("--higher-is-better", action="store_true", default=None)
     direction.add_argument("--lower-is-better", action="store_true")
     return parser
-
-
-def _is_result(path: Path) -> bool:
-    """Whether a file holds results of the app: ``result.json``, or a ``runs.jsonl`` of them."""
-    with path.open(encoding="utf-8", errors="replace") as file:
-        return path.name == "result.json" or '"epoch_seconds"' in file.readline()
 
 
 def _completed(given: Sequence[str], options: Mapping[str, str]) -> list[str]:

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 
 from as_lightning.bench.data.base import BenchmarkDataModule, LabelledDataset
 from as_lightning.bench.data.decoded_files import DecodedDataModule
+from as_lightning.bench.data.tables import read_table
 from as_lightning.bench.data.text.data_module import TextDataModule
 from as_lightning.bench.data.text.tagging import TaggingDataModule
 from as_lightning.bench.run.predictions import predicted_classes, predictions_table
@@ -57,7 +58,7 @@ def new_predictions(
 
 
 def new_examples(
-    data: BenchmarkDataModule, path: Path, text_column: str | None
+    data: BenchmarkDataModule, path: Path, text_column: str
 ) -> tuple[list[str], LabelledDataset]:
     """Return the names of new examples, and the examples as a run's data module makes its own; each
     has class 0.
@@ -75,23 +76,12 @@ def new_examples(
         return names, LabelledDataset([ids for ids, _ in pairs], [tags for _, tags in pairs])
     if not isinstance(data, TextDataModule) or data.tokenizer is None:
         raise SettingError(f"{type(data).__name__} reads no new data from a path")
-    table = _read_table(path)
-    if text_column not in table:
-        raise SettingError(
-            f"{path} has no column data.text_column={text_column}: it has {', '.join(table)}"
-        )
-    names = [str(text).strip() for text in table[text_column]]
+    # the run's own columns, encoding and quotation marks; new texts need no labels
+    of_run = getattr(data, "table", {}) | {"label_separator": None}
+    table = of_run | {"text_column": text_column, "label_column": text_column}
+    names = [row.text for row in read_table(path, **table)]
     encodings = data.tokenizer.encode_batch(names)
     return names, _dataset([torch.tensor(encoding.ids or [1]) for encoding in encodings])
-
-
-def _read_table(path: Path) -> pd.DataFrame:
-    if path.suffix == ".parquet":
-        return pd.read_parquet(path)
-    if path.suffix == ".jsonl":
-        return pd.read_json(path, lines=True, dtype=False)
-    separator = "\t" if path.suffix == ".tsv" else ","
-    return pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False)
 
 
 def _dataset(inputs: list[Tensor], transform: Any = None) -> LabelledDataset:

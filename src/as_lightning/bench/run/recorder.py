@@ -12,9 +12,7 @@ import lightning.pytorch as pl
 import torch
 from torch.nn.parameter import is_lazy
 
-from as_lightning.bench.run.checkpoint_io import WholeFileCheckpointIO
 from as_lightning.bench.run.identity import RunIdentity
-from as_lightning.callbacks import TemperatureScaling
 
 LOSSES = ("val/loss", "val_loss", "test/loss", "test_loss")
 
@@ -22,10 +20,10 @@ LOSSES = ("val/loss", "val_loss", "test/loss", "test_loss")
 class RunRecorder(pl.Callback):
     """Records the time spent training, and every evaluation with the training time up to it.
 
-    The clock stops in validation, and while `WholeFileCheckpointIO` writes. It includes the loading
-    of data, the time between two epochs, and the callbacks that come before this one. `monitor` is
-    the name under which the score is logged, averaged over the processes; `config` and `inputs` are
-    the run's, and are saved in its checkpoints.
+    The clock stops in validation. It includes the loading of data, the writing of checkpoints, the
+    time between two epochs, and the callbacks that come before this one. `monitor` is the name
+    under which the score is logged, averaged over the processes; `config` and `inputs` are the
+    run's, and are saved in its checkpoints.
 
     An evaluation has diverged if a trained weight is not finite, or the loss that it logs is NaN.
     Its score is then NaN, whatever a metric computes from the class that stands for NaN.
@@ -45,45 +43,37 @@ class RunRecorder(pl.Callback):
         self.written = json.dumps({"config": config or {}, "inputs": inputs or {}}, default=str)
         self.train_seconds = 0.0
         self.epoch_seconds: list[float] = []  # each with the preparation of its epoch
-        # epoch, step, train_seconds, score; loss if it is logged, cross_entropy at the best
-        # temperature if it is fitted
+        # epoch, step, train_seconds, score; loss if it is logged
         self.evaluations: list[dict[str, float]] = []
         self.diverged = False  # whether the latest evaluation has diverged
         self._metrics_before: Mapping[str, Any] = {}  # what was logged before this validation
         self._clock = clock
         self._mark = 0.0
-        self._saving_seconds = 0.0  # spent on writing checkpoints, up to the mark
 
-    def _count(self, trainer: pl.Trainer) -> None:
-        """Add the time since the mark, without that of writing checkpoints, and set the mark."""
-        mark, saving_seconds = self._mark, self._saving_seconds
-        self._set_mark(trainer)
-        self.train_seconds += (self._mark - mark) - (self._saving_seconds - saving_seconds)
-
-    def _set_mark(self, trainer: pl.Trainer) -> None:
-        self._mark = self._clock()
-        io = trainer.strategy.checkpoint_io
-        if isinstance(io, WholeFileCheckpointIO):
-            self._saving_seconds = io.seconds
+    def _count(self) -> None:
+        """Add the time since the mark, and set the mark."""
+        now = self._clock()
+        self.train_seconds += now - self._mark
+        self._mark = now
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._set_mark(trainer)
+        self._mark = self._clock()
 
     def on_train_batch_end(self, trainer: pl.Trainer, *args: Any, **kwargs: Any) -> None:
-        self._count(trainer)
+        self._count()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._count(trainer)
+        self._count()
         self.epoch_seconds.append(self.train_seconds - sum(self.epoch_seconds))
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._metrics_before = dict(trainer.callback_metrics)
         if not trainer.sanity_checking:
-            self._count(trainer)
+            self._count()
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._note_divergence(trainer, pl_module)
-        self._set_mark(trainer)
+        self._mark = self._clock()
         # Lightning keeps the earlier value of a metric that this validation does not log
         before, metrics = self._metrics_before, trainer.callback_metrics
         logged = {name: value for name, value in metrics.items() if value is not before.get(name)}
@@ -100,11 +90,6 @@ class RunRecorder(pl.Callback):
         for name in ("val_loss", "val/loss"):
             if name in logged:
                 evaluation["loss"] = over_ranks(trainer, logged[name])
-        # the same loss for all candidates, at the temperature that suits each: it decides between
-        # equal scores
-        for callback in trainer.callbacks:  # type: ignore[attr-defined]
-            if isinstance(callback, TemperatureScaling) and math.isfinite(callback.validation_nll):
-                evaluation["cross_entropy"] = callback.validation_nll
         self.evaluations.append(evaluation)
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -116,16 +101,6 @@ class RunRecorder(pl.Callback):
         metrics = trainer.callback_metrics
         no_number = any(bool(metrics[name].isnan()) for name in LOSSES if name in metrics)
         self.diverged = not trainer.strategy.reduce_boolean_decision(finite and not no_number)
-
-    def on_load_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        if not RunIdentity.of(**written_config(checkpoint)).changed(self.identity):
-            return
-        states = checkpoint["callbacks"]  # those of another run, whose best is not this run's
-        states[self.state_key]["evaluations"] = []
-        for key in [key for key, state in states.items() if "best_model_path" in state]:
-            del states[key]
 
     def state_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("written", *self.RESTORED)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -14,16 +14,8 @@ from typing import Any, Literal
 from as_lightning.bench.machine import machine_description, package_versions
 
 RESULT_FILE = "result.json"
-RUNS_FILE = "runs.jsonl"
 # environment variables, which a launcher's jobs inherit
 SESSION, COMMAND = "AS_LIGHTNING_SESSION", "AS_LIGHTNING_COMMAND"
-# older names of fields
-RENAMED = {"method": "candidate", "methods": "candidates", "first_methods": "first_candidates"}
-
-
-def renamed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of a file of this or an older version, by the names of this version."""
-    return {RENAMED.get(name, name): value for name, value in dict(content).items()}
 
 
 def new_session() -> None:
@@ -100,61 +92,26 @@ class Result:
     @classmethod
     def read(cls, path: str | Path) -> Result:
         """Read a `result.json`; a ValueError names a file that is none."""
-        return cls._parsed(Path(path).read_bytes(), str(path))
-
-    @classmethod
-    def _parsed(cls, text: bytes, place: str) -> Result:
         names = {entry.name for entry in fields(cls)}
         try:
-            content = renamed(json.loads(text))
-            content |= renamed(content["config"].pop("comparison", {}))  # as older versions have it
+            content = json.loads(Path(path).read_bytes())
             content = {name: value for name, value in content.items() if name in names}
             result = cls(**{"session": "", **content})
             if result.metrics and result.score not in result.metrics:
                 raise ValueError(f"its metrics lack the score {result.score!r}")
         except (ValueError, TypeError, AttributeError, LookupError) as error:
-            raise ValueError(f"{place} is not a result of as-lightning: {error}") from error
+            raise ValueError(f"{path} is not a result of as-lightning: {error}") from error
         return result
-
-
-def read_runs(folder: str | Path) -> dict[str, Result]:
-    """Return the runs below a folder by their own folders, relative to it and sorted; a ValueError
-    names what is no result.
-
-    A run is a `result.json`, or else a line of a `runs.jsonl`: the fields of `result.json` and the
-    `path` of the run's folder, relative to that of the file.
-    """
-    folder = Path(folder)
-    runs: dict[str, Result] = {}
-    for file in folder.rglob(RUNS_FILE):
-        for path, run in _lines(file):
-            runs[(file.parent.relative_to(folder) / path).as_posix()] = run
-    for file in folder.rglob(RESULT_FILE):
-        runs[file.parent.relative_to(folder).as_posix()] = Result.read(file)
-    return dict(sorted(runs.items()))
-
-
-def _lines(file: Path) -> Iterator[tuple[str, Result]]:
-    for number, line in enumerate(file.read_bytes().splitlines(), 1):
-        run = Result._parsed(line, f"{file}, line {number},")
-        yield str(json.loads(line).get("path")), run
 
 
 def find_results(paths: Iterable[str | Path]) -> list[Result]:
     """Return all results below folders or in files, in the order of their names; a
     FileNotFoundError where there are none.
     """
-    results: list[Result] = []
+    files: list[Path] = []
     for path in map(Path, paths):
-        if path.is_dir():
-            results += read_runs(path).values()
-        elif path.suffix == Path(RUNS_FILE).suffix:
-            results += (run for _, run in _lines(path))
-        else:
-            results.append(Result.read(path))
-    if not results:
+        files += sorted(path.rglob(RESULT_FILE)) if path.is_dir() else [path]
+    if not files:
         places = ", ".join(map(str, paths))
-        raise FileNotFoundError(
-            f"no {RESULT_FILE} and no {RUNS_FILE} below {places}: run `as-lightning -m ...` first"
-        )
-    return results
+        raise FileNotFoundError(f"no {RESULT_FILE} below {places}: run `as-lightning -m ...` first")
+    return [Result.read(file) for file in files]

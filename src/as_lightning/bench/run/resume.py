@@ -20,13 +20,10 @@ from as_lightning.bench.run.identity import RunIdentity
 from as_lightning.bench.run.owner import own_file
 from as_lightning.bench.run.recorder import RunRecorder, over_ranks, written_config
 from as_lightning.bench.run.result import RESULT_FILE, Result
-from as_lightning.bench.run.settings import SettingError
 
 log = logging.getLogger(__name__)
 
 LAST_FILE = "last.ckpt"
-# what the weights of a checkpoint, and the states of its optimizer and schedule, belong to
-OF_WEIGHTS = ("data", "model", "tokenizer", "optimizer", "lr_scheduler")
 
 
 class BestWeights(ModelCheckpoint):
@@ -34,8 +31,17 @@ class BestWeights(ModelCheckpoint):
 
     Validations that have diverged, or do not log the score, are skipped. The score is the mean over
     the processes. It is a class of its own, so that it may stand beside a ``ModelCheckpoint`` of
-    the user.
+    the user. Its one file has one name: a ValueError refuses another ``save_top_k`` than 1, whose
+    files would overwrite each other.
     """
+
+    def __init__(self, dirpath: str | Path, save_top_k: int = 1, **settings: Any) -> None:
+        if save_top_k != 1:
+            raise ValueError(
+                f"save_top_k must be 1, got {save_top_k}: for more files add a callback, "
+                "+callbacks.more={_target_: lightning.pytorch.callbacks.ModelCheckpoint, ...}"
+            )
+        super().__init__(dirpath, save_top_k=1, **settings)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
@@ -82,8 +88,6 @@ def checkpoint_to_resume(folder: Path, identity: RunIdentity) -> Path | None:
     One that cannot be read is set aside, and one of another run or folder is left to be replaced:
     the run starts anew.
     """
-    for unfinished in folder.glob("*.partial"):  # of a process that was killed while it wrote
-        unfinished.unlink(missing_ok=True)
     path = folder / LAST_FILE
     if not path.exists():
         return None
@@ -100,29 +104,6 @@ def checkpoint_to_resume(folder: Path, identity: RunIdentity) -> Path | None:
         log.warning("%s is of another %s: the run starts anew", path, changed[0])
         return None
     log.info("%s: goes on from step %d", path, content["global_step"])
-    return path
-
-
-def checked_start(path: Path, identity: RunIdentity, max_epochs: int | None) -> Path:
-    """Return the checkpoint of another run, which this run trains on; a `SettingError` if it cannot
-    be read, or its weights, optimizer or schedule do not fit this run.
-    """
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        epochs = int(content["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"])
-        changed = RunIdentity.of(**written_config(content)).changed(identity)
-    except Exception as error:  # whatever the reader raises for a damaged file
-        raise SettingError(f"ckpt_path={path} is no checkpoint of a run of this app") from error
-    unlike = [key for key in changed if key.removeprefix("inputs.").partition(".")[0] in OF_WEIGHTS]
-    if unlike:
-        raise SettingError(
-            f"ckpt_path={path} is of a run with another {', '.join(unlike)}: its weights, optimizer "
-            "and schedule go on only with the same"
-        )
-    if max_epochs is not None and 0 < max_epochs <= epochs:
-        raise SettingError(
-            f"ckpt_path={path} has {epochs} epochs behind it: set trainer.max_epochs to more"
-        )
     return path
 
 

@@ -31,7 +31,6 @@ from as_lightning.callbacks import MaskingMonitor
 log = logging.getLogger(__name__)
 LOCK_FILE = "run.lock"
 RunOutput = tuple[Result, Predictions | None]
-Made = RunOutput  # its older name
 
 
 def _is_first_process() -> bool:

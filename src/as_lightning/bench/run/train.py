@@ -23,13 +23,12 @@ from torch.optim.lr_scheduler import OneCycleLR
 
 from as_lightning.bench.data.base import BenchmarkDataModule, check_processes_of_test
 from as_lightning.bench.data.files import checksum
-from as_lightning.bench.run.checkpoint_io import WholeFileCheckpointIO
 from as_lightning.bench.run.feature_cache import cache_features
 from as_lightning.bench.run.identity import WITHOUT_EFFECT, code_files, digest
 from as_lightning.bench.run.predictions import PredictionRecorder
 from as_lightning.bench.run.recorder import RunRecorder
 from as_lightning.bench.run.result import Result
-from as_lightning.bench.run.resume import ResumedState, checked_start, checkpoint_to_resume
+from as_lightning.bench.run.resume import ResumedState, checkpoint_to_resume
 from as_lightning.bench.run.runner import RunOutput, finished_or_made, trained
 from as_lightning.bench.run.settings import (
     GROUPS,
@@ -66,17 +65,6 @@ class OneCycle(OneCycleLR):
             total_steps = max(total_steps, 2)
             pct_start = (1.0 - 1e-6) / total_steps
         super().__init__(optimizer, total_steps=total_steps, pct_start=pct_start, **cycle)
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Refuse a schedule of another length: it would end before this training, or after."""
-        steps = state_dict.get("total_steps", "unknown")
-        if steps != self.total_steps:
-            raise SettingError(
-                f"the checkpoint's schedule is of {steps} steps, this training's of "
-                f"{self.total_steps}: give both runs the same trainer.max_epochs and data, or "
-                "lr_scheduler=null"
-            )
-        super().load_state_dict(state_dict)
 
 
 def train(config: DictConfig) -> Result:
@@ -116,9 +104,6 @@ def comparable_config(config: DictConfig) -> dict[str, Any]:
             config.method.pop(name, None)
         if config.get("test"):
             del config.test
-        checkpoint = config.pop("ckpt_path", None)
-        if checkpoint:
-            config.ckpt_path = Path(checkpoint).name
     return OmegaConf.to_container(config, resolve=True)  # type: ignore[return-value]
 
 
@@ -139,8 +124,6 @@ def run_inputs(config: DictConfig) -> dict[str, str]:
     code = code_files()  # after the user's code has been imported
     if any(getattr(sys.modules.get(name), "__file__", None) in code for name in names):
         inputs["code"] = digest(*(code[path] for path in sorted(code)))
-    if config.get("ckpt_path") is not None:
-        inputs["ckpt_path"] = checksum([Path(config.ckpt_path)])
     return inputs
 
 
@@ -178,23 +161,15 @@ def _run(config: DictConfig, directory: Path, about: dict[str, Any]) -> RunOutpu
         PredictionRecorder(examples, datamodule.class_names),
         *app_callbacks,
     ]
-    plugins = list(instantiate(config.trainer.get("plugins")) or [])
-    if str(config.trainer.strategy).startswith(("auto", "ddp")):
-        plugins.append(WholeFileCheckpointIO())  # others write checkpoints in their own way
     trainer = instantiate(
         config.trainer,
         callbacks=callbacks,
         logger=loggers,
-        plugins=plugins,
         default_root_dir=str(directory),
     )
     if config.test:
         check_processes_of_test(trainer, len(datamodule.splits["test"]))
     checkpoint = checkpoint_to_resume(directory / "checkpoints", recorder.identity)
-    if checkpoint is None and config.get("ckpt_path") is not None:
-        checkpoint = checked_start(
-            Path(config.ckpt_path), recorder.identity, config.trainer.max_epochs
-        )
     assert isinstance(module.encoder, torch.nn.Module)
     # not every data module has a data_dir
     cache_features(datamodule, module.encoder, Path(config.data_dir).expanduser())
