@@ -43,7 +43,7 @@ from as_lightning import (
     MaskingMonitor,
 )
 from as_lightning.bench.machine import machine_description
-from as_lightning.callbacks.item_weights import divide_gradients
+from as_lightning.callbacks.open_window import divide_gradients
 from as_lightning.functional import MaskingCounts
 
 CLASSES = 32

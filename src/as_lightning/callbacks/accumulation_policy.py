@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-from as_lightning.functional.accumulation import accumulation_steps
+from as_lightning.functional.accumulation import steps_within_range
 from as_lightning.functional.argument_checks import check_choice, check_count, check_number
 
 
@@ -30,6 +30,7 @@ class AccumulationWindow:
             shorter where an epoch or a validation has cut it.
         masked_samples: the samples whose competitors are all masked, once it has closed.
         samples: the samples in the loss, once it has closed; 0 in a module that counts no masking.
+        loss: the mean of its losses, weighed as their gradients are, once it has closed.
         last: the closed window before it; None at the start of training.
     """
 
@@ -42,6 +43,7 @@ class AccumulationWindow:
     wanted: int = 1
     masked_samples: int = 0
     samples: int = 0
+    loss: float = field(default=0.0, compare=False)
     last: AccumulationWindow | None = field(default=None, repr=False, compare=False)
 
 
@@ -72,14 +74,8 @@ class MaskingPolicy:
     def __call__(self, window: AccumulationWindow) -> bool:
         last = window.last
         if window.length == 1 and last is not None:
-            window.wanted = accumulation_steps(
-                last.samples,
-                last.masked_samples,
-                previous=last.wanted,
-                scale=self.scale,
-                max_steps=self.max_steps,
-                monotone=self.monotone,
-            )
+            settings = self.scale, self.max_steps, min(last.wanted, self.max_steps), self.monotone
+            window.wanted = steps_within_range(last.samples, last.masked_samples, *settings)
         return window.length >= window.wanted
 
 
@@ -141,3 +137,22 @@ class TokenBudget:
 
     def __call__(self, window: AccumulationWindow) -> bool:
         return window.items >= self.items
+
+
+def checked_policy(policy: Policy | None, options: dict[str, Any], items: Any) -> Policy:
+    """Return the policy of `AdaptiveGradientAccumulation`, AS-Speed with its options by default."""
+    options = {name: value for name, value in options.items() if value is not None}
+    if policy is None:
+        return MaskingPolicy(**options)
+    if options:
+        raise ValueError(
+            f"{', '.join(options)}: arguments of AS-Speed, which cannot stand beside {policy!r}"
+        )
+    if isinstance(policy, type) or not callable(policy):
+        raise TypeError(
+            "policy must be a function of the open window, as an AccumulationSchedule is, got "
+            f"{policy!r} (for AS-Speed write max_steps=4)"
+        )
+    if getattr(policy, "by", None) == "items" and items is None:
+        raise ValueError(f"{type(policy).__name__} goes by items: say what they are with items=")
+    return policy

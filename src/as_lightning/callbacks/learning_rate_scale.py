@@ -16,37 +16,31 @@ RATE_FACTORS: dict[str, Callable[[int], float]] = {"sqrt": math.sqrt, "linear": 
 
 
 class ScaledRates:
-    """Runs an optimizer's step of ``batches()`` batches at a multiple of its rates, and restores
-    the rates after it.
+    """Runs an optimizer's step of ``batches`` batches at a multiple of its rates, and restores the
+    rates after it.
 
-    While the step computes the loss, the rates are the scheduler's: ``training_step`` or a hook may
-    set others.
-
-    ``batches`` returns 0 between two windows, where a learning-rate search may lie: its steps keep
-    their rates. ``scale`` is ``"none"`` or a key of ``RATE_FACTORS``, ``used`` the rates of the
-    latest step, if it was scaled.
+    The rates are scaled when the step's loss is computed: ``training_step`` may set others.
+    ``scale`` is ``"none"`` or a key of ``RATE_FACTORS``.
     """
 
-    def __init__(self, batches: Callable[[], int]) -> None:
-        self.batches, self.scale = batches, "none"
-        self.used: list[Any] = []
+    def __init__(self, scale: str) -> None:
+        self.scale = scale
+        # 0 between two windows, where a search of the learning rate may lie.
+        self.batches = 0
         # The scheduler's rates, while a step runs at scaled ones.
         self._own: list[Any] = []
+        self._begun = False
         # The optimizer that has the hooks.
         self._optimizer: Any = None
         self._hooks: list[RemovableHandle] = []
-        # Of nested steps: one that calls its base class's runs the hooks twice.
-        self._depth = 0
 
     def follow(self, optimizer: Any) -> None:
         """Scale the steps of this optimizer, and those of no other."""
         if self.scale == "none" or optimizer is self._optimizer:
             return
-        if not isinstance(optimizer, Optimizer) or any(
-            group.get("lr") is None for group in optimizer.param_groups
-        ):
+        rates = [group.get("lr") for group in optimizer.param_groups]
+        if not isinstance(optimizer, Optimizer) or None in rates:
             raise MisconfigurationException(
-                f"lr_scale={self.scale!r} scales the learning rate of each step, but "
                 f"{type(optimizer).__name__} is no optimizer of torch with a learning rate: set "
                 "lr_scale='none'."
             )
@@ -56,51 +50,35 @@ class ScaledRates:
 
     def leave(self) -> None:
         """Restore the rates and remove the hooks, also if an exception has ended a step."""
-        self._restore_rates()
+        self._end_step()
         while self._hooks:
             self._hooks.pop().remove()
-        self._optimizer, self._depth, self.used = None, 0, []
+        self._optimizer = None
 
-    def _begin_step(
-        self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        self._depth += 1
-        batches = self.batches()
-        if self._depth > 1 or batches == 0:
-            return None
-        factor = RATE_FACTORS[self.scale](batches)
-        if factor == 1.0:
-            return None
-        closure = kwargs.get("closure")
-        if closure is None:  # the loss has been computed, as with a scaler
-            self._scale(factor)
-            return None
+    def loss_is_computed(self, batches: int) -> None:
+        """Scale the rates if the step has begun; a gradient scaler may still leave it out."""
+        self.batches = batches
+        if self._begun:
+            self._scale()
 
-        def closure_at_scheduled_rates() -> Any:
-            self._restore_rates()  # it may come again
-            loss = closure()
-            self._scale(factor)
-            return loss
-
-        return args, {**kwargs, "closure": closure_at_scheduled_rates}
+    def _begin_step(self, optimizer: Optimizer, args: Any, kwargs: dict[str, Any]) -> None:
+        self._begun = True
+        if kwargs.get("closure") is None:  # the loss has been computed, as with a scaler
+            self._scale()
 
     def _end_step(self, *_: Any) -> None:
-        self._depth -= 1
-        if self._depth > 0:
-            return
-        if not self._own:  # the step was not scaled
-            self.used = [group["lr"] for group in self._optimizer.param_groups]
-        self._restore_rates()
-
-    def _scale(self, factor: float) -> None:
-        self._own = [group["lr"] for group in self._optimizer.param_groups]
-        self.used = [rate * factor for rate in self._own]
-        set_rates(self._optimizer.param_groups, self.used)
-
-    def _restore_rates(self) -> None:
+        self._begun = False
         if self._own:
             set_rates(self._optimizer.param_groups, self._own)
             self._own = []
+
+    def _scale(self) -> None:
+        if self._own or self.batches == 0:
+            return
+        factor = RATE_FACTORS[self.scale](self.batches)
+        if factor != 1.0:
+            self._own = [group["lr"] for group in self._optimizer.param_groups]
+            set_rates(self._optimizer.param_groups, [rate * factor for rate in self._own])
 
 
 def set_rates(groups: list[dict[str, Any]], rates: list[Any]) -> None:

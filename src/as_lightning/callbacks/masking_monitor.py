@@ -130,7 +130,7 @@ class MaskingMonitor(windows.WindowCallback):
             before = self._window_counts
             self._window_counts = counts if before is None else before + counts
         stepped, self._steps = trainer.global_step > self._steps, trainer.global_step
-        if outputs or (stepped and not pl_module.automatic_optimization):
+        if not self._counted and (outputs or (stepped and not pl_module.automatic_optimization)):
             self.refuse_silence(pl_module)
         if not windows.window_ends(trainer):
             return

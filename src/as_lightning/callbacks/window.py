@@ -9,7 +9,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.strategies import ModelParallelStrategy, SingleDeviceStrategy
 from torch import Tensor
 
-from as_lightning.losses import masked_losses
+from as_lightning.losses import MaskedLoss, masked_losses
 from as_lightning.masking_counter import MaskingCounter, uncounted
 
 
@@ -70,6 +70,7 @@ class WindowCallback(Callback):
     def __init__(self) -> None:
         self._fitting = True
         self._counted = False  # whether anything has been counted in this training
+        self._losses: list[MaskedLoss] | None = None  # of the module, looked for at each epoch
         self.counter = self._spare = MaskingCounter()
         # The latest step and its values, unless they are written.
         self._unwritten: tuple[int, Any] | None = None
@@ -82,7 +83,7 @@ class WindowCallback(Callback):
         self._fitting = stage == "fit"
         if not self._fitting:
             return
-        self._counted = False
+        self._counted, self._losses = False, None
         if trainer.global_step == 0:  # not the continuation of an earlier fit
             self._unwritten = None
             self._reset()
@@ -93,12 +94,13 @@ class WindowCallback(Callback):
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        losses = masked_losses(pl_module)
+        if batch_idx == 0 or self._losses is None:
+            self._losses = masked_losses(pl_module)
         counter = getattr(pl_module, "masking_counter", None)
-        if not isinstance(counter, MaskingCounter) and losses:
-            counter = losses[0].masking_counter  # another callback has begun the batch
+        if not isinstance(counter, MaskingCounter) and self._losses:
+            counter = self._losses[0].masking_counter  # another callback has begun the batch
         self.counter = counter or self._spare
-        self.counter.begin_batch(losses)
+        self.counter.begin_batch(self._losses)
 
     def on_before_backward(
         self, trainer: Trainer, pl_module: LightningModule, loss: Tensor
@@ -107,7 +109,7 @@ class WindowCallback(Callback):
 
     def refuse_silence(self, pl_module: LightningModule) -> None:
         """Raise if a batch has computed a loss and nothing has been counted since training began."""
-        self._counted = self._counted or self.counter.counts is not None
+        self._counted = self.counter.counts is not None
         if not (self._counted or self.counter.may_be_silent):
             raise uncounted(pl_module, self)
 

@@ -52,9 +52,16 @@ def accumulation_steps(
     scale = check_number("scale", scale, lambda number: number > 0, "a positive number")
     max_steps = check_count("max_steps", max_steps, least=1)
     previous = min(check_count("previous", previous, least=1), max_steps)
+    return steps_within_range(samples, masked_samples, scale, max_steps, previous, monotone)
+
+
+def steps_within_range(
+    samples: int, masked: int, scale: float, max_steps: int, previous: int, monotone: bool
+) -> int:
+    """Return `accumulation_steps` of arguments that have been checked."""
     if samples == 0:
         return previous
-    unmasked = samples - masked_samples
+    unmasked = samples - masked
     steps = max_steps
     if unmasked:
         steps = int(min(scale * samples / unmasked, max_steps) + 0.5)
