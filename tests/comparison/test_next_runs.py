@@ -121,34 +121,6 @@ def test_tuning_comes_first_and_a_candidate_that_is_decided_stops(made):
     assert (again.runs, again.record) == (comparison.runs, comparison.record)
 
 
-def test_an_arm_that_is_not_worse_goes_on_seed_by_seed_and_one_that_is_worse_does_not(made):
-    def score(run: Run) -> float:
-        lead = (0.003 + 0.0055 * (-1) ** run.seed) * (run.settings.get("delta") == 0.1)
-        return 0.8 - 0.1 * (run.candidate == "sparsemax") + noisy(run, 0.0005) + lead
-
-    comparison = made(score, "as_softmax", "sparsemax", race=False)
-    assert comparison.seeds("sparsemax") == 5
-    assert comparison.seeds("as_softmax") == comparison.seeds("softmax") == 20
-    words = {verdict.arm: verdict.word for verdict in comparison.record.verdicts()}
-    assert words == {"as_softmax": "not worse", "sparsemax": "worse"}
-    assert comparison.record.stopped == "max_seeds=20 was reached with as_softmax still open."
-    finals = [(run.seed, run.candidate) for run in comparison.runs if run.phase == "final"]
-    assert finals == sorted(
-        finals, key=lambda run: max(run[0], 4)
-    )  # after five seeds one at a time
-
-
-def test_an_arm_that_more_seeds_are_unlikely_to_settle_stops(made):
-    swings = {"softmax": 0.0, "sparsemax": 0.05}
-    comparison = made(
-        lambda run: 0.8 + swings[run.candidate] * (-1) ** run.seed + noisy(run), "sparsemax"
-    )
-    (verdict,) = comparison.record.verdicts()
-    assert (verdict.word, verdict.in_reach) == ("undecided", False)
-    assert comparison.seeds("sparsemax") < 20
-    assert f"stopped after {verdict.seeds} seeds" in " ".join(advice(findings(comparison.record)))
-
-
 LEADS = {"sparsemax": 0.005, "as_softmax": 0.003, "sparse": 0.002, "entmax": 0.001}
 NOISE = (0.006, -0.006, 0.003, -0.003, 0.0)  # none in the mean of any five seeds in a row
 
@@ -165,6 +137,8 @@ def test_in_a_race_three_candidates_go_on_until_ten_seeds_and_then_one_until_it_
     assert seeds[1:] == [10, 10, 5]
     assert 10 < seeds[0] == comparison.seeds("softmax") <= 40
     assert comparison.record.behind == ["as_softmax", "sparse", "entmax"]
+    finals = [max(run.seed, 4) for run in comparison.runs]
+    assert finals == sorted(finals)  # after five seeds one at a time
     sentences = advice(findings(comparison.record))
     assert sum("behind: not pursued" in sentence for sentence in sentences) == 3
     least, most = planned([*LEADS], trials=1, half_epochs=False).runs()
@@ -172,6 +146,16 @@ def test_in_a_race_three_candidates_go_on_until_ten_seeds_and_then_one_until_it_
     described = made(in_a_race, *LEADS, trials=1, race=False)
     assert described.record.behind == []
     assert described.seeds("entmax") > 5
+
+
+def test_a_race_that_reaches_its_most_seeds_says_what_is_still_open(made):
+    def score(run: Run) -> float:
+        lead = 0.003 + 0.0055 * (-1) ** run.seed
+        return 0.8 + lead * (run.candidate == "sparsemax") + noisy(run, 0.0005)
+
+    comparison = made(score, "sparsemax", trials=1, max_seeds=20)
+    assert comparison.seeds("sparsemax") == comparison.seeds("softmax") == 20
+    assert comparison.record.stopped == "max_seeds=20 was reached with sparsemax still open."
 
 
 def test_a_candidate_in_less_time_is_in_no_race_and_one_that_is_better_ends_it(made):
@@ -511,8 +495,6 @@ def test_the_defaults_of_a_comparison_are_stated_once():
         ({"candidates": ["softmax"], "half_epochs": False}, "needs two candidates"),
         ({"candidates": ["softmax_half"]}, "got softmax, softmax_half, softmax_half"),
         ({"trials": 0}, "trials must be an integer of at least 1"),
-        ({"seeds": "some"}, "seeds must be auto, a number of seeds, or a list"),
-        ({"seeds": []}, "seeds must be"),
         ({"seeds": [1, 1]}, "a list of different whole numbers"),
         ({"seeds": [-1]}, r"whole numbers of at least 0, got \[-1\]"),
         ({"seeds": [1000]}, "are in seeds and in tuning_seeds"),
@@ -521,7 +503,6 @@ def test_the_defaults_of_a_comparison_are_stated_once():
         ({"max_seeds": 5.5}, "max_seeds must be an integer"),
         ({"max_hours": 0}, "max_hours must be a positive number of hours, got 0"),
         ({"equal_within": 0}, "equal_within must be a positive number of points, got 0"),
-        ({"equal_within": float("nan")}, "equal_within must be a positive number of points"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_sentence(settings, message):

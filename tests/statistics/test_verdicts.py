@@ -74,21 +74,12 @@ def test_an_arm_that_has_stopped_keeps_its_word_whatever_seeds_and_methods_follo
     at_stop = {arm: dict(list(by_seed.items())[:9]) for arm, by_seed in full.items()}
     first = {verdict.arm: verdict for verdict in judge(at_stop, Design())}
     assert first[OTHER].word == "better"
+    full[THIRD][12] -= 80.0  # a run that diverges
     for seeds in range(9, 21):
-        now = {arm: dict(list(by_seed.items())[:seeds]) for arm, by_seed in full.items()} | {
-            OTHER: stopped
-        }
-        other, third = judge(now, Design())
+        now = {arm: dict(list(by_seed.items())[:seeds]) for arm, by_seed in full.items()}
+        other, third = judge(now | {OTHER: stopped}, Design())
         assert other == first[OTHER]
         assert third.seeds == seeds
-
-
-def test_a_run_that_diverges_changes_no_word_of_another_method():
-    scores = runs(3.1, 0.0, seeds=6, noise=0.4)
-    before = judge(scores)[0]
-    assert before.word == "better"
-    scores[THIRD][2] -= 80.0
-    assert judge(scores)[0] == before
 
 
 @given(shift=st.floats(-50, 50), scale=st.sampled_from([0.5, 2.0, 10.0]), state=st.integers(0, 20))
