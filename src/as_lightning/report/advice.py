@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from statistics import median
 from typing import Any
 
 from as_lightning.report.findings import Findings, Row, TimeRatio
@@ -58,9 +59,7 @@ def _surely_as_good(verdict: Verdict) -> bool:
 
 
 def advice(findings: Findings) -> list[str]:
-    """Return what to do, and what the comparison shows, as plain sentences; the recommendation is
-    the first.
-    """
+    """Return what to do, and then what the comparison shows, as plain sentences."""
     record = findings.record
     others = findings.rows[1:]
     sentences = [record.untuned or _recommendation(findings)]
@@ -70,11 +69,11 @@ def advice(findings: Findings) -> list[str]:
             sentences.append(f"{row.arm}: {shown}.")
     sentences += [_calibration(row, findings.reference) for row in others]
     sentences += [*_reservations(findings), _at_an_edge(record)]
-    sizes = [verdict.detectable for verdict in findings.verdicts]
-    if largest := max(filter(math.isfinite, sizes), default=0.0):
-        sentences.append(
-            f"A true difference of {largest:.1f} points would be decided with 80% probability."
-        )
+    sizes = [v.detectable for v in findings.verdicts if math.isfinite(v.detectable)]
+    if sizes:
+        of_leader = ", of a candidate that leads the race" * bool(record.behind)
+        size = f"A true difference of {median(sizes):.1f} points"
+        sentences.append(f"{size} would be decided with 80% probability{of_leader}.")
     if any(math.isfinite(verdict.same_low) for verdict in findings.verdicts):
         sentences.append(NEW_DATA)
     elif findings.verdicts:
@@ -116,9 +115,7 @@ def _costs(findings: Findings, chosen: Row) -> str:
 
 
 def _stay(findings: Findings) -> str:
-    """Return the advice to keep the baseline, with what may be as good in less time, and the odds
-    of the best candidate.
-    """
+    """Return the advice to keep the baseline, with the odds of the best candidate."""
     close = []
     for row in findings.rows:
         if row.verdict and row.verdict.not_worse and row.time.clearly_less:
@@ -143,9 +140,7 @@ def _odds(findings: Findings) -> str:
 
 
 def _reservations(findings: Findings) -> Iterator[str]:
-    """Yield sentences on what weakens the verdicts: an early stop, a stop without a chance of a
-    word, skewed differences.
-    """
+    """Yield sentences on what weakens the verdicts."""
     looks = findings.record.design.looks
     judged = [v for v in findings.verdicts if not v.reason]
     stopped_early = [v for v in judged if v.look < len(looks)]
@@ -163,9 +158,7 @@ def _reservations(findings: Findings) -> Iterator[str]:
 
 
 def _at_an_edge(record: ComparisonRecord) -> str:
-    """Return a sentence on candidates whose best learning rate is the smallest or largest tried;
-    else an empty one.
-    """
+    """Return a sentence on candidates whose best learning rate is at an edge, or an empty one."""
     names = []
     for name, trials in record.tuning.items():
         rates: list[float] = [t.settings["lr"] for t in trials if "lr" in t.settings]
@@ -184,9 +177,7 @@ def _knobs(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _calibration(row: Row, reference: Row) -> str:
-    """Return a sentence if probabilities are worse calibrated, with the errors at one fitted
-    temperature; else an empty one.
-    """
+    """Return a sentence if probabilities are worse calibrated, else an empty one."""
     error, base = _metric(row, "calibration_error"), _metric(reference, "calibration_error")
     if not error - base > WORSE_CALIBRATED:  # NaN: not known
         return ""
@@ -206,8 +197,7 @@ def _metric(row: Row, name: str) -> float:
 
 
 def in_words(verdict: Verdict, time: TimeRatio = UNKNOWN, behind: bool = False) -> str:
-    """Return a verdict on one line: the interval of the difference, the time if it clearly differs,
-    the word; or that a race has left the candidate behind.
+    """Return a verdict on one line: interval, time if it clearly differs, word.
 
     >>> found = Verdict("a", "b", 5, 1, 0.2, -2.2, 2.6, "undecided", 3.0, 0.5)
     >>> in_words(found, TimeRatio(1.16, 1.10, 1.22)), in_words(found, TimeRatio(0.86, 0.30, 2.47))
