@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
 from scipy import stats
 
 from as_lightning.report.findings import Row, TimeRatio, findings
@@ -44,9 +43,9 @@ HEAD = (
 def rows_of(folder: str, score: str | None = None) -> dict[str, Row]:
     """What a comparison has found of each method, by a test metric; without ``multilabel_``."""
     record = ComparisonRecord.read(RESULTS / folder)
-    record = replace(
-        record, results=[replace(run, score=score or run.score) for run in record.results]
-    )
+    if score is not None:
+        rows = [row | {"score": row[score]} for row in record.rows if score in row]
+        record = replace(record, score=score, rows=rows)
     return {row.arm.removeprefix("multilabel_"): row for row in findings(record).rows}
 
 
@@ -114,20 +113,20 @@ def tuned_rates(data: str, epochs: int, what: str) -> Test:
 def correlations(folder: str, phase: str, what: str) -> Test:
     """Pearson's correlation of validation loss and score over the evaluations of each run."""
     record = ComparisonRecord.read(RESULTS / folder)
-    runs = record.tuned if phase == "tuning" else record.results
-    found = pd.Series([run.loss_accuracy_correlation for run in runs], dtype=float)
-    ranges = found.groupby([run.candidate for run in runs]).agg(["mean", "min", "max"])
+    runs = record.runs[record.runs["phase"] == phase]
+    by_candidate = runs.groupby("candidate")["loss_accuracy_correlation"]
+    ranges = by_candidate.agg(["mean", "min", "max"])
     cells = [
         f"{row.Index}: {row.mean:+.2f} (from {row.min:+.2f} to {row.max:+.2f})"
         for row in ranges.itertuples()
     ]
-    by_method = dict(list(found.groupby([run.candidate for run in runs])))
+    by_method = dict(list(by_candidate))
     own, base = by_method["as_softmax"], by_method["softmax"]
     low, high = stats.ttest_ind(own, base, equal_var=False).confidence_interval()
     cells.append(
         f"as_softmax minus softmax: {own.mean() - base.mean():+.2f} [{low:+.2f}, {high:+.2f}]"
     )
-    (evaluations,) = {round(run.epochs or 0) for run in runs}  # one an epoch
+    (evaluations,) = set(runs["epochs"].round().astype(int))  # one an epoch
     test = f"{len(runs)} runs on {what}, {evaluations} evaluations each"
     return test, "; ".join(cells), REPRODUCED if high < 0 else NOT
 

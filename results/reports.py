@@ -23,10 +23,10 @@ def folders() -> list[Path]:
 
 
 def main() -> None:
-    """Write the reports: pages in Markdown, and figures."""
+    """Write the reports: pages in Markdown, each with its figure."""
     for folder in folders():
         with TemporaryDirectory() as place:
-            page = write_report([ComparisonRecord.read(folder)], place).markdown
+            page = write_report(ComparisonRecord.read(folder), place).markdown
             shutil.rmtree(folder / "report")
             shutil.copytree(page.parent / "figures", folder / "report" / "figures")
             shutil.copy(page, folder / "report")

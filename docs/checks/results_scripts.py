@@ -36,7 +36,7 @@ def test_a_page_with_other_places_than_a_script_writes_is_refused(tmp_path: Path
 
 def test_each_committed_report_is_that_of_its_record(tmp_path: Path) -> None:
     for folder in import_module("reports").folders():
-        page = write_report([ComparisonRecord.read(folder)], tmp_path).markdown
+        page = write_report(ComparisonRecord.read(folder), tmp_path).markdown
         assert page.read_text("utf-8") == (folder / "report" / "report.md").read_text("utf-8"), (
             folder
         )

@@ -29,7 +29,6 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from as_lightning.report.figures import INK, STYLE
 from as_lightning.report.record import DESIGN_FILE, TABLE_FILE, ComparisonRecord
 from as_lightning.statistics.verdicts import Verdict
 
@@ -61,6 +60,19 @@ KINDS = {
     "shots": ("{} a class", "few examples of each class"),
 }
 SEVERAL = "several labels a sample"
+INK = "#1d2430"
+# labels are text, never TeX; SVG keeps them as text
+STYLE: dict[Any, Any] = {
+    "font.size": 10,
+    "text.parse_math": False,
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
 BETTER, WORSE, GROUND, DARK_GROUND, DARK_INK, CELL_INK = (
     "#3b9fdc",
     "#e8893a",

@@ -16,14 +16,15 @@ import tempfile
 from pathlib import Path
 
 import pandas as pd
-from map import FOLDER, README, Cell, cells, saved, table, written
+from map import FOLDER, README, STYLE, Cell, cells, saved, table, written
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 from scipy import stats
 
-from as_lightning.report.figures import PALETTE, STYLE
-
+# Okabe and Ito's colours, told apart by colour-blind readers, without those too pale or too dark
+# for one of the pages
+PALETTE = ("#0a7ec2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#8a6fd1", "#7f8c8d", "#b5651d")
 RUNS, FIGURE = FOLDER / "margin.csv", FOLDER / "margin.svg"
 CELLS = (
     "clinc150_linear_clean",

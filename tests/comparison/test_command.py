@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 import yaml
-from harness.run_findings import written
+from harness.run_findings import failed_runs, written
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
@@ -47,7 +47,7 @@ OF_OWN = [
 OF_NONE = "module.replaces=null"
 SPLITS = ["data=text_file", *(f"data.{part}path=x.csv" for part in ("", "validation_", "test_"))]
 STOPPED = "stopped; the same command again goes on from here"
-REPORT = ("report.md", "report.html", "report.csv")
+REPORT = ("report.md", "report.html")
 
 
 class Finished(NamedTuple):
@@ -140,10 +140,10 @@ def test_a_comparison_ends_with_the_report_and_the_same_command_writes_it_again_
         4,
     )
     assert 1 <= len(record.examples) <= 20
-    assert record.examples[0].name.startswith("image ")
+    assert record.examples[0]["example"].startswith("image ")
     first = {name: (folder / "report" / name).read_bytes() for name in REPORT}
     assert b"as-lightning-compare experiment=digits" in first["report.md"]
-    write_report([record], tmp_path / "again")  # what is stored gives the same report
+    write_report(record, tmp_path / "again")  # what is stored gives the same report
     again = compare(*command)
     assert again.error == 0, again
     assert written(folder) == before
@@ -374,7 +374,7 @@ def test_failed_runs_are_named(compare, tmp_path, monkeypatch):
         "1 runs have failed; the first: as_softmax.*no memory is left", str(done.error)
     )
     record = ComparisonRecord.read(tmp_path / "comparisons" / "digits")
-    assert record.missing == [("as_softmax", 1)]
+    assert failed_runs(record) == [("as_softmax", 1)]
 
 
 @pytest.mark.slow
@@ -394,7 +394,7 @@ def test_any_settings_are_candidates_of_which_the_report_says_what_each_changes(
         {},
         ["0.003", "0.1"],
     )
-    parameters = {run.candidate: run.parameters for run in record.results}
+    parameters = record.final.set_index("candidate")["parameters"]
     assert parameters["baseline"] == parameters["sgd"] < parameters["wide"]
     before = written(tmp_path)
     assert compare(*command[:-1]).error == 0  # in one process the same runs

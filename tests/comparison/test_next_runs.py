@@ -13,11 +13,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from harness.run_findings import stored
+from harness.run_findings import failed_runs, stored
 from rich.console import Console
 
 from as_lightning.bench.run.identity import RunIdentity
-from as_lightning.bench.run.predictions import Predictions, example_ids
+from as_lightning.bench.run.predictions import Predictions
 from as_lightning.bench.run.result import Result
 from as_lightning.comparison.api import compare
 from as_lightning.comparison.engine import Bar, execution, run_comparison
@@ -178,9 +178,8 @@ def test_half_the_epochs_is_an_untuned_candidate_with_the_settings_of_the_baseli
     assert {(run.phase, *run.settings.values()) for run in halves} == {
         ("final", comparison.record.settings["softmax"]["lr"])
     }
-    assert {run.epochs for run in comparison.record.results if run.candidate == "softmax_half"} == {
-        3
-    }
+    final = comparison.record.final
+    assert set(final["epochs"][final["candidate"] == "softmax_half"]) == {3}
     assert (comparison.seeds("softmax_half"), comparison.record.half) == (5, "softmax_half")
     words = {verdict.arm: verdict.word for verdict in comparison.record.verdicts()}
     assert words == {"as_softmax": "better", "softmax_half": "worse"}
@@ -291,10 +290,10 @@ def test_failed_runs_are_recorded_and_the_others_go_on_without_a_method_that_nev
 
     comparison = made(score, "sparse", "as_softmax")
     record = comparison.record
-    assert record.missing == [("as_softmax", 1)]
+    assert failed_runs(record) == [("as_softmax", 1)]
     record.write(tmp_path)
     again = ComparisonRecord.read(tmp_path)
-    assert (again.missing, again.verdicts()) == (record.missing, record.verdicts())
+    assert (failed_runs(again), again.verdicts()) == (failed_runs(record), record.verdicts())
     assert math.isnan(record.scores()["as_softmax"][1])
     assert "RuntimeError: out of memory" in record.failures[0]
     assert "sparse is left out: no trial of it has finished." in record.notes
@@ -305,7 +304,7 @@ def test_failed_runs_are_recorded_and_the_others_go_on_without_a_method_that_nev
 @pytest.mark.parametrize("lost", ["as_softmax", "softmax"])
 @pytest.mark.parametrize(
     ("mode", "score", "worst"),
-    [("max", 0.8, 0.0), ("min", 0.8, 80.0), ("max", -1.5, -150.0), ("min", 1.5, 150.0)],
+    [("max", 0.8, 0.0), ("min", 0.8, 80.0), ("max", -1.5, -150.0), ("min", 1.5, 1.5)],
 )
 def test_a_final_run_that_diverges_counts_as_the_worst_score_seen_and_not_as_absent(
     made, mode, score, worst, lost
@@ -315,11 +314,11 @@ def test_a_final_run_that_diverges_counts_as_the_worst_score_seen_and_not_as_abs
         lambda run: math.nan if (run.candidate, run.seed) == (lost, 1) else score, **settings
     ).record
     assert record.scores()[lost][1] == pytest.approx(worst)
-    assert (record.failures, record.missing) == ([], [])
+    assert (record.failures, failed_runs(record)) == ([], [])
     assert "1 final runs diverged and count as the worst score." in record.notes
     both = made(lambda run: math.nan if run.seed == 2 else score + noisy(run), **settings).record
     lost_for_good = [2, 2] if mode == "min" else []  # there is no finite loss of this seed
-    assert [seed for _, seed in both.missing] == lost_for_good
+    assert [seed for _, seed in failed_runs(both)] == lost_for_good
     assert "2 final runs diverged and count as the worst score." in both.notes
 
 
@@ -416,21 +415,26 @@ def test_a_record_is_read_as_it_was_written_and_says_where_methods_differ(result
         "changes": {"as_softmax": {"method.name": ["softmax", "as_softmax"]}},
     }
     plan = ComparisonPlan(["as_softmax"], "softmax", 6, trials=1, seeds=3).with_spaces(
-        SPACES, {int(example_ids(["the fourth"])[0]): "the fourth"}, **facts
+        SPACES, **facts
     )
     record = compared(plan, run_one, tmp_path)
     assert record.disagreed["as_softmax"] == (pytest.approx(0.5 * 2 / 3), 4)
     assert record.disagreed["softmax_half"] == (0.0, 4)
     assert record.spreads == {}  # these scores are not the accuracies of these predictions
-    (example,) = record.examples
-    assert (example.name, example.differing) == ("the fourth", {"as_softmax": 2})
-    assert (example.target, example.predicted["as_softmax"]) == ("a", "b")
+    assert record.examples == [
+        {
+            "example": "the fourth",
+            "target": "a",
+            "softmax predicts": "a",
+            "candidate": "as_softmax",
+            "it predicts": "b",
+            "runs": 2,
+        }
+    ]
     again = ComparisonRecord.read(tmp_path)
     assert again.verdicts() == record.verdicts()
-    stripped = [replace(run, evaluations=[], epoch_seconds=[]) for run in record.results]
-    assert replace(again, results=stripped) == replace(record, results=stripped)
-    for own, read in zip(stripped, again.results, strict=True):
-        assert vars(read) == vars(own)
+    assert replace(again, rows=[]) == replace(record, rows=[])
+    pd.testing.assert_frame_equal(again.runs, record.runs, check_dtype=False)
     (tmp_path / "design.json").write_text('{"data"')
     with pytest.raises(ValueError, match=r"design.json cannot be read"):
         compared(plan, run_one, tmp_path)

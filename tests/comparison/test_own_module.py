@@ -117,14 +117,15 @@ def test_a_module_of_each_form_is_compared_with_built_in_losses_and_its_own(
     report = compare(partial(module, lr=0.01), Points(), folder=tmp_path, **(QUICK | asked))
     record = report.record
     names = ["softmax", "as_softmax", "entmax", "focal", "adjusted"]
-    assert [run.candidate for run in record.results] == names
+    runs = record.final.set_index("candidate")
+    assert list(runs.index) == names
     assert (record.failures, record.split, record.splits, record.notes) == ([], "test", "fixed", [])
-    (masked,) = [run.masking for run in record.results if run.candidate == "as_softmax"]
-    assert (len(masked), masked[-1]["samples"] > 0) == (2, True)
-    assert all("calibration_error" in run.metrics for run in record.results)
+    masked = runs["masking"]["as_softmax"].split()
+    assert (len(masked), masked[-1].partition("/")[2] > "0") == (2, True)
+    assert runs["calibration_error"].notna().all()
     stored = [Predictions.read(file.parent) for file in tmp_path.rglob("predictions.csv")]
     assert [len(found.ids) for found in stored if found is not None] == [100] * 5
-    (session,) = {run.session for run in record.results}
+    (session,) = set(runs["session"])
     assert session
     page = report.save(tmp_path)
     assert repr(report) == f"ComparisonReport({report.advice!r})"
@@ -194,7 +195,8 @@ def test_every_run_trains_with_the_learning_rate_that_its_result_names(factory, 
     record = compare(
         factory, Points(), **(QUICK | asked | trainer(max_epochs=1, callbacks=[Rates()]))
     ).record
-    final = [run.settings["lr"] for run in record.results if run.candidate not in record.same_as]
+    own = record.final[~record.final["candidate"].isin(record.same_as)]
+    final = own["setting.lr"].astype(float).tolist()
     tried = []
     for trials in record.tuning.values():
         tried += [trial.settings["lr"] for trial in trials if not trial.shared]
@@ -251,7 +253,7 @@ class BySeed(SplitsAnew):
 
 def test_data_that_ask_for_the_seed_may_have_other_splits_for_each():
     record = compare({"small": small, "large": large}, BySeed, **(SEVERAL | {"seeds": 3})).record
-    assert (record.splits, record.failures, len(record.results)) == ("per_seed", [], 6)
+    assert (record.splits, record.failures, len(record.final)) == ("per_seed", [], 6)
 
 
 class Falling(WithCriterion):
@@ -513,9 +515,8 @@ def test_modules_are_compared_as_they_are_in_two_processes_as_in_one(tmp_path):
     for jobs in (1, 2):
         asked = SEVERAL | {"baseline": "small", "n_jobs": jobs, "folder": tmp_path / str(jobs)}
         record = compare(factories, Points, **asked).record
-        found.append(
-            [(run.candidate, run.seed, run.metrics, run.parameters) for run in record.results]
-        )
+        columns = ["candidate", "seed", "score", "loss", "parameters"]
+        found.append(record.final[columns].values.tolist())
         assert (record.baseline, record.failures) == ("small", [])
         assert record.changes["large"] == {"hidden": ["4", "64"]}
         assert {v for trial in record.tuning["large"] for v in trial.settings.values()} <= {

@@ -1,12 +1,14 @@
 """What a run has found, apart from what differs between two runs of the same command."""
 
 from dataclasses import asdict
+from math import isnan
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from as_lightning.bench.run.result import RESULT_FILE, Result
+from as_lightning.report.record import ComparisonRecord
 
 OF_THIS_TIME = ("train_seconds", "epoch_seconds", "peak_memory", "resumed", "command", "session")
 
@@ -24,10 +26,15 @@ def written(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob(RESULT_FILE)}
 
 
-def reported(report: Path) -> list[tuple[str, int]]:
-    """Candidate and number of seeds of each row of a report's table."""
-    rows = pd.read_csv(report / "report.csv")
-    return list(zip(rows["candidate"], rows["seeds"], strict=True))
+def reported(sweep: Path) -> dict[str, int]:
+    """The candidates of a sweep's table, and how many runs each has."""
+    return dict(pd.read_csv(sweep / "runs.csv").groupby("candidate").size())
+
+
+def failed_runs(record: ComparisonRecord) -> list[tuple[str, int]]:
+    """Candidate and seed of the final runs that have ended in an error."""
+    scores = record.scores()
+    return [(name, seed) for name in scores for seed in scores[name] if isnan(scores[name][seed])]
 
 
 def stored(run: Result, folder: Path) -> Result:

@@ -58,7 +58,7 @@ class ComparisonReport:
 
     def save(self, directory: str | Path) -> ReportPaths:
         """Write the report: Markdown, CSV and one self-contained HTML page."""
-        return write_report([self.record], directory)
+        return write_report(self.record, directory)
 
 
 def compare(
@@ -222,7 +222,7 @@ def compare(
             if jobs > 1:
                 end_processes()
         if folder is not None:
-            write_report([record], directory / "report")
+            write_report(record, directory / "report")
     return ComparisonReport(record)
 
 

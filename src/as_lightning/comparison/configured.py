@@ -652,7 +652,7 @@ def sweep(
         finally:
             if command.n_jobs > 1:
                 end_processes()
-    publish([record], directory / "report")
+    publish(record, directory / "report")
     if failed := record.failures:
         raise SettingError(
             f"{len(failed)} runs have failed; the first: {failed[0]}. The report is of the others"

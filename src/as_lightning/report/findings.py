@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,9 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from as_lightning.bench.run.result import Result
-from as_lightning.functional.counts import masking_ratio
-from as_lightning.report.record import ComparisonRecord
+from as_lightning.report.record import ABOUT, METRIC, SETTING, ComparisonRecord, settings_of
 from as_lightning.statistics.verdicts import MIN_PAIRS, Verdict
 
 
@@ -119,10 +117,9 @@ def findings(record: ComparisonRecord) -> Findings:
     """Return the numbers of each candidate from its final runs; without a run of the baseline a
     ValueError has the failures.
     """
-    runs: dict[str, list[Result]] = {}
-    for result in record.results:
-        runs.setdefault(result.candidate, []).append(result)
-    if record.baseline not in runs:
+    runs = record.final
+    of_candidate = dict(list(runs.groupby("candidate", sort=False)))
+    if record.baseline not in of_candidate:
         failures = "".join(f"\n  {failure}" for failure in record.failures[:10])
         missing, purpose = f"the baseline {record.baseline!r}", "to compare with"
         if record.settings.keys() - {record.half} == {
@@ -131,46 +128,38 @@ def findings(record: ComparisonRecord) -> Findings:
             missing, purpose = ", ".join(record.candidates[1:]), f"is compared with {missing}"
         raise ValueError(f"no run of {missing} has finished: nothing {purpose}{failures}")
     verdicts = {verdict.arm: verdict for verdict in record.verdicts()}
-    reference_seconds = _seconds(runs[record.baseline])
+    # a machine is not equally fast at all times: runs of one seed are compared within a session
+    seconds = runs.set_index(["candidate", "seed", "session"])["train_seconds"].astype(float)
     rows = []
-    for candidate in sorted(runs, key=record.candidates.index):
-        finals, first = runs[candidate], runs[candidate][0]
-        seconds = _seconds(finals)
-        scores = record.points * pd.Series([run.metrics[run.score] for run in finals])
+    for candidate in sorted(of_candidate, key=record.candidates.index):
+        finals = of_candidate[candidate]
+        scores, first = record.points * finals["score"], finals.iloc[0]
         row = Row(
             arm=candidate,
-            epochs=math.nan if first.epochs is None else first.epochs,
-            settings=dict(first.settings),
-            seeds=int(scores.count()),
+            epochs=float(first["epochs"]),
+            settings=settings_of(first),
+            seeds=len(finals),
             mean=float(scores.mean()),
             std=float(scores.std()),
-            seconds=float(pd.Series(seconds, dtype=float).mean()),  # of those that are known
-            time=time_ratio(seconds, reference_seconds),
+            seconds=float(seconds[candidate].mean()),  # of those that are known
+            time=time_ratio(seconds[candidate], seconds[record.baseline]),
             verdict=verdicts.get(candidate),
-            metrics=_means(finals),
-            parameters=first.parameters,
+            metrics=_means(finals, record.score),
+            parameters=None if pd.isna(first["parameters"]) else int(first["parameters"]),
         )
         rows.append(row)
     return Findings(record, tuple(rows))
 
 
-def _seconds(runs: Sequence[Result]) -> dict[tuple[int, str], float]:
-    """Return the training times by seed and session: a machine is not equally fast at all times, so
-    a run is compared with the baseline's that the same command has made.
-    """
-    return {(run.seed, run.session or run.command): run.train_seconds for run in runs}
-
-
-def _means(runs: Sequence[Result]) -> dict[str, float]:
+def _means(finals: pd.DataFrame, score: str) -> dict[str, float]:
     """Return the means of the test metrics, and of what else the runs have counted."""
-    measured = []
-    for run in runs:
-        row: dict[str, float | None] = dict(run.metrics)
-        if run.masking:
-            last = run.masking[-1]
-            ratio = masking_ratio(last["masked_samples"], last["samples"])
-            row["masked samples, last epoch"] = float(ratio)
-        row["optimizer steps"] = run.optimizer_steps
-        row["correlation of loss and score"] = run.loss_accuracy_correlation
-        measured.append(row)
-    return dict(pd.DataFrame(measured, dtype=float).mean().dropna().to_dict())
+    metrics = [name for name in finals if name not in ABOUT and not name.startswith(SETTING)]
+    measured = finals[metrics].rename(columns=lambda name: name.removeprefix(METRIC))
+    measured[score] = finals["score"]
+    last = finals["masking"].str.rpartition(" ")[2].str.split("/", expand=True)
+    if last.shape[1] == 2:  # some run counted masked samples
+        masked, samples = last[0].astype(float), last[1].astype(float)
+        measured["masked samples, last epoch"] = masked / samples
+    measured["optimizer steps"] = finals["optimizer_steps"]
+    measured["correlation of loss and score"] = finals["loss_accuracy_correlation"]
+    return measured.astype(float).mean().dropna().to_dict()

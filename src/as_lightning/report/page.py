@@ -1,10 +1,7 @@
-"""The report of comparisons and sweeps: a page in Markdown and in HTML, all numbers as CSV, a
-printed table.
-"""
+"""The report of a comparison: a page in Markdown and in HTML, and a printed table."""
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 import sys
@@ -19,18 +16,18 @@ from rich.markdown import Markdown
 
 from as_lightning.bench.run.result import whole_file
 from as_lightning.report.advice import advice, recommended, settings
-from as_lightning.report.figures import PageFigure, report_figures, score_name
+from as_lightning.report.differences import Difference, differences_svg, in_words
 from as_lightning.report.findings import Findings, Row, findings
-from as_lightning.report.record import TABLE_FILE, ComparisonRecord, runs_table
+from as_lightning.report.record import ComparisonRecord
 from as_lightning.statistics.answer import decimals, number
 from as_lightning.statistics.printable import printable
 
-OF_VERDICT = ("difference", "low", "high", "same_low", "same_high", "detectable", "look", "reason")
 LEFT = ("verdict", "settings")  # columns of text, beside the first
-POINTS = {"share": "a point is 0.01", "percent": "in percent", "raw": "a point is 1"}
+SCORE_NAMES = {"f1_micro": "micro F1", "f1_macro": "macro F1", "span_f1": "span F1"}
+FIGURE = "figures/differences.svg"
 LEGEND = """\
 {} in points ({}; {} is better): mean ± standard deviation of each candidate's own runs.
-Differences are to {}, paired by {}, positive where the candidate is better. Of 100 comparisons like
+Differences are to {}, paired by seed, positive where the candidate is better. Of 100 comparisons like
 this one about 95 have no interval that misses the true difference, wherever a candidate stopped. The
 verdicts are read off the intervals. An interval within ±{:g} points is equal."""
 NEW_DATA = " The intervals are for new data: for other seeds and other test examples like these."
@@ -49,7 +46,6 @@ class ReportPaths(NamedTuple):
 
     html: Path
     markdown: Path
-    csv: Path
 
 
 class Cell(NamedTuple):
@@ -67,7 +63,6 @@ class Fold(NamedTuple):
 
     title: str
     texts: Sequence[str] = ()
-    figures: Sequence[PageFigure] = ()
     rows: Sequence[Mapping[str, object]] = ()
     code: str = ""
 
@@ -88,104 +83,36 @@ def print_comparison(record: ComparisonRecord, console: Console | None = None) -
     console.print(text, markup=False, highlight=False)
 
 
-def publish(
-    records: Sequence[ComparisonRecord],
-    directory: str | Path | None,
-    *,
-    failed: Sequence[str] = (),
-    notes: Sequence[str] = (),
-) -> None:
-    """Print the tables and the advice of several experiments; with a directory, write their report
-    and print where.
-    """
-    paths = None
-    if directory is not None:
-        paths = write_report(records, directory, failed=failed, notes=notes)
-    for record in records:
-        print_comparison(record)
-    for note in notes:
-        print(printable(note))
-    for run in _failures(records, failed):
+def publish(record: ComparisonRecord, directory: str | Path) -> None:
+    """Write the report of a comparison, and print its table, its advice and where it is."""
+    paths = write_report(record, directory)
+    print_comparison(record)
+    for run in record.failures:
         print(f"failed:      {printable(run)}")
-    if paths is not None:
-        print(f"report:      {paths.html}\n             {paths.markdown}\n             {paths.csv}")
-        url = shlex.quote(paths.html.resolve().as_uri())
-        print(f"open it:     {Path(sys.executable).name} -m webbrowser -t {url}")
+    print(f"report:      {paths.html}\n             {paths.markdown}")
+    url = shlex.quote(paths.html.resolve().as_uri())
+    print(f"open it:     {Path(sys.executable).name} -m webbrowser -t {url}")
 
 
-def write_report(
-    records: Sequence[ComparisonRecord],
-    directory: str | Path,
-    *,
-    failed: Sequence[str] = (),
-    notes: Sequence[str] = (),
-) -> ReportPaths:
-    """Write one report of several experiments; ``failed`` are runs that have ended in an error, in
-    words.
-
-    Other files in the directory stay as they are.
-    """
+def write_report(record: ComparisonRecord, directory: str | Path) -> ReportPaths:
+    """Write the report of a comparison; other files in the directory stay as they are."""
     directory = Path(directory)
-    (directory / "figures").mkdir(parents=True, exist_ok=True)
-    page = _page(records, failed, notes)
-    names = ("report.html", "report.md", "report.csv")
-    paths = ReportPaths(*(directory / name for name in names))
-    texts = {}
-    for section in page["sections"]:
-        for figure in section["figures"]:
-            texts[directory / figure.file] = figure.svg
-    for path in paths[:2]:
+    (directory / FIGURE).parent.mkdir(parents=True, exist_ok=True)
+    page = _page(findings(record))
+    paths = ReportPaths(directory / "report.html", directory / "report.md")
+    texts = {directory / FIGURE: page["figure"]}
+    for path in paths:
         texts[path] = TEMPLATES.get_template(f"{path.name}.jinja").render(page)
-    texts[paths.csv] = _csv(numbers(records))
-    runs = [runs_table(of.results, of.mode).assign(dataset=of.name) for of in records]
-    if runs:
-        texts[directory / TABLE_FILE] = _csv(pd.concat(runs))
     for path, text in texts.items():
         with whole_file(path) as partial:
             partial.write_text(text, encoding="utf-8")
     return paths
 
 
-def rendered(records: Sequence[ComparisonRecord], form: str, notes: Sequence[str] = ()) -> str:
-    """Return the verdicts as ``json`` or ``latex``, or the page as ``md`` (without pictures) or
-    ``html``.
-    """
-    if form in ("md", "html"):
-        page = _page(records, (), notes)
-        return TEMPLATES.get_template(f"report.{form}.jinja").render(page, alone=True)
-    found = numbers(records)
-    found = found.loc[found["verdict"].notna(), ["name", "candidate", "verdict", *OF_VERDICT]]
-    found = found.rename(columns={"verdict": "word"})
-    if form == "json":
-        return json.dumps(json.loads(found.to_json(orient="records")), indent=1)
-    shown = found.map(lambda cell: printable(cell, "latex") if isinstance(cell, str) else cell)
-    return str(shown.to_latex(index=False, float_format="%.2f", na_rep="--"))
-
-
-def numbers(records: Sequence[ComparisonRecord]) -> pd.DataFrame:
-    """Return all numbers of comparisons, a row for each candidate."""
-    rows: list[dict[str, Any]] = []
-    for record in records:
-        for row in findings(record).rows:
-            entry: dict[str, Any] = {"name": record.name, "candidate": row.arm}
-            for name in ("epochs", "seeds", "mean", "std", "seconds"):
-                entry[name] = getattr(row, name)
-            entry["verdict"] = getattr(row.verdict, "word", None)
-            for name in OF_VERDICT:
-                entry[name] = getattr(row.verdict, name, None)
-            for name, value in row.time._asdict().items():
-                entry[f"time_{name}"] = value
-            for name, value in row.settings.items():
-                entry[f"setting_{name}"] = value
-            for name, value in row.metrics.items():
-                entry.setdefault(name, value)
-            rows.append(entry)
-    return pd.DataFrame(rows)
-
-
-def _csv(frame: pd.DataFrame) -> str:
-    safe = frame.map(lambda cell: printable(cell, "csv") if isinstance(cell, str) else cell)
-    return str(safe.to_csv(index=False, float_format="%.6g"))
+def score_name(score: str) -> str:
+    """Return the name of a score in a report."""
+    score = score.removeprefix("val/").removeprefix("val_")
+    return SCORE_NAMES.get(score, score.replace("_", " "))
 
 
 def deciding(found: Findings) -> list[dict[str, Cell]]:
@@ -216,9 +143,7 @@ def _cells(found: Findings, row: Row) -> dict[str, Cell]:
         word = Cell(verdict.word if judged else "–", verdict.reason)
         if row.arm in record.behind:
             word = Cell("behind", "not pursued")
-        if row.arm in record.unpaired:
-            seeds = Cell(seeds.text, "not paired")
-        elif verdict.seeds < row.seeds:
+        if verdict.seeds < row.seeds:
             seeds = Cell(seeds.text, f"{verdict.seeds} paired")
         if row is recommended(found) and not record.untuned:
             name = Cell(row.arm, "advised")
@@ -235,7 +160,7 @@ def _cells(found: Findings, row: Row) -> dict[str, Cell]:
         "verdict": word,
         "parameters": size,
         "time ratio": ratio,
-        f"{record.pairs}s": seeds,
+        "seeds": seeds,
     }
 
 
@@ -270,39 +195,11 @@ TEMPLATES.filters.update(md=lambda text: printable(text, "markdown"), table=tabl
 TEMPLATES.globals["LEFT"] = LEFT
 
 
-def _failures(records: Sequence[ComparisonRecord], failed: Sequence[str]) -> list[str]:
-    return [*failed, *(failure for record in records for failure in record.failures)]
-
-
-def _page(
-    records: Sequence[ComparisonRecord], failed: Sequence[str], notes: Sequence[str]
-) -> dict[str, Any]:
+def _page(found: Findings) -> dict[str, Any]:
     """The variables of the templates."""
-    sections = [_section(findings(record), place) for place, record in enumerate(records, 1)]
-    return {
-        "title": ", ".join(record.name for record in records),
-        "sections": sections,
-        "notes": notes,
-        "failures": _failures(records, failed),
-        "made": _how_made(records),
-    }
-
-
-def _section(found: Findings, place: int) -> dict[str, Any]:
-    """The part of the page on one comparison: variables of the templates."""
-    record, figures = found.record, report_figures(found, place)
+    record = found.record
     first, *statements = advice(found)
-    score = f"{record.split} {score_name(record.score)}".strip()
-    legend = LEGEND.format(
-        score[:1].upper() + score[1:],
-        POINTS[record.known_unit],
-        "more" if record.mode == "max" else "less",
-        found.reference.name,
-        record.pairs,
-        record.design.equal_within,
-    )
-    if any(math.isfinite(verdict.same_low) for verdict in found.verdicts):
-        legend += NEW_DATA
+    rows = [Difference.of(verdict) for verdict in found.verdicts]
     changes = []
     for name, changed in record.changes.items():
         keys = [key for key in changed if key != "method.name"]
@@ -315,17 +212,35 @@ def _section(found: Findings, place: int) -> dict[str, Any]:
         "untuned": bool(record.untuned),
         "first": first,
         "rows": deciding(found),
-        "legend": legend.replace("\n", " "),
-        "figures": figures,
+        "legend": _legend(found),
+        "figure": differences_svg(rows, record.design.equal_within),
+        "file": FIGURE,
+        "alt": in_words(rows),
+        "failures": record.failures,
         "folds": [
             Fold("What it shows, candidate by candidate", statements),
-            Fold("More figures", figures=figures[1:]),
             _same_examples(found),
             _differing(record),
             _trials(record),
             _metrics(found),
         ],
+        "made": _how_made(record),
     }
+
+
+def _legend(found: Findings) -> str:
+    record = found.record
+    score = f"{record.split} {score_name(record.score)}".strip()
+    legend = LEGEND.format(
+        score[:1].upper() + score[1:],
+        f"a point is {1 / record.points:g}",
+        "more" if record.mode == "max" else "less",
+        found.reference.name,
+        record.design.equal_within,
+    )
+    if any(math.isfinite(verdict.same_low) for verdict in found.verdicts):
+        legend += NEW_DATA
+    return legend.replace("\n", " ")
 
 
 def _same_examples(found: Findings) -> Fold:
@@ -340,22 +255,11 @@ def _same_examples(found: Findings) -> Fold:
 
 
 def _differing(record: ComparisonRecord) -> Fold:
-    texts, names = [], []
+    texts = []
     for name, (share, examples) in record.disagreed.items():
         if name != record.half:
-            names.append(name)
             texts.append(DIFFER.format(name, record.baseline, 100 * share, examples))
-    rows = []
-    for example in record.examples:
-        row: dict[str, object] = {"most often on these": example.name}
-        for name in names:
-            row[f"runs of {name} that differ"] = example.differing.get(name, 0)
-        if example.target:
-            row["true label"] = example.target
-        for name, label in example.predicted.items():
-            row[f"{name} predicts"] = label
-        rows.append(row)
-    return Fold("Where predictions differ", texts, rows=rows)
+    return Fold("Where predictions differ", texts, record.examples)
 
 
 def _trials(record: ComparisonRecord) -> Fold:
@@ -383,15 +287,14 @@ def _metrics(found: Findings) -> Fold:
     return Fold("Settings and metrics", [METRICS.replace("\n", " ")], rows=rows)
 
 
-def _how_made(records: Sequence[ComparisonRecord]) -> Fold:
+def _how_made(record: ComparisonRecord) -> Fold:
     """The machines, the packages and the commands."""
     texts: dict[str, None] = {}
-    for record in records:
-        for run in record.results:
-            for content in (run.machine, run.versions):
-                known = [f"{key} {value}" for key, value in content.items() if value]
-                texts[", ".join(known)] = None
+    for place in record.final["made_on"].unique():
+        made = record.made_on[int(place)]
+        for content in (made["machine"], made["versions"]):
+            known = [f"{key} {value}" for key, value in content.items() if value]
+            texts[", ".join(known)] = None
     texts.pop("", None)
-    commands = dict.fromkeys(command for record in records for command in record.commands)
     said = [HOW.replace("\n", " "), *texts] if texts else []
-    return Fold("How it was made", said, code="\n".join(commands).replace("```", ""))
+    return Fold("How it was made", said, code="\n".join(record.commands).replace("```", ""))

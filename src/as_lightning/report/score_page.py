@@ -1,4 +1,4 @@
-"""Answers on tables of scores as a page: HTML with a figure, Markdown, LaTeX to paste."""
+"""Answers on tables of scores as a page in HTML with a figure, or as LaTeX to paste."""
 
 from __future__ import annotations
 
@@ -37,12 +37,10 @@ th, td {{ padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align
 
 
 def score_page(answers: Sequence[Answer], form: str) -> str:
-    """Return answers as ``html``, ``md`` or ``latex``."""
-    makers = {"html": _html, "md": _markdown, "latex": _latex}
-    parts = [makers[form](answer) for answer in answers]
+    """Return answers as ``html`` or ``latex``."""
     if form == "html":
-        return PAGE.format(body="\n".join(parts))
-    return "\n\n".join(parts)
+        return PAGE.format(body="\n".join(map(_html, answers)))
+    return "\n\n".join(map(_latex, answers))
 
 
 def _cells(answer: Answer, form: Form) -> list[list[str]]:
@@ -71,15 +69,6 @@ def _html(answer: Answer) -> str:
     for sentence in [*sentences(answer), *answer.notes]:
         lines.append(f"<li>{printable(sentence, 'html')}</li>")
     return "\n".join([*lines, "</ul>"])
-
-
-def _markdown(answer: Answer) -> str:
-    heading, *rows = [f"| {' | '.join(row)} |" for row in _cells(answer, "markdown")]
-    lines = [f"**{printable(head(answer), 'markdown')}**", "", heading]
-    lines += ["| --- | ---: | ---: | ---: | --- |", *rows, ""]
-    for sentence in [*sentences(answer), *answer.notes]:
-        lines.append(f"- {printable(sentence, 'markdown')}")
-    return "\n".join(lines)
 
 
 def _latex(answer: Answer) -> str:

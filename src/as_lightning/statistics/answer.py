@@ -1,4 +1,4 @@
-"""An answer in words: on one screen, as JSON, as a table in LaTeX, in Markdown or in CSV."""
+"""An answer in words: on one screen, or as JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from as_lightning.statistics.judge import ACTIONS, Answer, Judged, verdict_table
 from as_lightning.statistics.printable import printable
 
-NAME, WORD, LEAST_WHISKERS = 20, 9, 11  # characters of a line
+NAME, WORD, LEAST_WHISKERS = 22, 9, 11  # characters of a line
 POWER = "8 times in 10"
 
 
@@ -119,10 +119,10 @@ def _weaknesses(row: Judged, answer: Answer, digits: int) -> list[str]:
             f"{row.missing} of {planned} runs of {row.name} are missing: if they diverged, it is "
             "worse than this."
         )
-    if not row.paired and answer.pairs:
+    if not row.paired:
         found.append(
-            f"{row.name} and {base.name} have {row.runs} and {base.runs} runs, few of the same "
-            "seeds: compared as independent samples (Welch)."
+            f"{row.name} and {base.name} have {row.runs} and {base.runs} runs, few or none of the "
+            "same seeds: compared as independent samples (Welch's t-test)."
         )
     if row.paired and number(row.baseline_mean, digits) != number(base.mean, digits):
         mean = number(row.baseline_mean, digits)
@@ -195,7 +195,7 @@ def _table(answer: Answer, width: int) -> list[str]:
             lines.append(f"{'':{width - room}}{ends[0]}{'':{gap}}{ends[1]}")
     for row, name, texts in zip(rows, names, cells, strict=True):
         if len(name) > name_width:
-            name = f"{name[: name_width - 1]}…"
+            name = f"…{name[1 - name_width :]}"  # its settings are at its end
         of_baseline = row is answer.baseline
         line = [f"{name:{name_width}}", f"{'baseline' if of_baseline else word(row):{WORD}}"]
         line += [f"{text:>{size}}" for text, size in zip(texts, widths, strict=True)]
@@ -223,7 +223,7 @@ def as_json(answers: Sequence[Answer]) -> str:
         table.insert(2, "mean", [row.mean for row in answer.candidates])
         table.insert(3, "std", [row.std for row in answer.candidates])
         table.insert(4, "runs", [row.runs for row in answer.candidates])
-        about = vars(answer.reading) | {"title": answer.title, "pairs": answer.pairs}
+        about = vars(answer.reading) | {"title": answer.title}
         base = answer.baseline
         mean = base.mean if base.runs else None
         about["baseline"] = {"candidate": base.name, "mean": mean, "runs": base.runs}

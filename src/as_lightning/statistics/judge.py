@@ -13,7 +13,7 @@ from scipy import special
 
 from as_lightning.statistics.pairing import paired_differences, unpaired
 from as_lightning.statistics.runs import Columns, Runs, Unnamed, runs_of
-from as_lightning.statistics.score_names import SHARES, known_direction, plain_name
+from as_lightning.statistics.score_names import known_direction, known_unit
 from as_lightning.statistics.verdicts import (
     MIN_PAIRS,
     Design,
@@ -21,9 +21,7 @@ from as_lightning.statistics.verdicts import (
     detectable_difference,
     limit_levels,
 )
-from as_lightning.statistics.verdicts import (
-    verdicts as verdicts_on,
-)
+from as_lightning.statistics.verdicts import verdicts as verdicts_on
 
 MOST_SEEDS = 50  # more of them are not suggested
 ACTIONS = ("keep", "more_seeds", "rerun", "inspect", "discard")
@@ -37,7 +35,6 @@ class Question:
     higher_is_better: bool | None = None  # None: as the score's name says
     unit: str = ""  # "points" or "raw"; empty: points of a share, else raw
     equal_within: float | None = None
-    test_share: float | None = None  # of the examples, in repeated random splits
     target: float | None = None  # in place of a baseline
     tried: int = 0  # candidates that were tried before and are not in the table
     only: Sequence[str] = ()  # the candidates to judge; the others count as tried
@@ -105,53 +102,32 @@ class Answer:
     baseline: Judged
     candidates: list[Judged]
     title: str = ""  # the data set
-    pairs: str = "seed"  # what runs are paired by, empty for nothing
     notes: list[str] = field(default_factory=list)  # on what was read
 
 
-def answers_of(runs: Runs, question: Question, splits: str = "") -> list[Answer]:
+def answers_of(runs: Runs, question: Question) -> list[Answer]:
     """Return the answer of a table, or that of the means over its data sets and one of each."""
     table, question = _asked(runs.table, question)
-    higher = _direction(runs, question)
-    unit, factor = _unit(table, runs.score, question.unit)
-    table = table.assign(score=factor * table["score"])
-    within = question.equal_within
-    if within is not None and not 0 < within < math.inf:
-        raise ValueError(f"equal_within must be a positive number, got {within}")
-    if within is None and unit == "points":
-        within = 0.5
-    ratio = _ratio(splits, question.test_share)
-    reading = Reading(runs.score, higher, unit, factor, within)
-    single = _one_each(table)
-    data_sets = list(table.groupby("dataset", sort=False))
-    if len(data_sets) == 1:
-        if single:
+    reading = _reading(table, runs.score, question)
+    table = table.assign(score=reading.factor * table["score"])
+    one_each = table.groupby(["dataset", "candidate"]).size().max() == 1
+    if one_each:  # then data sets are the replicates
+        if table["dataset"].nunique() == 1:
             raise ValueError(
                 "each candidate has one score, whose spread nobody knows: make at least "
                 f"{MIN_PAIRS} runs of each"
             )
-        found = [_judged(reading, table, question, ratio)]
-    elif single:
-        found = [_judged(reading, table.assign(seed=table["dataset"]), question, ratio)]
-        found[0].pairs = "data set"
-    else:
-        found = []
-        for name, of_one in data_sets:
-            if question.baseline in set(of_one["candidate"]):
-                answer = _judged(reading, of_one, question, ratio)
-                found.append(replace(answer, title=str(name)))
-            else:
-                runs.notes.append(f"Left out: {name}, which has no run of {question.baseline}.")
-        if len(found) >= MIN_PAIRS:
-            mean = _judged(reading, _means(found), question, 0.0)
-            title = f"mean over {len(found)} data sets"
-            found.insert(0, replace(mean, title=title, pairs="data set"))
-    if not found:
-        raise ValueError(f"no data set has a run of {question.baseline}")
+        table = table.assign(seed=table["dataset"], dataset="")
+    found = []
+    for name, of_one in table.groupby("dataset", sort=False):
+        if question.baseline in set(of_one["candidate"]):
+            found.append(_judged(reading, of_one, question, str(name)))
+        else:
+            runs.notes.append(f"Left out: {name}, which has no run of {question.baseline}.")
+    if len(found) >= MIN_PAIRS:
+        title = f"mean over {len(found)} data sets"
+        found.insert(0, _judged(reading, _means(found), question, title))
     found[0].notes = [*runs.notes]
-    if not runs.paired:
-        for answer in found:
-            answer.pairs = answer.pairs.replace("seed", "")
     return found
 
 
@@ -168,18 +144,13 @@ def verdicts(
     higher_is_better: bool | None = None,
     unit: Literal["points", "raw", ""] = "",
     equal_within: float | None = None,
-    splits: Literal["repeated", ""] = "",
-    test_share: float | None = None,
     target: float | None = None,
     tried: int = 0,
 ) -> pd.DataFrame:
-    r"""Judge results that you already have: each candidate against the baseline.
+    """Judge results that you already have: each candidate against the baseline.
 
     Runs that share a seed are paired, if the pairs are most of the runs; others are independent
-    samples (Welch's t-test, its degrees of freedom rounded down). Repeated random splits of the
-    same examples share most of what they train on: with ``splits="repeated"`` the mean of $n$
-    differences has the variance $(1/n + \rho) s^2$, with $\rho$ the ratio of test to training
-    examples.
+    samples (Welch's t-test, its degrees of freedom rounded down).
 
     Args:
         frame: a row for each run; with ``wide`` a column for each candidate.
@@ -196,8 +167,6 @@ def verdicts(
             points for an accuracy and the like, else raw.
         equal_within: the difference that counts as none, in that unit; 0.5 points by default. Raw
             scores have none by default, and nothing is then called equal.
-        splits: ``"repeated"`` if each run is on another random split of the same examples.
-        test_share: the share of the examples in such a test split.
         target: a constant to compare with, in place of a baseline.
         tried: how many candidates were tried before that are not in the table; they share the
             error.
@@ -210,8 +179,6 @@ def verdicts(
 
     Raises:
         ValueError: for what cannot be read, or would mislead.
-
-    Source: Nadeau and Bengio, "Inference for the Generalization Error", Machine Learning 52, 2003.
 
     Examples:
         >>> scores = {"seed": [0, 1, 2], "sgd": [90.1, 90.4, 89.9], "adamw": [93.2, 93.3, 93.1]}
@@ -228,18 +195,16 @@ def verdicts(
         str(dataset),
         names_of(aside),
         wide,
-        splits=splits,
     )
     question = Question(
         str(baseline),
         higher_is_better,
         unit,
         equal_within,
-        test_share,
         target,
         tried,
     )
-    return verdict_table(answers_of(runs_of(frame, columns), question, splits))
+    return verdict_table(answers_of(runs_of(frame, columns), question))
 
 
 def names_of(columns: str | Sequence[str]) -> list[str]:
@@ -282,7 +247,7 @@ def _asked(table: pd.DataFrame, question: Question) -> tuple[pd.DataFrame, Quest
     there = f"the candidates are: {', '.join(names)}"
     for name in filter(None, [question.baseline, *question.only]):
         if name not in names:
-            raise Unnamed(f"no run is of the candidate {name!r}; {there}")
+            raise ValueError(f"no run is of the candidate {name!r}; {there}")
     if question.target is not None:
         if question.baseline:
             raise ValueError("target is in place of a baseline: give one of them")
@@ -294,7 +259,7 @@ def _asked(table: pd.DataFrame, question: Question) -> tuple[pd.DataFrame, Quest
     elif len(names) == 1:
         raise ValueError(f"nothing is compared: all runs are of {names[0]}; see --target")
     elif not question.baseline:
-        raise Unnamed(f"name the baseline; {there}", baseline=names[0])
+        raise Unnamed(f"name the baseline; {there}", ["--baseline", names[0]])
     if question.only:
         table = table[table["candidate"].isin([question.baseline, *question.only])]
         others = set(names) - {question.baseline, *question.only}
@@ -302,68 +267,47 @@ def _asked(table: pd.DataFrame, question: Question) -> tuple[pd.DataFrame, Quest
     return table, question
 
 
-def _direction(runs: Runs, question: Question) -> bool:
-    known = known_direction(runs.score)
-    if question.higher_is_better is not None:
-        return question.higher_is_better
-    if known is None:
-        raise Unnamed(
-            f"say whether more or less of {runs.score} is better, --higher-is-better or "
-            "--lower-is-better",
-            higher_is_better="",
-        )
-    return known == "max"
-
-
-def _one_each(table: pd.DataFrame) -> bool:
-    return bool(table.groupby(["dataset", "candidate"]).size().max() == 1)
-
-
-def _unit(table: pd.DataFrame, score: str, unit: str) -> tuple[str, float]:
-    """The unit of scores, and what a score is multiplied by."""
-    if unit not in ("", "points", "raw"):
-        raise ValueError(f"unit must be points or raw, got {unit!r}")
-    if not unit:
-        unit = "points" if plain_name(score) in SHARES else "raw"
-        highest = table.groupby("candidate")["score"].max()
-        if unit == "points" and highest.min() <= 1 < highest.max():
-            raise ValueError(
-                f"the scores of {highest.idxmin()} are at most {highest.min():g}, those of "
-                f"{highest.idxmax()} up to {highest.max():g}: write all as shares or all as "
-                "percents, or say --unit points or --unit raw"
+def _reading(table: pd.DataFrame, score: str, question: Question) -> Reading:
+    """How the scores are read: by the score's name, and as the question says."""
+    higher = question.higher_is_better
+    if higher is None:
+        known = known_direction(score)
+        if known is None:
+            raise Unnamed(
+                f"say whether more or less of {score} is better, --higher-is-better or "
+                "--lower-is-better",
+                ["--higher-is-better"],
             )
-    share = bool(table["score"].dropna().between(0, 1).all())
-    return unit, 100.0 if share and unit == "points" else 1.0
-
-
-def _ratio(splits: str, share: float | None) -> float:
-    """Test examples over training examples of repeated splits, 0 for independent runs."""
-    if not splits:
-        return 0.0
-    if splits != "repeated":
-        raise ValueError(f"splits must be repeated, or not be given, got {splits!r}")
-    if share is None or not 0 < share < 1:
+        higher = known == "max"
+    unit = question.unit or known_unit(score)
+    if unit not in ("points", "raw"):
+        raise ValueError(f"unit must be points or raw, got {unit!r}")
+    highest = table.groupby("candidate")["score"].max()
+    if not question.unit and unit == "points" and highest.min() <= 1 < highest.max():
         raise ValueError(
-            f"splits repeated needs test_share, the share of the examples that is tested, as in "
-            f"--test-share 0.1, got {share}"
+            f"the scores of {highest.idxmin()} are at most {highest.min():g}, those of "
+            f"{highest.idxmax()} up to {highest.max():g}: write all as shares or all as "
+            "percents, or say --unit points or --unit raw"
         )
-    return share / (1.0 - share)
+    factor, within = 1.0, question.equal_within
+    if unit == "points" and table["score"].dropna().between(0, 1).all():
+        factor = 100.0
+    if within is None and unit == "points":
+        within = 0.5
+    if within is not None and not 0 < within < math.inf:
+        raise ValueError(f"equal_within must be a positive number, got {within}")
+    return Reading(score, higher, unit, factor, within)
 
 
-def _judged(reading: Reading, table: pd.DataFrame, question: Question, ratio: float) -> Answer:
+def _judged(reading: Reading, table: pd.DataFrame, question: Question, title: str) -> Answer:
     """The answer with the verdicts on the candidates of one data set."""
     reference = question.baseline
     by_candidate = {reference: pd.Series(dtype=float)}
-    for name in table["candidate"].unique():
-        by_candidate[name] = table[table["candidate"] == name].set_index("seed")["score"]
+    for name, of_one in table.groupby("candidate", sort=False):
+        by_candidate[str(name)] = of_one.set_index("seed")["score"]
     scores = {name: (reading.sign * by_seed).to_dict() for name, by_seed in by_candidate.items()}
     independent = unpaired(scores, reference)
-    if ratio and independent:
-        raise ValueError(
-            f"repeated splits are compared in pairs, and most of those of {independent.pop()} are "
-            f"none of {reference}"
-        )
-    differences = paired_differences(scores, reference, ratio)
+    differences = paired_differences(scores, reference)
     # without a zone of equality no interval lies in it
     within = reading.equal_within or sys.float_info.min
     design = Design(equal_within=within, looks=(max(len(differences[reference]), 1),))
@@ -373,13 +317,12 @@ def _judged(reading: Reading, table: pd.DataFrame, question: Question, ratio: fl
     rows = []
     for verdict in found:
         row = _row(verdict, by_candidate[verdict.arm], base, verdict.arm not in independent)
-        if not ratio:  # more splits of the same examples do not narrow an interval for long
-            _suggest(row, level, reading.equal_within or 0.0)
+        _suggest(row, level, reading.equal_within or 0.0)
         rows.append(row)
     itself = Verdict(reference, reference, int(base.count()), 1, 0.0)
     first = Judged(itself, int(base.count()), float(base.mean()), float(base.std()))
     first.missing = int(base.isna().sum())
-    return Answer(reading, first, rows)
+    return Answer(reading, first, rows, title)
 
 
 def _row(verdict: Verdict, own: pd.Series, base: pd.Series, paired: bool) -> Judged:

@@ -48,6 +48,17 @@ def known_direction(score: str) -> Literal["max", "min"] | None:
     return "min" if name in LESS else None
 
 
+def known_unit(score: str) -> Literal["points", "raw"]:
+    """Return the unit of a score by its name: points, which are percents, of an accuracy alone.
+
+    >>> known_unit("val/accuracy"), known_unit("loss"), known_unit("my_reward")
+    ('points', 'raw', 'raw')
+    """
+    if plain_name(score) in SHARES:
+        return "points"
+    return "raw"
+
+
 def checked_mode(mode: str | None, score: str) -> Literal["max", "min"]:
     """Return the mode as given, or by the score's name; a ValueError asks where neither says it."""
     if mode not in (None, "max", "min"):

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pandas as pd
@@ -16,8 +17,11 @@ from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import DictConfig
 
 from as_lightning.bench.commands.console import train
-from as_lightning.bench.commands.sweep_report import ReportCallback, finish_sweep
+from as_lightning.bench.commands.report import main
+from as_lightning.bench.commands.sweep_report import ReportCallback, sweep_answers, sweep_table
 from as_lightning.bench.packages import config_dir
+from as_lightning.bench.run import settings  # the functions that configurations call
+from as_lightning.statistics.judge import Question
 
 ROOT = Path(__file__).parents[3]
 SWEEP = (
@@ -44,23 +48,22 @@ def sweep(tmp_path_factory):
     return folder, finished.stdout
 
 
-def test_a_sweep_leaves_a_result_a_run_and_ends_with_table_report_and_tensorboard_line(sweep):
+def test_a_sweep_leaves_a_result_a_run_and_ends_with_its_table_and_tensorboard_line(sweep):
     folder, printed = sweep
     results = sorted((folder / RUNS).glob("*/result.json"))
     assert [path.parent.name for path in results] == [
         "method=as_speed,seed=0",
         "method=softmax,seed=0",
     ]
-    assert "in common, at least 3 are needed" in printed
-    *_, html, markdown, csv, opens, tensorboard, address = printed.rstrip().splitlines()
-    assert all((folder / line.split()[-1]).is_file() for line in (html, markdown, csv))
-    assert opens.endswith((folder / RUNS / "report/report.html").as_uri())
+    assert "each candidate has one score, whose spread nobody knows" in printed
+    *_, table, tensorboard, address = printed.rstrip().splitlines()
+    assert table == f"table: {RUNS}/runs.csv"
     assert tensorboard == f"tensorboard: tensorboard --logdir {RUNS}"
     assert address.split()[-1] == "http://localhost:6006/#custom_scalars"
     understood = "Digits: 10 classes (0, 1, 2, 3, 4, 5, 6, 7, 8, 9); train / validation / test 1,257 / 180 / 360"
     assert printed.count(understood) == 2
-    report = (folder / RUNS / "report/report.md").read_text()
-    assert "as-lightning -m experiment=digits seed=0 trainer.max_epochs=1" in report
+    assert reported(folder / RUNS) == {"softmax": 1, "as_speed": 1}
+    assert not list((folder / RUNS).glob(".*"))
 
 
 def test_a_second_call_skips_what_is_finished_runs_what_is_new_and_reports_its_own_runs(sweep):
@@ -70,41 +73,31 @@ def test_a_second_call_skips_what_is_finished_runs_what_is_new_and_reports_its_o
     assert finished.stdout.count("already finished") == 1
     assert len(written(folder)) == 3
     assert before.items() <= written(folder).items()
-    assert reported(folder / RUNS / "report") == [("softmax", 1), ("as_softmax", 1)]
+    assert reported(folder / RUNS) == {"softmax": 1, "as_softmax": 1}
 
 
-def test_a_sweep_whose_report_cannot_be_written_and_an_unknown_method_end_with_a_sentence_and_a_status(
-    tmp_path,
-):
-    (tmp_path / RUNS).mkdir(parents=True)
-    (tmp_path / RUNS / "report").write_text("a file in the place of the report's folder")
-    finished = run_app(tmp_path, *SWEEP, "method=softmax,as_softmax")
+def test_an_unknown_method_ends_with_a_sentence_and_a_status(tmp_path):
     unknown = run_app(tmp_path, "method=nope")
-    for ended, said in (
-        (finished, "[Errno 20] Not a directory: 'multirun/digits/trainer.max_epochs=1/report"),
-        (unknown, "as_softmax"),
-    ):
-        assert ended.returncode == 1
-        assert said in ended.stderr
-        assert "Traceback" not in ended.stderr
-    assert len(written(tmp_path)) == 2
+    assert unknown.returncode == 1
+    assert "as_softmax" in unknown.stderr
+    assert "Traceback" not in unknown.stderr
 
 
-def test_a_sweep_with_a_failed_run_ends_with_its_report_and_its_status_and_a_setting_of_one_method_runs_no_other_twice(
-    tmp_path,
+def test_after_a_failed_run_the_folder_gives_the_table_and_a_setting_of_one_method_runs_no_other_twice(
+    tmp_path, capsys
 ):
     few = ("trainer.limit_train_batches=3", "trainer.limit_val_batches=0")
     finished = run_app(
         tmp_path, *SWEEP, *few, "name=a/b", "method=softmax,as_softmax", "method.delta=0.1,7"
     )
     assert finished.returncode == 1
-    assert finished.stderr.rstrip().endswith("as-lightning: runs that have failed: 1")
-    (report,) = (tmp_path / "multirun/a/b").rglob("report.md")
-    assert "method.delta=7" in report.read_text()
-    assert "must lie in" in report.read_text()
-    assert sorted(reported(report.parent)) == [("as_softmax", 1), ("softmax", 1)]
+    assert "must lie in" in finished.stderr
     assert finished.stdout.count("already finished") == 1
     assert finished.stdout.count("method.delta is no setting of softmax") == 2
+    with pytest.raises(SystemExit) as end:
+        main([str(tmp_path / "multirun/a/b")])
+    assert end.value.code == 3
+    assert "each candidate has one score" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -142,8 +135,8 @@ def test_the_wheel_carries_the_app_and_its_configs(tmp_path):
             command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False
         )
 
-    settings = ("experiment=digits", "trainer.max_epochs=1", "hydra.run.dir=out")
-    finished = python("-m", "as_lightning.bench.commands.train", *settings)
+    words = ("experiment=digits", "trainer.max_epochs=1", "hydra.run.dir=out")
+    finished = python("-m", "as_lightning.bench.commands.train", *words)
     assert finished.returncode == 0, finished.stderr
     assert json.loads((tmp_path / "out" / "result.json").read_text())["candidate"] == "as_softmax"
     where = python("-c", "from as_lightning.bench.packages import config_dir; print(config_dir())")
@@ -152,29 +145,86 @@ def test_the_wheel_carries_the_app_and_its_configs(tmp_path):
 
 def hydras(folder: Path, *overrides: str) -> DictConfig:
     """The configuration of a job of a sweep, as Hydra gives it to its callbacks."""
-    settings = ["hydra.mode=MULTIRUN", f"hydra.runtime.cwd={folder}", *overrides]
+    assert settings
+    words = ["hydra.mode=MULTIRUN", f"hydra.runtime.cwd={folder}", *overrides]
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
-        return compose("train", settings, return_hydra_config=True)
+        return compose("train", words, return_hydra_config=True)
 
 
-def test_the_report_of_a_sweep_over_data_sets_has_all_of_them(result, tmp_path, monkeypatch):
+def test_the_table_of_a_sweep_over_data_sets_has_all_of_them(result, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     callback = ReportCallback()
-    callback.on_multirun_start(
-        hydras(tmp_path)
-    )  # the command's own configuration is of no job's experiment
-    for number, (name, accuracy) in enumerate(
-        {"chords": 0.8, "sst5": 0.4, "clinc150": None}.items()
-    ):
-        ended = JobReturn(status=JobStatus.COMPLETED if accuracy else JobStatus.FAILED)
-        ended.return_value = accuracy or ValueError("no memory is left")
-        if accuracy:
-            stored(replace(result("softmax", 0, accuracy), name=name), tmp_path / "multirun" / name)
-        callback.on_job_end(
-            hydras(tmp_path, f"experiment={name}", f"hydra.job.num={number}"), ended
-        )
-    assert finish_sweep() == 1
-    report = tmp_path / "multirun" / "chords" / "report"
-    table = pd.read_csv(report / "report.csv")
-    assert dict(zip(table["name"], table["mean"], strict=True)) == {"chords": 80, "sst5": 40}
-    assert "multirun/clinc150: ValueError: no memory is left" in (report / "report.md").read_text()
+    # the command's own configuration is of no job's experiment
+    callback.on_multirun_start(hydras(tmp_path))
+    for number, name in enumerate(["chords", "sst5"]):
+        stored(replace(result("softmax", 0, 0.8), name=name), tmp_path / "multirun" / name)
+        config = hydras(tmp_path, f"experiment={name}", f"hydra.job.num={number}")
+        callback.on_job_end(config, JobReturn(status=JobStatus.COMPLETED))
+    callback.on_multirun_end(hydras(tmp_path))
+    table = pd.read_csv(tmp_path / "multirun" / "chords" / "runs.csv")
+    assert list(table["dataset"]) == ["chords", "sst5"]
+    assert "multirun/chords/runs.csv" in capsys.readouterr().out
+
+
+def config(seed: int = 0, *, epochs: int = 4, lr: float = 0.1, **method: object) -> dict:
+    return {
+        "seed": seed,
+        "method": {"_target_": "x", **method},
+        "optimizer": {"lr": lr},
+        "lr_scheduler": {"max_lr": lr},
+        "data": {"num_workers": seed},
+        "trainer": {"max_epochs": epochs, "enable_progress_bar": bool(seed)},
+        "output_dir": f"/somewhere/{seed}",
+    }
+
+
+@pytest.mark.parametrize(
+    ("odd", "name"),
+    [
+        ({"config": config(1, epochs=1)}, "trainer.max_epochs=1"),
+        ({"config": config(1, lr=0.3)}, "optimizer.lr=0.3"),
+        ({"inputs": {"data": "ff00"}}, "inputs.data=ff00"),
+    ],
+)
+def test_runs_that_differ_in_more_than_the_method_are_of_different_data_sets(result, odd, name):
+    runs = [
+        result(method, 0, 0.8, config=config(), inputs={"data": "12ab", "method.code": method})
+        for method in ("softmax", "m")
+    ]
+    runs.append(result("softmax", 1, 0.8, **{"config": config(1), "inputs": runs[0].inputs, **odd}))
+    table = sweep_table(runs)
+    assert list(table["dataset"] == f"set, {name}") == [False, False, True]
+    assert len(set(table["dataset"])) == 2
+
+
+def test_each_setting_of_a_method_is_a_candidate_and_the_same_run_counts_once(result):
+    runs = [
+        result("m", seed, 0.8 + seed / 100, config=config(seed, k=k, tau=tau))
+        for seed, k, tau in product((0, 1), (1, 2), (3, 4))
+    ]
+    runs += [result("softmax", 0, 0.7, config=config(unused=value)) for value in (None, None)]
+    table = sweep_table(runs)
+    names = {"m, k=1, tau=3", "m, k=1, tau=4", "m, k=2, tau=3", "m, k=2, tau=4"}
+    assert dict(table["candidate"].value_counts()) == dict.fromkeys(names, 2) | {"softmax": 1}
+
+
+def test_a_sweep_is_judged_data_set_by_data_set_beside_its_softmax(result):
+    lead = (0.02, 0.021, 0.019)
+    runs = [
+        result(method, seed, 0.8 + seed / 100 + gain, config=config(seed, lr=lr))
+        for lr in (0.1, 0.3)
+        for seed in range(3)
+        for method, gain in (("m", lead[seed]), ("softmax", 0.0))
+    ]
+    answers = sweep_answers(sweep_table(runs), Question())
+    assert [answer.title for answer in answers] == [
+        "set, optimizer.lr=0.1",
+        "set, optimizer.lr=0.3",
+    ]
+    for answer in answers:
+        assert answer.baseline.name == "softmax"
+        assert answer.candidates[0].verdict.word == "better"
+    with pytest.raises(ValueError, match="sofmax"):
+        sweep_answers(sweep_table(runs), Question("sofmax"))
+    with pytest.raises(ValueError, match="test metrics"):
+        sweep_table([result("softmax", 0, 0.8, metrics={})])

@@ -19,14 +19,9 @@ from as_lightning.bench.packages import config_dir
 from as_lightning.bench.run.result import SESSION, new_session
 
 
-def run_command(
-    config_name: str, job: Callable[[DictConfig], Any], failures: Callable[[], int] = lambda: 0
-) -> None:
+def run_command(config_name: str, job: Callable[[DictConfig], Any]) -> None:
     """Run `job` as Hydra's main; exit with one sentence if the user can mend the error, or has
     stopped the command.
-
-    `failures` writes the report of a sweep that has ended, also by an error, and returns the number
-    of failed runs.
     """
     if SESSION not in os.environ:  # which the processes of a job have from its command
         new_session()
@@ -47,7 +42,6 @@ def run_command(
     main = hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=config_name)
     try:
         main(one_sentence)()
-        failures()
     except (KeyboardInterrupt, SystemExit) as end:
         # Lightning exits the program at an interrupt, and at a SIGTERM without a status
         interrupted = isinstance(end, KeyboardInterrupt) or isinstance(
@@ -59,9 +53,6 @@ def run_command(
         print(f"{command}: stopped; the same command again goes on from here", file=sys.stderr)
         sys.exit(128 + signal.SIGTERM if terminated else 1)
     except Exception as error:
-        failed_runs = failures()  # the report has the finished runs, and lists the failed ones
-        if failed_runs and not stack_traces:
-            sys.exit(f"{command}: runs that have failed: {failed_runs}")
         if stack_traces or not is_mistake(error):
             raise
         sys.exit(f"{command}: {in_words(error)}")

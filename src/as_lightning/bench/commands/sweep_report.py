@@ -1,15 +1,13 @@
-"""Writes the report when a Hydra sweep has ended, also where some of its runs have failed."""
+"""What the runs of a sweep show: their table, and the verdicts on it."""
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
-import shutil
-import tempfile
-import traceback
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
@@ -18,21 +16,24 @@ from omegaconf import DictConfig
 
 from as_lightning.bench.run.result import COMMAND, RESULT_FILE, Result
 
-RUNS_FOLDER = ".runs"
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from as_lightning.statistics.judge import Answer, Question
+
+BASELINES = ("softmax", "multilabel_softmax")  # the default baselines
+ABOUT = ["dataset", "candidate", "seed", "train_seconds"]  # columns beside the scores
 
 
 class ReportCallback(Callback):
-    """Notes what `finish_sweep` reports: the folder and the error of each job of a sweep.
+    """Writes the table of a sweep, ``runs.csv``, and prints its verdicts, when all runs have ended.
 
-    Each job writes its note into a file of its own, since launchers run jobs in other processes and
-    on other machines. Launchers pass this callback, which holds the folder of the notes, to their
-    jobs.
+    After a failed run Hydra does not call it: ``as-lightning-report FOLDER`` prints the same.
+    Launchers pass this callback to their jobs, which run in other processes and on other machines:
+    each job adds a line with its folder to a file.
     """
 
-    # the notes' folder of the sweep that is not reported yet. The command calls `finish_sweep`,
-    # since Hydra calls no `on_multirun_end` if a run has failed, and only logs an error in it
-    open_sweep: ClassVar[Path | None] = None
-    notes = Path()
+    folders = Path()
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         # the command for others to repeat: without the data's place and the launcher
@@ -40,57 +41,112 @@ class ReportCallback(Callback):
         words += [w for w in config.hydra.overrides.hydra if w.startswith("hydra.sweeper")]
         words = [word for word in words if not word.startswith("data_dir=")]
         os.environ[COMMAND] = shlex.join(["as-lightning", "-m", *words])
-        folder = Path(config.hydra.sweep.dir) / RUNS_FOLDER  # which the command names
+        folder = Path(config.hydra.sweep.dir).absolute()
         folder.mkdir(parents=True, exist_ok=True)
-        self.notes = Path(tempfile.mkdtemp(dir=folder)).absolute()
-        ReportCallback.open_sweep = self.notes
+        self.folders = folder / ".folders"
+        self.folders.write_text("", encoding="utf-8")
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
-        if config.hydra.mode != RunMode.MULTIRUN:
-            return
-        # the job's own sweep folder: a sweep over data sets has several
-        note = {"sweep": str(config.hydra.sweep.dir), "folder": str(config.hydra.sweep.subdir)}
-        try:
-            _ = job_return.return_value
-        except Exception as error:
-            note["error"] = "".join(traceback.format_exception_only(error)).strip()
-        (self.notes / f"{config.hydra.job.num}.json").write_text(json.dumps(note), encoding="utf-8")
+        if config.hydra.mode == RunMode.MULTIRUN:
+            with self.folders.open("a", encoding="utf-8") as file:
+                file.write(f"{config.hydra.sweep.dir}\t{config.hydra.sweep.subdir}\n")
+
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        # here: refusals need not wait for torch and pandas
+        from as_lightning.bench.run.summary import tensorboard_lines
+        from as_lightning.statistics.judge import Question
+
+        del os.environ[COMMAND]
+        lines = self.folders.read_text(encoding="utf-8").splitlines()
+        self.folders.unlink()
+        places = [line.split("\t") for line in sorted(set(lines))]
+        sweeps = list(dict.fromkeys(Path(sweep) for sweep, _ in places))
+        results = [Result.read(Path(*place) / RESULT_FILE) for place in places]
+        table = sweep_table(results)
+        table.to_csv(sweeps[0] / "runs.csv", index=False)
+        print(sweep_screen(table, Question()))
+        print(f"table: {sweeps[0] / 'runs.csv'}")
+        for sweep in sweeps:
+            for line in tensorboard_lines(sweep):
+                print(f"tensorboard: {line}")
 
 
-def finish_sweep() -> int:
-    """Write the report of the open sweep, if there is one; return how many of its runs have failed.
+def sweep_table(results: Sequence[Result]) -> pd.DataFrame:
+    """Return a row for each run with test metrics: data set, candidate, seed, seconds and score.
 
-    The runs of a sweep over data sets lie in several folders, as do those of several sweeps: the
-    first gets the report.
+    A candidate is a method and its settings that vary; runs that differ in anything else are of
+    another data set, as ``digits, trainer.max_epochs=1``. The same run twice counts once.
     """
-    if ReportCallback.open_sweep is None:
-        return 0
-    folder, ReportCallback.open_sweep = ReportCallback.open_sweep, None
-    del os.environ[COMMAND]
-    note_files = sorted(folder.glob("*.json"), key=lambda path: int(path.stem))
-    notes = [json.loads(path.read_text(encoding="utf-8")) for path in note_files]
-    shutil.rmtree(folder)
-    if not notes:  # Hydra has refused the settings
-        return 0
-    # here: the command, which calls this after each error, need not wait for torch and pandas
-    from as_lightning.bench.run.runner import run_lock
-    from as_lightning.bench.run.summary import tensorboard_lines
-    from as_lightning.report.page import publish
-    from as_lightning.report.sweep_records import sweep_records
+    import pandas as pd
 
-    failed, files = [], set()
-    for note in notes:
-        run = Path(note["sweep"], note["folder"])
-        if "error" in note:
-            failed.append(f"{run}: {note['error']}")
-        else:
-            files.add(run / RESULT_FILE)
-    records, sentences = sweep_records([Result.read(file) for file in sorted(files)])
-    sweeps = list(dict.fromkeys(Path(note["sweep"]) for note in notes))
-    (sweeps[0] / RUNS_FOLDER).mkdir(parents=True, exist_ok=True)
-    with run_lock(sweeps[0] / RUNS_FOLDER):
-        publish(records, sweeps[0] / "report", failed=failed, notes=sentences)
-    for sweep in sweeps:
-        for line in tensorboard_lines(sweep):
-            print(f"tensorboard: {line}")
-    return len(failed)
+    from as_lightning.bench.run.identity import RunIdentity
+
+    if any(run.phase for run in results):
+        raise ValueError(
+            "these are runs of a comparison, which has not ended: give a folder with design.json"
+        )
+    rows, settings = [], []
+    for run in results:
+        if not run.metrics:
+            continue
+        about = (run.name, run.candidate, run.seed, run.train_seconds)
+        rows.append(dict(zip(ABOUT, about, strict=True)) | {run.score: run.metrics[run.score]})
+        identity = RunIdentity.of(run.config, run.inputs)
+        of_run = dict(identity.config)
+        for name, value in identity.inputs.items():
+            of_run[name if "." in name else f"inputs.{name}"] = value
+        settings.append(of_run)
+    if not rows:
+        raise ValueError("no run has test metrics: make the runs with test=true")
+    table = pd.DataFrame(rows)
+    read = pd.DataFrame(settings, dtype=object).fillna("null")
+    read = read.drop(columns=["seed", "name"], errors="ignore")
+    read = read[sorted(read, key=lambda key: (len(key), key))]
+    own = [key for key in read if key.startswith("method.")]
+    for keys, columns in ((ABOUT[:1], read.columns.drop(own)), (ABOUT[:2], own)):
+        for _, of_one in table.groupby(keys, sort=False):
+            titles = of_one[keys[-1]]
+            for column in columns:
+                longer = titles + f", {column.removeprefix('method.')}=" + read[column]
+                if longer.nunique() > titles.nunique():
+                    titles = longer.dropna()
+            table.loc[of_one.index, keys[-1]] = titles
+    return table.drop_duplicates(table.columns.drop("train_seconds"))
+
+
+def sweep_answers(table: pd.DataFrame, question: Question) -> list[Answer]:
+    """Return the answer on each data set of a sweep, whose runs are compared with their like alone.
+
+    The baseline is softmax if it is among them, else the first method. A ValueError says why no
+    data set has an answer.
+    """
+    from as_lightning.statistics.judge import answers_of
+    from as_lightning.statistics.runs import Runs
+
+    answers, refused = [], []
+    for _, of_one in table.groupby("dataset", sort=False):
+        score = of_one.drop(columns=ABOUT).dropna(axis="columns", how="all").columns[0]
+        names = list(of_one["candidate"].unique())
+        defaults = [name for name in names if name.partition(",")[0] in BASELINES]
+        asked = question
+        if not question.baseline and question.target is None and len(names) > 1:
+            asked = replace(question, baseline=[*defaults, *names][0])
+        try:
+            answers += answers_of(Runs(of_one.rename(columns={score: "score"}), score), asked)
+        except ValueError as error:
+            refused.append(error)
+    if not answers:
+        raise refused[0]
+    return answers
+
+
+def sweep_screen(table: pd.DataFrame, question: Question) -> str:
+    """Return the verdicts on a sweep as text, or its table and why there are none."""
+    from as_lightning.statistics.answer import screen
+    from as_lightning.statistics.printable import printable
+
+    try:
+        return screen(sweep_answers(table, question))
+    except ValueError as error:
+        shown = table.map(lambda cell: printable(cell) if isinstance(cell, str) else cell)
+        return f"{shown.to_string(index=False)}\nNo verdict: {printable(error)}"

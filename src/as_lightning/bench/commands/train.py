@@ -14,7 +14,6 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from as_lightning.bench.commands.jobs import run_command
-from as_lightning.bench.commands.sweep_report import finish_sweep
 from as_lightning.bench.run.settings import check_files, check_run
 
 log = logging.getLogger(__name__)
@@ -60,7 +59,7 @@ def main() -> None:
     """The console script `as-lightning`."""
     if {"-m", "--multirun"} & set(sys.argv):
         sys.argv[1:] = seed_by_seed(sys.argv[1:])
-    run_command("train", run_job, finish_sweep)
+    run_command("train", run_job)
 
 
 if __name__ == "__main__":
