@@ -5,6 +5,7 @@
 Reads the runs of ``results/python_code/heads`` and writes ``results/python_code/README.md``.
 """
 
+import math
 from pathlib import Path
 
 import pandas as pd
@@ -34,7 +35,7 @@ def numbers(run: pd.Series) -> dict[str, object]:
     return {
         "tokens": int(run["setting.batch_tokens"]),
         "seed": run["seed"],
-        "perplexity": float("nan") if pd.notna(margin) else run["perplexity"],
+        "perplexity": float("nan") if pd.notna(margin) else math.exp(run["loss"]),
         "minutes": run["train_seconds"] / 60,
         "memory": run["peak_memory"] / 1e6,
         "score": 100 * run["score"],

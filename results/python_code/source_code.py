@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import Sampler, SequentialSampler
+from torch.utils.data import Sampler, SequentialSampler, default_collate
 
 from as_lightning.bench.data.base import (
     SPLITS,
@@ -27,6 +27,7 @@ from as_lightning.bench.data.base import (
 )
 from as_lightning.bench.data.reading import note
 from as_lightning.bench.data.text.standard_library import library_folder, source_files
+from as_lightning.bench.encoders.from_scratch import TextTransformer
 
 UNKNOWN, END_OF_FILE = "[UNK]", "[EOF]"
 # the words, numbers and signs of source code, also in comments and strings; white space is no token
@@ -47,6 +48,19 @@ def token_blocks(tokens: Sequence[int], block_length: int) -> tuple[torch.Tensor
     return stream[:end].view(-1, block_length), stream[1 : end + 1].view(-1, block_length)
 
 
+def flat_batch(samples: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Make a batch of blocks, with one target for each of its tokens."""
+    inputs, target = default_collate(samples)
+    return inputs, target.flatten()
+
+
+class TokenTransformer(TextTransformer):
+    """The app's transformer, with the features of all tokens of a batch, ``(N * L, width)``."""
+
+    def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
+        return super().forward(token_ids).flatten(0, 1)
+
+
 class PythonCode(BenchmarkDataModule):
     """Predict the next token of the standard library's source code; no download.
 
@@ -54,13 +68,13 @@ class PythonCode(BenchmarkDataModule):
     stand for any other token and for the end of a file; the other classes are the tokens that the
     training files have at least twice.
 
-    Batches are ``(token ids (N, L) int64, the token after each (N, L) int64)``, for a causal
-    network; those of validation and test have at most 1,024 tokens. The settings are described in
+    Batches are ``(token ids (N, L) int64, the token after each (N * L) int64)``, for a causal
+    network, as `TokenTransformer`; those of validation and test have at most 1,024 tokens. The settings are described in
     ``conf/data/python_code.yaml``.
     """
 
-    task = "next_token"
     splits_by_seed = True
+    collate = staticmethod(flat_batch)
 
     def __init__(
         self,

@@ -162,7 +162,6 @@ def test_digits_are_split_disjoint_complete_and_stratified_and_a_batch_is_images
             [1, 0, 2],
             [1, 0, 3],
         ),
-        ("next_token", torch.tensor([[2, 0], [2, 2]]), [1, 0, 3], [1, 0, 3]),
         ("multilabel", torch.tensor([[1, 0, 1], [0, 0, 1], [0, 0, 1]]), [1, 0, 2], [1, 0, 3]),
     ],
 )

@@ -139,38 +139,11 @@ def test_metrics_of_very_many_classes_take_memory_in_proportion_to_them():
     assert found["f1_macro"] == pytest.approx(f1_score(target, logits.argmax(-1), average="macro"))
 
 
-def test_metrics_of_the_next_token_are_its_accuracy_and_the_exponential_of_the_mean_cross_entropy():
-    logits, target = 2 * torch.randn(6, 7, 5), torch.randint(5, (6, 7))
-    found = measured(
-        TaskForm("next_token", NAMES), [(logits[:2], target[:2]), (logits[2:], target[2:])]
-    )
-    rows = logits.flatten(0, 1)
-    perplexity = F.cross_entropy(rows.double(), target.flatten()).exp().item()
-    expected = {
-        "accuracy": accuracy_score(target.flatten(), rows.argmax(-1)),
-        "perplexity": perplexity,
-    }
-    assert found == pytest.approx(expected, rel=1e-6)
-
-
-def test_a_target_of_probability_zero_has_a_large_perplexity_and_no_infinite_one():
-    logits = torch.tensor([[[0.0, 1000.0]], [[1000.0, 0.0]]])
-    found = measured(
-        TaskForm("next_token", NAMES[:2]), [(logits, torch.zeros(2, 1, dtype=torch.int64))]
-    )
-    assert found["perplexity"] == pytest.approx(torch.finfo(torch.float32).tiny ** -0.5, rel=1e-3)
-
-
 def test_a_loss_of_tags_or_tokens_is_the_mean_over_all_and_one_of_several_labels_takes_a_class_as_one_label():
     logits, tags = torch.randn(2, 3, 5), torch.tensor([[0, IGNORED, 4], [2, IGNORED, IGNORED]])
     words, tokens = tags != IGNORED, tags.clamp(min=1)
     mean = F.cross_entropy(*TaskForm("token", NAMES).loss_arguments(logits, tags))
     torch.testing.assert_close(mean, F.cross_entropy(logits[words], tags[words]))
-    rows, targets = TaskForm("next_token", NAMES).loss_arguments(logits, tokens)
-    assert rows.is_contiguous()
-    torch.testing.assert_close(
-        F.cross_entropy(rows, targets), F.cross_entropy(logits.transpose(1, 2), tokens)
-    )
     _, labels = TaskForm("multiclass", NAMES, "multi_hot").loss_arguments(
         logits[:, 0], tokens[:, 2]
     )

@@ -73,9 +73,8 @@ def split_limits(name: str, limit: Limit) -> dict[str, int | None]:
     return {split: limits.get(split) for split in SPLITS}
 
 
-# The target: one class for a sample, any number of classes, one class per token, or the next token
-# after each.
-Task = Literal["multiclass", "multilabel", "token", "next_token"]
+# The target: one class for a sample, any number of classes, or one class per token.
+Task = Literal["multiclass", "multilabel", "token"]
 
 SHOWN = 10  # classes that the summary names
 
@@ -217,8 +216,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
                 found = ", ".join(self.class_names)
                 raise ValueError(f"{name}: expected at least 2 classes, found {found or 'none'}")
             self.splits = splits
-            if self.task != "next_token":
-                note_alike(self.class_names)
+            note_alike(self.class_names)
             if self.task == "multiclass":
                 note_small(self.class_counts, self.class_names)
             self._select_rows()

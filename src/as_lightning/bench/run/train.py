@@ -41,6 +41,7 @@ from as_lightning.bench.run.settings import (
 )
 
 log = logging.getLogger(__name__)
+CLASSES_KEPT = 1000  # whose numbers of rows a result holds
 # keys of a method that are no settings of a run
 OF_COMPARISONS = ("search", "baseline", "own_module")
 
@@ -174,7 +175,7 @@ def _run(config: DictConfig, directory: Path, about: dict[str, Any]) -> RunOutpu
     # not every data module has a data_dir
     cache_features(datamodule, module.encoder, Path(config.data_dir).expanduser())
     class_rows = {}
-    if datamodule.task == "multiclass":
+    if datamodule.task == "multiclass" and datamodule.num_classes <= CLASSES_KEPT:
         names, counts = datamodule.class_names, datamodule.class_counts.tolist()
         class_rows = dict(zip(names, counts, strict=True))
     output = trained(

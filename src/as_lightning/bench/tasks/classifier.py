@@ -15,9 +15,8 @@ from torchmetrics import MeanMetric, MetricCollection
 
 from as_lightning.bench.tasks.tasks import TaskForm
 from as_lightning.functional.calling_convention import IGNORED
-from as_lightning.functional.linear_cross_entropy import linear_cross_entropy
 from as_lightning.functional.variants.logit_adjustment import adjust_logits, fit_tau
-from as_lightning.losses import cross_entropy_settings, summed_weights
+from as_lightning.losses import summed_weights
 from as_lightning.mixin import ASSoftmaxMixin
 
 
@@ -55,7 +54,7 @@ class Classifier(pl.LightningModule):
         head: Callable[[int, int], nn.Module] | None = None,
         probabilities: Callable[[Tensor], Tensor] | None = None,
         targets: Literal["class_index", "multi_hot"] = "class_index",
-        task: Literal["multiclass", "multilabel", "token", "next_token"] = "multiclass",
+        task: Literal["multiclass", "multilabel", "token"] = "multiclass",
         class_counts: Tensor | None = None,
         class_groups: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
@@ -155,65 +154,12 @@ class Classifier(pl.LightningModule):
         }
 
 
-class FusedSoftmaxClassifier(Classifier):
-    """The same classifier, whose head and plain cross-entropy are computed together in training,
-    without the logits.
-
-    A ValueError refuses another head than ``nn.Linear``, another criterion, and several labels per
-    sample.
-    """
-
-    criterion: nn.CrossEntropyLoss
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        check_fusable(self)
-        if type(self.criterion) is not nn.CrossEntropyLoss:
-            raise ValueError(
-                "this method computes plain cross-entropy, criterion nn.CrossEntropyLoss, got "
-                f"{self.criterion!r}"
-            )
-
-    def training_loss(self, inputs: Tensor, target: Tensor) -> Tensor:
-        assert isinstance(self.head, nn.Linear)
-        settings = cross_entropy_settings(self.criterion)
-        hidden, head = self.encoder(inputs), self.head
-        return linear_cross_entropy(hidden, head.weight, target, linear_bias=head.bias, **settings)
-
-
 class ASSoftmaxClassifier(ASSoftmaxMixin, Classifier):
     """The same classifier with AS-Softmax in place of its criterion: the second way of using the
     mixin.
-
-    Args:
-        fused_head: in training compute head and loss together, without the logits: for 10,000
-            classes and more. It needs a head that is ``nn.Linear``, and one label per sample.
     """
 
     as_softmax_replaces = "criterion"
-    criterion: nn.CrossEntropyLoss
-
-    def __init__(self, *args: Any, fused_head: bool = False, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.fused_head = fused_head
-        if fused_head:
-            check_fusable(self)
-
-    def training_loss(self, inputs: Tensor, target: Tensor) -> Tensor:
-        if not self.fused_head:
-            return super().training_loss(inputs, target)
-        assert isinstance(self.head, nn.Linear)
-        settings = cross_entropy_settings(self.criterion)
-        return self.as_softmax_head_loss(self.encoder(inputs), self.head, target, **settings)
-
-
-def check_fusable(module: Classifier) -> None:
-    """Raise ``ValueError`` unless head and loss of a classifier can be computed together."""
-    if type(module.head) is not nn.Linear or not module.task.class_index:
-        raise ValueError(
-            "a fused head needs a head that is nn.Linear, and data and a method of one class per "
-            "sample or token"
-        )
 
 
 class AdjustedAfterClassifier(Classifier):

@@ -12,7 +12,6 @@ from seqeval.metrics.sequence_labeling import get_entities
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MultilabelExactMatch
-from torchmetrics.text import Perplexity as TokenPerplexity
 
 from as_lightning.functional.argument_checks import check_choice
 from as_lightning.functional.calibration import Reliability, sorted_by_confidence
@@ -105,11 +104,9 @@ class CountedScore(Metric):
 
 def _counted(values: Tensor, target: Tensor, ignore_index: int | None) -> tuple[Tensor, Tensor]:
     """The values and targets where the target is not ignored; both ``(K)``."""
-    counted = (
-        torch.ones_like(target, dtype=torch.bool)
-        if ignore_index is None
-        else target != ignore_index
-    )
+    counted = torch.ones_like(target, dtype=torch.bool)
+    if ignore_index is not None:
+        counted = target != ignore_index
     return values[counted], target[counted]
 
 
@@ -143,28 +140,6 @@ class CalibrationError(Metric):
     def compute(self) -> Tensor:
         """The error over all updates and ranks."""
         return Reliability(*(getattr(self, name) for name in Reliability._fields)).calibration_error
-
-
-class Perplexity(TokenPerplexity):
-    r"""torchmetrics' perplexity, $\exp(-\frac{1}{N} \sum_n \log p_{n, t_n})$, of probabilities and
-    in float64.
-
-    A probability below the smallest normal number of its dtype counts as that number.
-
-    Shape:
-        - update: probabilities ``(N, C)``, class indices ``(N)``.
-    """
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.set_dtype(torch.float64)
-
-    def update(self, preds: Tensor, target: Tensor) -> None:
-        """Add a batch; torchmetrics takes logits, of which the softmax of a logarithm gives the
-        probabilities back.
-        """
-        logits = preds.clamp(min=torch.finfo(preds.dtype).tiny).double().log()
-        super().update(logits.unsqueeze(0), target.unsqueeze(0))
 
 
 class SpanF1(CountedScore):
@@ -214,7 +189,6 @@ class TaskForm:
       ``f1_micro``, ``f1_macro`` and ``calibration_error`` (of the sigmoids of all labels).
     * ``"token"``: one class per token, logits ``(N, L, C)``, targets ``(N, L)`` with -100 on what
       is no first piece of a word. Metrics: ``span_f1``, and of the words those of ``"multiclass"``.
-    * ``"next_token"``: the class of the token after each. Metrics: ``accuracy`` and ``perplexity``.
 
     Raises:
         ValueError: if ``task`` or ``targets`` is unknown, or the loss cannot have the targets of
@@ -222,13 +196,10 @@ class TaskForm:
     """
 
     def __init__(self, task: str, class_names: Sequence[str], targets: str = "class_index") -> None:
-        check_choice("task", task, ("multiclass", "multilabel", "token", "next_token"))
+        check_choice("task", task, ("multiclass", "multilabel", "token"))
         check_choice("targets", targets, ("class_index", "multi_hot"))
-        self.task, self.class_names, self.class_index = (
-            task,
-            list(class_names),
-            targets == "class_index",
-        )
+        self.task, self.class_names = task, list(class_names)
+        self.class_index = targets == "class_index"
         if task == "multilabel" and self.class_index:
             raise ValueError(
                 "this method's loss takes one class per sample, and the data have several: use a "
@@ -236,7 +207,7 @@ class TaskForm:
                 "(multilabel_softmax, multilabel_sparse, bce, asymmetric, multilabel_as_softmax or "
                 "multilabel_as_speed)"
             )
-        if task in ("token", "next_token") and not self.class_index:
+        if task == "token" and not self.class_index:
             raise ValueError(
                 "this method's loss is for several labels per sample; tokens have one class each"
             )
@@ -260,11 +231,8 @@ class TaskForm:
                 metrics[f"accuracy_{name}"] = CountedScore(
                     partial(balanced_accuracy, classes=list(classes)), count
                 )
-        if self.task == "next_token":
-            metrics["perplexity"] = Perplexity()
-        else:
-            metrics["f1_macro"] = CountedScore(macro_f1, count, ignored)
-            metrics["calibration_error"] = CalibrationError(ignored)
+        metrics["f1_macro"] = CountedScore(macro_f1, count, ignored)
+        metrics["calibration_error"] = CalibrationError(ignored)
         if self.task == "token":
             metrics["span_f1"] = SpanF1(self.class_names, ignore_index=IGNORED)
         return MetricCollection(dict(metrics), compute_groups=False)
@@ -287,6 +255,6 @@ class TaskForm:
         return self._classes_second(probabilities(logits), target)
 
     def _classes_second(self, scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        if self.task == "next_token":
-            return scores.flatten(0, 1), target.flatten()
-        return scores.transpose(1, 2) if self.task == "token" else scores, target
+        if self.task == "token":
+            scores = scores.transpose(1, 2)
+        return scores, target
