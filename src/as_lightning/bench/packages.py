@@ -1,6 +1,4 @@
-"""The packages that the app needs, the messages where one is missing, and the folder of its
-configs.
-"""
+"""The packages that the app needs, and the folder of its configs."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ def with_way_out(error: ModuleNotFoundError) -> str:
 
 @contextmanager
 def loading(package: str) -> Iterator[None]:
-    """Import `torchvision` or `torchaudio` inside: an `ImportError` explains one that was built for
-    another torch.
-    """
+    """Explain inside an import of `torchvision` or `torchaudio` that is for another torch."""
     try:
         yield
     except ModuleNotFoundError:

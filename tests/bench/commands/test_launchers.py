@@ -82,11 +82,8 @@ def test_optuna_looks_for_the_margin_of_the_best_validation_score(search):
     assert len(best_scores) == 2
     assert all(0.01 <= delta <= 1.0 for delta in best_scores)
     found = yaml.safe_load((folder / OF_SEARCH).with_name("optimization_results.yaml").read_text())
-    assert (
-        found["best_value"]
-        == max(best_scores.values())
-        == best_scores[found["best_params"]["method.delta"]]
-    )
+    best = best_scores[found["best_params"]["method.delta"]]
+    assert found["best_value"] == max(best_scores.values()) == best
 
 
 def test_the_table_of_jobs_in_other_processes_has_a_candidate_for_each_margin(
@@ -131,18 +128,15 @@ def test_a_comparison_whose_runs_go_side_by_side_has_the_scores_of_one_whose_run
     tmp_path, monkeypatch, own
 ):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
-    plan = (
+    plan = [
         "methods=softmax,as_softmax",
         "trials=1",
         "tuning_seeds=1",
         "seeds=1",
         "half_epochs=false",
-    )
-    short = (
-        "trainer.max_epochs=1",
-        "trainer.limit_train_batches=5",
-        *(OWN if own else ("experiment=digits",)),
-    )
+    ]
+    limits = ("trainer.max_epochs=1", "trainer.limit_train_batches=5")
+    short = (*limits, *(OWN if own else ("experiment=digits",)))
     run_here("as-lightning-compare", tmp_path, *short, *plan, "hydra.sweep.dir=turns")
     side_by_side = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "hydra.sweep.dir=sides")
     in_an_interpreter("compare", tmp_path, *short, *plan, *side_by_side)
@@ -158,14 +152,8 @@ def test_the_weights_that_two_processes_test_are_those_of_the_best_mean_score(
     tmp_path, monkeypatch
 ):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
-    asked = (
-        "module._target_=harness.own_modules.ByRank",
-        OWN[-1],
-        *DDP,
-        "trials=1",
-        "seeds=3",
-        "half_epochs=false",
-    )
+    short = ("trials=1", "seeds=3", "half_epochs=false")
+    asked = ("module._target_=harness.own_modules.ByRank", OWN[-1], *DDP, *short)
     in_an_interpreter("compare", tmp_path, *asked, "trainer.max_epochs=3", "candidates={b: []}")
     assert {round(10 * run.metrics[run.score]) for run in results(tmp_path)} == {1}
 

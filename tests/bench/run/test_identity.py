@@ -69,13 +69,8 @@ def test_what_cannot_be_read_is_like_nothing():
             assert value_digest(held) != value_digest(held)
 
 
-BRIEF = (
-    "trainer.max_epochs=1",
-    "trainer.limit_train_batches=2",
-    "method=softmax",
-    "logger=none",
-    "callbacks=plain",
-)
+BRIEF = ["trainer.max_epochs=1", "trainer.limit_train_batches=2", "method=softmax", "logger=none"]
+BRIEF += ["callbacks=plain"]
 
 
 @pytest.fixture
@@ -116,12 +111,8 @@ def interrupt(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_run_whose_data_file_has_changed_is_made_anew(reviews, trained, caplog):
-    for good, runs in (
-        ("good", 1),
-        ("good", 1),
-        ("fine", 2),
-        ("fine", 2),
-    ):  # the same content, written later
+    # the same content, written later
+    for good, runs in (("good", 1), ("good", 1), ("fine", 2), ("fine", 2)):
         train(reviews(good))
         assert len(trained) == runs
     assert caplog.text.count("finished with another inputs.data") == 1
@@ -155,9 +146,10 @@ def test_what_an_older_version_has_not_written_of_a_run_is_not_compared():
     assert RunIdentity.of(config).changed(now) == []
     assert RunIdentity.of(config, {"model": "b"}).changed(now) == ["inputs.model"]
     assert RunIdentity.of(config | {"seed": 2, "shots": None}).changed(now) == ["seed"]
+    # as JSON has it
     assert (
         RunIdentity.of({"widths": [(8, 16)]}).changed(RunIdentity.of({"widths": [[8, 16]]})) == []
-    )  # as JSON has it
+    )
 
 
 @pytest.mark.parametrize(

@@ -21,17 +21,9 @@ from as_lightning.bench.run.result import Result
 from as_lightning.bench.run.runner import LOCK_FILE, run_lock
 from as_lightning.bench.run.train import train
 
-SETTINGS = [
-    "experiment=digits",
-    "method=as_speed",
-    "optimizer.lr=1e-2",
-    "trainer.max_epochs=3",
-    "trainer.limit_train_batches=12",
-    "trainer.limit_val_batches=2",
-    "trainer.limit_test_batches=2",
-    "trainer.enable_progress_bar=false",
-    "logger=none",
-]
+LIMITS = "limit_train_batches=12 limit_val_batches=2 limit_test_batches=2 enable_progress_bar=false"
+SETTINGS = ["experiment=digits", "method=as_speed", "optimizer.lr=1e-2", "trainer.max_epochs=3"]
+SETTINGS += ["logger=none", *(f"trainer.{limit}" for limit in LIMITS.split())]
 INSIDE = ("trainer.val_check_interval=5",)  # validations after batches 5 and 10 of 12
 SOFTMAX = ("method=softmax",)
 

@@ -32,8 +32,8 @@ class Echo(pl.LightningModule):
         self(batch[0])
 
 
-def recorded(data: Any, target: Any = None, ignore_index=-100, names=None, **loader) -> Any:
-    recorder = PredictionRecorder(names, ["cat", "dog", 'a, "b"'], ignore_index)
+def recorded(data: Any, target: Any = None, names=None, **loader) -> Any:
+    recorder = PredictionRecorder(names, ["cat", "dog", 'a, "b"'])
     dataset = data if target is None else TensorDataset(data, target)
     quiet_trainer(callbacks=[recorder]).test(
         Echo(), DataLoader(dataset, batch_size=2, **loader), verbose=False
@@ -56,7 +56,8 @@ def test_classes_are_written_by_their_names_and_read_as_written(tmp_path):
     assert found.scored("balanced_accuracy").score == pytest.approx((2 / 3 + 1 + 0) / 3)
     assert found.rare_classes.startswith('Classes with one test example: a, "b", dog.')
     assert found.in_words(1) == (names[1], "dog", "dog")
-    assert recorded(logits, target, ignore_index=1).target.tolist() == ["cat"] * 3 + ['a, "b"']
+    ignored = target.where(target != 1, -100)
+    assert recorded(logits, ignored).target.tolist() == ["cat"] * 3 + ['a, "b"']
     assert Predictions.read(tmp_path / "elsewhere") is None
 
 

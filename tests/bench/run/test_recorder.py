@@ -71,15 +71,11 @@ def fitted(folder: Path, module: type[TimedModule] = TimedModule, **options: Any
     return recorder
 
 
-def test_the_time_counts_batches_and_what_lies_between_epochs_but_no_validation(
-    tmp_path,
-):
+def test_the_time_counts_batches_and_what_lies_between_epochs_but_no_validation(tmp_path):
     recorder = fitted(tmp_path)
     epoch = BATCHES * BATCH + REFRESH + PLAN
-    expected = [
-        epoch,
-        *[epoch + LOADER] * (EPOCHS - 1),
-    ]  # the first loader comes before the training
+    # the first loader comes before the training
+    expected = [epoch, *[epoch + LOADER] * (EPOCHS - 1)]
     assert recorder.epoch_seconds == pytest.approx(expected)
     assert recorder.train_seconds == pytest.approx(sum(expected))
     assert (tmp_path / "epoch=2-step=12.ckpt").exists()

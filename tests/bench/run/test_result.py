@@ -64,9 +64,8 @@ def test_two_writers_of_one_file_leave_one_whole_file(tmp_path):
 def test_a_run_that_is_made_anew_leaves_no_predictions_of_the_one_before(result, tmp_path):
     finished_or_made(tmp_path, {"seed": 0}, {}, lambda: (result("softmax", 0, 0.5), None))
     (tmp_path / PREDICTIONS_FILE).touch()
-    finished_or_made(
-        tmp_path, {}, {}, lambda: (result("softmax", 0, 0.5), None)
-    )  # the same, by what the result holds
+    # the same, by what the result holds
+    finished_or_made(tmp_path, {}, {}, lambda: (result("softmax", 0, 0.5), None))
     assert (tmp_path / PREDICTIONS_FILE).exists()
 
     def fails() -> RunOutput:
@@ -80,9 +79,8 @@ def test_a_run_that_is_made_anew_leaves_no_predictions_of_the_one_before(result,
     assert not (tmp_path / PREDICTIONS_FILE).exists()
 
 
-NUMBERS = st.floats(
-    0, 10, allow_subnormal=False
-)  # code of fast mathematics turns these off for its whole process
+# code of fast mathematics turns these off for its whole process
+NUMBERS = st.floats(0, 10, allow_subnormal=False)
 
 
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=3, max_size=20))

@@ -85,14 +85,7 @@ def test_every_experiment_takes_another_optimizer_and_another_model_as_they_are(
         chosen = composed(f"experiment={experiment}", f"optimizer={optimizer}").optimizer
         assert (chosen._target_, chosen.keys()) == (target, group.keys())
     model = composed(f"experiment={experiment}", "model=torchvision").model
-    assert model.keys() == {
-        "_target_",
-        "_partial_",
-        "name",
-        "weights",
-        "trainable_layers",
-        "feature_cache",
-    }
+    assert model.keys() == OmegaConf.load(config_dir() / "model" / "torchvision.yaml").keys()
 
 
 def test_a_knob_of_another_method_is_taken_away_and_one_of_none_is_no_setting(composed):
@@ -153,19 +146,15 @@ def defaults_of(target: Any) -> dict[str, Any]:
     arguments on.
     """
     bases = [base for base in getattr(target, "__mro__", ()) if "as_lightning" in base.__module__]
-    calls = [vars(base)["__init__"] for base in reversed(bases) if "__init__" in vars(base)] or [
-        target
-    ]
+    calls = [vars(base)["__init__"] for base in reversed(bases) if "__init__" in vars(base)]
     if target is as_lightning.AdaptiveGradientAccumulation:  # None there: that of its policy
         calls.append(as_lightning.callbacks.accumulation_policy.MaskingPolicy)
-    found = {
-        name: argument.default
-        for call in calls
-        for name, argument in inspect.signature(call).parameters.items()
-    }
-    return {
-        name: default for name, default in found.items() if default is not inspect.Parameter.empty
-    }
+    found = {}
+    for call in calls or [target]:
+        for name, argument in inspect.signature(call).parameters.items():
+            if argument.default is not inspect.Parameter.empty:
+                found[name] = argument.default
+    return found
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
@@ -174,50 +163,30 @@ def test_a_default_has_one_place(path, composed):
     # are called without configurations too, have the same one
     knobs = composed(f"method={path.stem}").method if path.parent.name == "method" else {}
     for part in parts_of(OmegaConf.to_container(OmegaConf.load(path))):
+        if part["_target_"].endswith("BestWeights") or isinstance(part.get("path"), dict):
+            continue  # the arguments of Lightning's class, and the files of published data
         defaults = defaults_of(get_object(part["_target_"]))
-        for name in defaults.keys() & part.keys():
-            value, of_method = part[name], str(part[name]).startswith("${method.")
-            if of_method:
+        for name in defaults.keys() & part.keys() - {"stem"}:  # a file for each choice of a stem
+            value = part[name]
+            if str(value).startswith("${method."):
                 value = knobs[value.removeprefix("${method.").removesuffix("}")]
-            elif str(value).startswith("${") or knobs or part["_target_"].endswith("BestWeights"):
-                # another setting's value, what makes a method, a class of Lightning's with its
-                # arguments
-                continue
+            elif knobs or str(value).startswith("${"):
+                continue  # what makes a method, or another setting's value
             default = list(defaults[name]) if isinstance(defaults[name], tuple) else defaults[name]
-            # the file is the choice of another stem, or of published files
-            is_choice = (path.name, name) == ("resnet18.yaml", "stem")
-            is_choice = is_choice or isinstance(part.get("path"), dict)
-            assert is_choice or value == default, (
-                f"{part['_target_']}: {name} is {default}, but {value} in {path}"
-            )
+            assert value == default, f"{part['_target_']}: {name} is {default} in Python"
 
 
 def test_the_margin_has_the_default_of_the_configuration_wherever_a_public_name_has_one(composed):
-    names = {
-        name: getattr(package, name)
-        for package in (as_lightning, functional)
-        for name in package.__all__
-    }
-    parameters = {
-        name: inspect.signature(value).parameters
-        for name, value in names.items()
-        if callable(value)
-    }
-    margins = {
-        name: of_name["delta"].default for name, of_name in parameters.items() if "delta" in of_name
-    }
-    defaults = {name: margin for name, margin in margins.items() if isinstance(margin, float)}
-    assert (
-        defaults.pop("LinearCrossEntropyLoss") == 1.0
-    )  # PyTorch's own loss, unless a margin is given
-    assert {
-        "ASSoftmaxLoss",
-        "ASSoftmaxMixin",
-        "as_cross_entropy",
-        "as_linear_cross_entropy",
-    } <= defaults.keys()
-    for method in ("as_softmax", "multilabel_as_softmax"):
-        assert set(defaults.values()) == {composed(f"method={method}").method.delta}
+    defaults = {}
+    for package in (as_lightning, functional):
+        for name in package.__all__:
+            if callable(getattr(package, name)):
+                parameters = inspect.signature(getattr(package, name)).parameters
+                defaults[name] = getattr(parameters.get("delta"), "default", None)
+    margins = {name: margin for name, margin in defaults.items() if isinstance(margin, float)}
+    assert margins.pop("LinearCrossEntropyLoss") == 1.0  # PyTorch's own loss
+    assert {"ASSoftmaxLoss", "ASSoftmaxMixin", "as_cross_entropy"} <= margins.keys()
+    assert set(margins.values()) == {composed("method=as_softmax").method.delta}
 
 
 @pytest.mark.parametrize(("experiment", "method"), [("clinc150", "as_speed"), ("conll", "softmax")])

@@ -57,9 +57,8 @@ def test_a_result_holds_every_epoch_also_where_the_tested_weights_are_early_ones
     assert [epoch["epoch"] for epoch in result.masking] == [0, 1, 2, 3, 4]
     assert len(result.epoch_seconds) == 5
     assert sum(result.epoch_seconds) == pytest.approx(result.train_seconds)
-    assert (
-        result.metrics["nll_scaled"] < result.metrics["nll_unscaled"]
-    )  # at the temperature of these weights
+    # at the temperature of these weights
+    assert result.metrics["nll_scaled"] < result.metrics["nll_unscaled"]
 
 
 def test_the_result_on_disk_is_the_one_returned_and_names_no_path(composed, tmp_path):
@@ -138,9 +137,8 @@ def test_several_labels_and_tags_train_on_the_real_files(
         assert result.masking[0]["classes"] == 30 * 128 * 28
     else:
         assert result.metrics["accuracy"] > 0.8  # most words are no part of an entity
-        assert (
-            30 * 32 < result.masking[0]["samples"] < 62_730
-        )  # words, and neither padding nor other pieces
+        # words, and neither padding nor other pieces
+        assert 30 * 32 < result.masking[0]["samples"] < 62_730
 
 
 def test_logits_adjusted_after_training_are_softmaxs_less_the_prior_at_the_tau_of_validation(

@@ -240,9 +240,8 @@ def test_a_loss_with_class_weights_is_the_weighted_mean_over_the_split_whatever_
     assert math.isnan(logged["val/loss"])
 
 
-@pytest.mark.parametrize(
-    "label_noise", [0.4, 1e-4, 0.0]
-)  # 1e-4 is too little for a single wrong label
+# 1e-4 is too little for a single wrong label
+@pytest.mark.parametrize("label_noise", [0.4, 1e-4, 0.0])
 def test_the_test_of_data_with_wrong_labels_says_how_many_of_these_are_predicted_and_how_many_true_ones(
     label_noise,
 ):

@@ -1,6 +1,4 @@
-"""The console scripts: they load the app only when called, and say how to install what is
-missing.
-"""
+"""The console scripts: they load the app only when called."""
 
 from __future__ import annotations
 

@@ -20,9 +20,7 @@ SENTENCES = (HydraException, OmegaConfBaseException, SettingError, ModuleNotFoun
 
 
 def is_mistake(error: BaseException) -> bool:
-    """Return whether the user can mend an error: one of a file or a missing package, or one that a
-    line of this package or of Hydra raises.
-    """
+    """Return whether the user can mend an error, e.g. one that a line of this package raises."""
     if isinstance(error, SENTENCES):
         return True
     if isinstance(error, OSError) and (error.filename is not None or error.errno in FULL):
@@ -34,9 +32,7 @@ def is_mistake(error: BaseException) -> bool:
 
 
 def in_words(error: BaseException) -> str:
-    """Return the message of `error`, after its notes, with what Hydra says of a key or a choice
-    that it does not know.
-    """
+    """Return an error's message after its notes, with the names that Hydra knows."""
     message, cause = str(error), error.__cause__
     if isinstance(error, InstantiationException) and cause is not None:
         error, message = cause, str(cause)  # the refusal, without Hydra's frame around it

@@ -22,7 +22,6 @@ from as_lightning.bench.run.predictions import predicted_classes, predictions_ta
 from as_lightning.bench.run.result import Result
 from as_lightning.bench.run.settings import SettingError
 from as_lightning.bench.run.train import made_module, read_data, run_inputs
-from as_lightning.functional.calling_convention import IGNORED
 
 
 def new_predictions(
@@ -53,16 +52,14 @@ def new_predictions(
         with torch.inference_mode():
             predicted = predicted_classes(module(inputs), multilabel)
         rows += zip(target.numpy(), predicted.numpy(), strict=True)
-    table = predictions_table(rows, multilabel, names, data.class_names, IGNORED)
+    table = predictions_table(rows, multilabel, names, data.class_names)
     return table.drop(columns=["target", "targets"], errors="ignore")
 
 
 def new_examples(
     data: BenchmarkDataModule, path: Path, text_column: str
 ) -> tuple[list[str], LabelledDataset]:
-    """Return the names of new examples, and the examples as a run's data module makes its own; each
-    has class 0.
-    """
+    """Return the names of new examples, and the examples as a run reads its own, of class 0."""
     if isinstance(data, DecodedDataModule):
         suffixes: tuple[str, ...] = getattr(data, "suffixes", ())
         files = [file for file in sorted(path.rglob("*")) if file.suffix.lower() in suffixes]

@@ -57,9 +57,7 @@ class Predictions(NamedTuple):
 
     @classmethod
     def read(cls, folder: str | Path) -> Predictions | None:
-        """Return the predictions in a run's folder; None if there are none. A ValueError names a
-        file that cannot be read.
-        """
+        """Return a run's predictions, None for none; a ValueError names a file that is damaged."""
         path = Path(folder) / PREDICTIONS_FILE
         if not path.exists():
             return None
@@ -155,9 +153,7 @@ def example_ids(names: Sequence[str]) -> np.ndarray:
 
 
 def predicted_classes(logits: Tensor, multilabel: bool) -> Tensor:
-    """Return the predicted classes ``(N,)`` or ``(N, L)``; with several labels whether each is
-    predicted, ``(N, C)``.
-    """
+    """Return the classes ``(N,)`` or ``(N, L)``; of several labels whether each is, ``(N, C)``."""
     if multilabel:
         return logits > 0
     return logits.argmax(-1)
@@ -167,22 +163,18 @@ class PredictionRecorder(pl.Callback):
     """Records the `predictions` of a test on one process.
 
     They are None where the loader shuffles or streams, where a batch has more rows than examples,
-    or where the module shows no logits.
+    or where the module shows no logits. Examples and tokens of class -100 are left out.
 
     Args:
         names: of the test examples, by default their numbers; the name of a tagged sentence is its
             words, with spaces between them.
         class_names: of the classes, by default their numbers.
-        ignore_index: examples and tokens of this class are left out.
     """
 
     def __init__(
-        self,
-        names: Sequence[str] | None = None,
-        class_names: Sequence[str] | None = None,
-        ignore_index: int = IGNORED,
+        self, names: Sequence[str] | None = None, class_names: Sequence[str] | None = None
     ) -> None:
-        self.names, self.class_names, self.ignore_index = names, class_names, ignore_index
+        self.names, self.class_names = names, class_names
         self.predictions: Predictions | None = None
         self.source = EvaluationLogits(type(self).__name__, None, 0)
         self._rows: list[tuple[np.ndarray, np.ndarray]] = []  # target and prediction
@@ -218,17 +210,13 @@ class PredictionRecorder(pl.Callback):
     def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.source.stop()
         self.predictions = None
-        if self._order is None or not self._rows:
+        # fewer rows than examples where the test is cut short; more where one gives several
+        if self._order is None or not 0 < len(self._rows) <= len(self._order):
             return
-        if len(self._rows) > len(self._order):  # e.g. where one example gives several rows
-            return
-        # fewer rows than examples where the test is cut short
         names = None
         if self.names is not None:
             names = [self.names[number] for number in self._order]
-        table = predictions_table(
-            self._rows, self._multilabel, names, self.class_names, self.ignore_index
-        )
+        table = predictions_table(self._rows, self._multilabel, names, self.class_names)
         self._rows, self.predictions = [], Predictions.of(table)
 
 
@@ -237,46 +225,40 @@ def predictions_table(
     multilabel: bool,
     names: Sequence[str] | None,
     class_names: Sequence[str] | None,
-    ignore_index: int,
 ) -> pd.DataFrame:
     """Return the table of `Predictions.of`, of a target and a prediction for each example."""
 
     def named(classes: np.ndarray) -> list[str]:
         if class_names is None:
-            return [str(number) for number in np.atleast_1d(classes)]
-        return [class_names[number] for number in np.atleast_1d(classes)]
+            return [str(number) for number in classes]
+        return [class_names[number] for number in classes]
 
-    def joined(labels: np.ndarray) -> str:
-        return SEPARATOR.join(named(np.flatnonzero(labels)))
-
+    columns = ["example", "target", "predicted"]
     table: list[tuple[str, ...]] = []
     for number, (target, predicted) in enumerate(rows):
         name = f"test example {number}" if names is None else names[number]
-        labelled = target != ignore_index
+        labelled = target != IGNORED
         if multilabel:
-            table.append((name, joined(labelled & (target > 0)), joined(labelled & predicted)))
+            columns[1] = "targets"
+            labels = [np.flatnonzero(labelled & found) for found in (target > 0, predicted)]
+            table.append((name, *(SEPARATOR.join(named(each)) for each in labels)))
             continue
+        # of one class, or of the class of each token
         targets, guesses = named(target[labelled]), named(predicted[labelled])
-        if target.ndim == 0:
-            table += [(name, *pair) for pair in zip(targets, guesses, strict=True)]
-            continue
-        tokens = name.split(" ")
-        if len(tokens) < len(targets):  # the name is no sentence
-            tokens = [str(place) for place in range(len(targets))]
-        for token, *pair in zip(tokens, targets, guesses, strict=False):
-            table.append((str(number), token, *pair))
-    columns = ["example", "target", "predicted"]
-    if multilabel:
-        columns[1] = "targets"
-    elif rows[0][0].ndim:
-        columns.insert(1, TOKEN)
+        first: list[tuple[str, ...]] = [(name,)]
+        if target.ndim:
+            columns = ["example", TOKEN, "target", "predicted"]
+            tokens = name.split(" ")
+            if len(tokens) < len(targets):  # the name is no sentence
+                tokens = [str(place) for place in range(len(targets))]
+            first = [(str(number), token) for token in tokens]
+        pairs = zip(first, targets, guesses, strict=False)
+        table += [(*cells, true, guess) for cells, true, guess in pairs]
     return pd.DataFrame(table, columns=columns, dtype=str)
 
 
 def _order(loader: Any) -> list[int] | None:
-    """The numbers of a loader's examples in its order; None for a stream, or if the order changes
-    each time.
-    """
+    """The numbers of a loader's examples in its order; None if they are not known."""
     batches = getattr(loader, "batch_sampler", None)
     if batches is None or isinstance(loader.dataset, IterableDataset):
         return None

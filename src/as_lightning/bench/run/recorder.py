@@ -116,9 +116,7 @@ def written_config(checkpoint: dict[str, Any]) -> dict[str, Any]:
 
 
 def over_ranks(trainer: pl.Trainer, value: Any) -> float:
-    """Return the mean over the processes, each of which may have logged the value of its own part
-    of the data.
-    """
+    """Return the mean over the processes, each of which has the value of its own data."""
     if trainer.world_size > 1:
         value = trainer.strategy.reduce(torch.as_tensor(value).detach().clone(), reduce_op="mean")
     return float(value)

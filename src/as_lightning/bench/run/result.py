@@ -80,9 +80,7 @@ class Result:
     reading: list[dict[str, Any]] = field(default_factory=list)
 
     def write(self, directory: str | Path) -> Path:
-        """Write `result.json` into `directory`, in one move, so that no reader ever meets half a
-        file.
-        """
+        """Write `result.json` into `directory`, in one move."""
         path = Path(directory) / RESULT_FILE
         with whole_file(path) as partial:
             text = json.dumps(asdict(self), separators=(",", ":"))
@@ -105,9 +103,7 @@ class Result:
 
 
 def find_results(paths: Iterable[str | Path]) -> list[Result]:
-    """Return all results below folders or in files, in the order of their names; a
-    FileNotFoundError where there are none.
-    """
+    """Return all results below folders or in files, by name; FileNotFoundError for none."""
     files: list[Path] = []
     for path in map(Path, paths):
         files += sorted(path.rglob(RESULT_FILE)) if path.is_dir() else [path]

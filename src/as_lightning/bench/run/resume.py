@@ -1,6 +1,4 @@
-"""What an interrupted run goes on from: the checkpoint of its last epoch, with the random
-generators' states.
-"""
+"""What an interrupted run goes on from: its last epoch's checkpoint and random states."""
 
 from __future__ import annotations
 
@@ -69,9 +67,7 @@ def _set_aside(path: Path, error: Exception) -> None:
 
 
 def readable_result(directory: Path) -> Result | None:
-    """Return the result in a run's folder; None if there is none. One that cannot be read is set
-    aside.
-    """
+    """Return a folder's result; None for none, or for one that is damaged: it is set aside."""
     path = directory / RESULT_FILE
     if not path.exists():
         return None

@@ -1,6 +1,4 @@
-"""One run of any module: a finished one is read, another trains, is tested and leaves one result in
-its folder.
-"""
+"""One run of any module: a finished one is read, another is trained and tested."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ def _is_first_process() -> bool:
 
 @contextmanager
 def run_lock(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, which ends with the process; of several processes of a run the first
-    holds it for all.
-    """
+    """Hold the folder's lock, which ends with the process; the first one holds it for all."""
     if not _is_first_process():
         yield
         return
@@ -165,9 +161,7 @@ def _masking(callbacks: list[pl.Callback]) -> list[dict[str, int]]:
 
 
 def best_weights(trainer: pl.Trainer) -> str:
-    """Return the checkpoint of the best validation; empty where none is saved, so that the last
-    weights are tested.
-    """
+    """Return the checkpoint of the best validation; empty for the last weights."""
     callbacks = list(trainer.checkpoint_callbacks)
     ours = [callback for callback in callbacks if isinstance(callback, BestWeights)]
     for callback in [*ours, *callbacks]:
@@ -176,9 +170,7 @@ def best_weights(trainer: pl.Trainer) -> str:
 
 
 def correlation(evaluations: list[dict[str, float]]) -> float | None:
-    """Return Pearson's correlation of loss and score over the evaluations; None where it is not
-    defined.
-    """
+    """Return Pearson's correlation of loss and score; None where it is not defined."""
     pairs = np.array([(entry["loss"], entry["score"]) for entry in evaluations if "loss" in entry])
     if len(pairs) < 2 or not np.isfinite(pairs).all() or not np.ptp(pairs, axis=0).all():
         return None
@@ -191,9 +183,7 @@ def metrics_of_test(
     data: pl.LightningDataModule,
     checkpoint: str | Path | None = None,
 ) -> dict[str, float]:
-    """Return the metrics of a test of a checkpoint (or of the module's own weights), with the
-    callbacks of `trainer`.
-    """
+    """Return the metrics of a test of a checkpoint, or of the module's own weights."""
 
     def load(trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
         trainer.strategy.load_model_state_dict(checkpoint, strict=module.strict_loading)
@@ -219,9 +209,7 @@ def metrics_of_test(
 
 @contextmanager
 def quiet_training() -> Iterator[None]:
-    """Silence what Lightning logs and warns of at each start and end: of many runs only the report
-    matters.
-    """
+    """Silence what Lightning logs and warns of at each start and end of a run."""
     loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
     levels = [logger.level for logger in loggers]
     try:

@@ -1,6 +1,4 @@
-"""The settings of a run: which of them a method has, how they name the run's folder, and what the
-help prints of them.
-"""
+"""The settings of a run: a method's own, the names of folders, and what the help prints."""
 
 from __future__ import annotations
 
@@ -55,9 +53,7 @@ def located(target: str) -> Callable[..., Any]:
 
 
 def accepted_arguments(target: Callable[..., Any]) -> set[str] | None:
-    """Return the arguments that `target` takes, with `**kwargs` in a class also those of its bases;
-    None if it takes any.
-    """
+    """Return the arguments that `target` takes, those of its bases too; None if it takes any."""
     functions: list[Any] = [target]
     if inspect.isclass(target):
         bases = [vars(base) for base in target.__mro__[:-1]]
@@ -103,9 +99,7 @@ def foreign_knobs(method: DictConfig) -> list[str]:
 
 
 def checked_settings(config: DictConfig) -> tuple[DictConfig, list[str]]:
-    """Return the configuration without the knobs of other methods, and the names of those that were
-    set.
-    """
+    """Return the configuration without other methods' knobs, and those that were set."""
     config = config.copy()
     foreign = foreign_knobs(config.method)
     given = [knob for knob in foreign if config.method[knob] is not None]

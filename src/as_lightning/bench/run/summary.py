@@ -29,9 +29,7 @@ TO_TRY = {"balanced_accuracy": "adjusted_after", "f1_macro": "class_weighted"}
 
 
 def tensorboard_lines(directory: str | Path) -> list[str]:
-    """Return the command that shows the curves below a folder, and the page that opens on the
-    masking; none without curves.
-    """
+    """Return how to see the curves below a folder; nothing if there are none."""
     if not any(Path(directory).rglob("events.out.tfevents.*")):
         return []
     command = f"tensorboard --logdir {shlex.quote(str(directory))}"
@@ -39,9 +37,7 @@ def tensorboard_lines(directory: str | Path) -> list[str]:
 
 
 def tail(result: Result) -> float:
-    """Return how many times the training rows of the smallest class the largest has; 1 where the
-    rows of the classes are not known.
-    """
+    """Return the rows of the largest class over the smallest's; 1 where they are not known."""
     rows = result.class_rows.values()
     return max(rows) / max(1, min(rows)) if rows else 1.0
 

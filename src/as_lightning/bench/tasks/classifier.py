@@ -119,9 +119,7 @@ class Classifier(pl.LightningModule):
         self._evaluate(batch, self.test_metrics, self.test_loss)
 
     def on_test_epoch_end(self) -> None:
-        """Log the share of wrong training labels that are predicted, and the share whose true class
-        is predicted.
-        """
+        """Log the shares of wrong training labels whose label, or true one, is predicted."""
         data = self.trainer.datamodule  # type: ignore[attr-defined]
         if getattr(data, "true_targets", None) is None:
             return
@@ -155,9 +153,7 @@ class Classifier(pl.LightningModule):
 
 
 class ASSoftmaxClassifier(ASSoftmaxMixin, Classifier):
-    """The same classifier with AS-Softmax in place of its criterion: the second way of using the
-    mixin.
-    """
+    """The classifier with AS-Softmax for its criterion: the second way of using the mixin."""
 
     as_softmax_replaces = "criterion"
 

@@ -213,9 +213,7 @@ class TaskForm:
             )
 
     def metrics(self, class_groups: Mapping[str, Sequence[int]] | None = None) -> MetricCollection:
-        """The metrics of `scored`; ``accuracy_NAME`` is the `balanced_accuracy` of the
-        ``class_groups`` NAME.
-        """
+        """The metrics of `scored`; ``accuracy_NAME`` is the balanced accuracy of a class group."""
         count, ignored = len(self.class_names), IGNORED if self.task == "token" else None
         metrics: dict[str, Metric] = {
             "accuracy": MulticlassAccuracy(count, average="micro", ignore_index=ignored)
@@ -246,9 +244,7 @@ class TaskForm:
     def scored(
         self, logits: Tensor, target: Tensor, probabilities: Probabilities
     ) -> tuple[Tensor, Tensor]:
-        """Probabilities and target as the metrics take them, at least in float32: in 16 bits many
-        scores are equal.
-        """
+        """Probabilities and target as the metrics take them, in float32 at least."""
         logits = widened(logits)
         if self.task == "multilabel":
             return logits.sigmoid(), target
