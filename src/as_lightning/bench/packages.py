@@ -9,8 +9,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 # what every run and comparison needs; the packages of one modality are loaded where they are used
-CORE = ("hydra", "sklearn", "cloudpickle", "seqeval", "scipy", "pandas", "rich")
-CORE += ("filelock", "jinja2", "joblib", "pooch")
+CORE = (
+    *("hydra", "sklearn", "cloudpickle", "seqeval", "scipy", "pandas", "rich", "filelock"),
+    *("jinja2", "joblib", "pooch"),
+)
 INSTALL = (
     'install the extra "benchmark": in a checkout pip install -c constraints.txt ".[benchmark]", '
     'of a wheel pip install "FILE.whl[benchmark]"'
