@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from as_lightning.statistics.answer import decimals, number
 from as_lightning.statistics.printable import printable
@@ -14,33 +13,18 @@ WIDTH, NAMES, ROW = 720, 210, 30  # of the picture, of its names, and the height
 MARGIN = 60
 
 
-class Difference(NamedTuple):
-    """A row of the figure."""
-
-    name: str
-    word: str
-    difference: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, verdict: Verdict, name: str = "") -> Difference:
-        """The row of a verdict, by default with its candidate's name."""
-        return cls(name or verdict.arm, verdict.word, verdict.difference, verdict.low, verdict.high)
-
-
-def in_words(rows: Sequence[Difference]) -> str:
+def in_words(rows: Sequence[Verdict]) -> str:
     """Return the figure in words, for those who do not see it."""
     known = [row for row in rows if math.isfinite(row.low)]
     digits = decimals(row.high - row.low for row in known)
     parts = []
     for row in known:
         ends = f"{number(row.low, digits, '+')} to {number(row.high, digits, '+')}"
-        parts.append(f"{row.name} {number(row.difference, digits, '+')} ({ends}), {row.word}")
+        parts.append(f"{row.arm} {number(row.difference, digits, '+')} ({ends}), {row.word}")
     return f"Differences with 95% intervals: {'; '.join(parts)}."
 
 
-def differences_svg(rows: Sequence[Difference], within: float) -> str:
+def differences_svg(rows: Sequence[Verdict], within: float) -> str:
     """Return the picture as SVG, in the colours of the page; empty without an interval."""
     known = [row for row in rows if math.isfinite(row.low)]
     if not known:
@@ -65,7 +49,7 @@ def differences_svg(rows: Sequence[Difference], within: float) -> str:
     ]
     for position, row in enumerate(known):
         y = ROW * position + ROW // 2
-        name = printable(row.name if len(row.name) <= 26 else f"{row.name[:25]}…", "html")
+        name = printable(row.arm if len(row.arm) <= 26 else f"{row.arm[:25]}…", "html")
         ends = f"M{place(row.low)} {y}H{place(row.high)}"
         caps = f"M{place(row.low)} {y - 5}v10M{place(row.high)} {y - 5}v10"
         lines += [

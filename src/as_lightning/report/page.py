@@ -16,7 +16,7 @@ from rich.markdown import Markdown
 
 from as_lightning.bench.run.result import whole_file
 from as_lightning.report.advice import advice, recommended, settings
-from as_lightning.report.differences import Difference, differences_svg, in_words
+from as_lightning.report.differences import differences_svg, in_words
 from as_lightning.report.findings import Findings, Row, findings
 from as_lightning.report.record import ComparisonRecord
 from as_lightning.statistics.answer import decimals, number
@@ -199,7 +199,6 @@ def _page(found: Findings) -> dict[str, Any]:
     """The variables of the templates."""
     record = found.record
     first, *statements = advice(found)
-    rows = [Difference.of(verdict) for verdict in found.verdicts]
     changes = []
     for name, changed in record.changes.items():
         keys = [key for key in changed if key != "method.name"]
@@ -213,9 +212,9 @@ def _page(found: Findings) -> dict[str, Any]:
         "first": first,
         "rows": deciding(found),
         "legend": _legend(found),
-        "figure": differences_svg(rows, record.design.equal_within),
+        "figure": differences_svg(found.verdicts, record.design.equal_within),
         "file": FIGURE,
-        "alt": in_words(rows),
+        "alt": in_words(found.verdicts),
         "failures": record.failures,
         "folds": [
             Fold("What it shows, candidate by candidate", statements),

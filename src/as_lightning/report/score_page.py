@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from as_lightning.report.differences import Difference, differences_svg
-from as_lightning.statistics.answer import (
-    digits_of,
-    head,
-    interval,
-    number,
-    scored,
-    sentences,
-)
+from as_lightning.report.differences import differences_svg
+from as_lightning.statistics.answer import cells, head, sentences
 from as_lightning.statistics.judge import Answer
 from as_lightning.statistics.printable import Form, printable
 
@@ -45,23 +38,19 @@ def score_page(answers: Sequence[Answer], form: str) -> str:
 
 def _cells(answer: Answer, form: Form) -> list[list[str]]:
     """The table of an answer, its heading first."""
-    digits, base = digits_of(answer), answer.baseline
-    rows = [["candidate", answer.reading.score, "difference", "95% interval", "verdict"]]
-    rows.append([base.name, scored(base, digits), "–", "–", "baseline"])
-    for row in answer.candidates:
-        verdict = row.verdict.word if row.judged else f"– ({row.verdict.reason})"
-        difference = number(row.verdict.difference, digits, "+")
-        shown = interval(row, digits) or "–"
-        rows.append([row.name, scored(row, digits), difference, shown, verdict])
-    return [[printable(cell, form) for cell in row] for row in rows]
+    rows = [["candidate", "verdict", answer.reading.score, "difference", "95% interval"]]
+    rows += cells(answer)
+    for row, judged in zip(rows[2:], answer.candidates, strict=True):
+        if judged.verdict.reason:
+            row[1] += f" ({judged.verdict.reason})"
+    return [[printable(cell or "–", form) for cell in row] for row in rows]
 
 
 def _html(answer: Answer) -> str:
     heading, *rows = _cells(answer, "html")
     within = answer.reading.equal_within or 0.0
     lines = [f"<h1>{printable(head(answer), 'html')}</h1>"]
-    found = [Difference.of(row.verdict) for row in answer.candidates]
-    lines.append(differences_svg(found, within))
+    lines.append(differences_svg([row.verdict for row in answer.candidates], within))
     lines.append(f"<table><tr><th>{'</th><th>'.join(heading)}</th></tr>")
     for row in rows:
         lines.append(f"<tr><td>{'</td><td>'.join(row)}</td></tr>")
@@ -75,5 +64,5 @@ def _latex(answer: Answer) -> str:
     heading, *rows = [" & ".join(row) + r" \\" for row in _cells(answer, "latex")]
     note = f"{head(answer)}; mean ± standard deviation; 95% intervals for all together."
     below = rf"\multicolumn{{5}}{{p{{0.9\linewidth}}}}{{\footnotesize {printable(note, 'latex')}}}"
-    lines = [r"\begin{tabular}{lrrrl}", r"\hline", heading, r"\hline", *rows, r"\hline", below]
+    lines = [r"\begin{tabular}{llrrr}", r"\hline", heading, r"\hline", *rows, r"\hline", below]
     return "\n".join([*lines, r"\end{tabular}"]).replace("–", "--")

@@ -25,6 +25,9 @@ from as_lightning.statistics.verdicts import verdicts as verdicts_on
 
 MOST_SEEDS = 50  # more of them are not suggested
 ACTIONS = ("keep", "more_seeds", "rerun", "inspect", "discard")
+# what a table of verdicts has of each
+OF_VERDICT = ("difference", "low", "high", "word", "reason")
+OF_CANDIDATE = ("runs", "mean", "std", "missing", "next_seeds", "action")
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,9 @@ class Judged:
     runs: int
     mean: float
     std: float
+    baseline_mean: float  # of the runs that it is compared with
     missing: int = 0  # of its runs
     paired: bool = True
-    baseline_mean: float = math.nan  # of the runs that it is compared with
     next_seeds: int = 0  # that would decide ``next_difference``
     next_difference: float = math.nan
 
@@ -173,9 +176,9 @@ def verdicts(
 
     Returns:
         A row for each candidate: ``candidate``, ``difference`` with ``low`` and ``high`` (positive
-        is better), ``word``, ``pairs`` (0: independent samples), ``reason`` (why there is no word),
-        ``missing`` runs, ``next_seeds`` and ``action``. Several data sets have a column
-        ``dataset``, and from three on the first rows are about the means over them.
+        is better), ``word``, ``reason`` (why there is no word), ``pairs`` (0: independent samples),
+        ``runs``, ``mean``, ``std``, ``missing`` runs, ``next_seeds`` and ``action``. Several data
+        sets have a column ``dataset``, and from three on the first rows are about their means.
 
     Raises:
         ValueError: for what cannot be read, or would mislead.
@@ -188,22 +191,8 @@ def verdicts(
         >>> found[["candidate", "word", "pairs", "action"]].values.tolist()
         [['adamw', 'better', 3, 'keep']]
     """
-    columns = Columns(
-        names_of(candidate),
-        names_of(seed),
-        str(score),
-        str(dataset),
-        names_of(aside),
-        wide,
-    )
-    question = Question(
-        str(baseline),
-        higher_is_better,
-        unit,
-        equal_within,
-        target,
-        tried,
-    )
+    columns = Columns(names_of(candidate), names_of(seed), score, dataset, names_of(aside), wide)
+    question = Question(baseline, higher_is_better, unit, equal_within, target, tried)
     return verdict_table(answers_of(runs_of(frame, columns), question))
 
 
@@ -218,23 +207,11 @@ def verdict_table(answers: Sequence[Answer]) -> pd.DataFrame:
     """Return the verdicts of answers, a row for each."""
     rows = []
     for answer in answers:
-        for row in answer.candidates:
-            found = row.verdict
-            rows.append(
-                {
-                    "dataset": answer.title,
-                    "candidate": row.name,
-                    "difference": found.difference,
-                    "low": found.low,
-                    "high": found.high,
-                    "word": found.word,
-                    "pairs": found.seeds if row.paired else 0,
-                    "reason": found.reason,
-                    "missing": row.missing,
-                    "next_seeds": row.next_seeds,
-                    "action": row.action,
-                }
-            )
+        for judged in answer.candidates:
+            row = {"dataset": answer.title, "candidate": judged.name}
+            row |= {name: getattr(judged.verdict, name) for name in OF_VERDICT}
+            row["pairs"] = judged.verdict.seeds if judged.paired else 0
+            rows.append(row | {name: getattr(judged, name) for name in OF_CANDIDATE})
     table = pd.DataFrame(rows)
     if len(answers) == 1:
         table = table.drop(columns="dataset")
@@ -279,24 +256,22 @@ def _reading(table: pd.DataFrame, score: str, question: Question) -> Reading:
                 ["--higher-is-better"],
             )
         higher = known == "max"
-    unit = question.unit or known_unit(score)
+    unit, within = question.unit or known_unit(score), question.equal_within
     if unit not in ("points", "raw"):
         raise ValueError(f"unit must be points or raw, got {unit!r}")
+    if within is not None and not 0 < within < math.inf:
+        raise ValueError(f"equal_within must be a positive number, got {within}")
+    if unit == "raw":
+        return Reading(score, higher, unit, 1.0, within)
     highest = table.groupby("candidate")["score"].max()
-    if not question.unit and unit == "points" and highest.min() <= 1 < highest.max():
+    if not question.unit and highest.min() <= 1 < highest.max():
         raise ValueError(
             f"the scores of {highest.idxmin()} are at most {highest.min():g}, those of "
             f"{highest.idxmax()} up to {highest.max():g}: write all as shares or all as "
             "percents, or say --unit points or --unit raw"
         )
-    factor, within = 1.0, question.equal_within
-    if unit == "points" and table["score"].dropna().between(0, 1).all():
-        factor = 100.0
-    if within is None and unit == "points":
-        within = 0.5
-    if within is not None and not 0 < within < math.inf:
-        raise ValueError(f"equal_within must be a positive number, got {within}")
-    return Reading(score, higher, unit, factor, within)
+    factor = 100.0 if table["score"].dropna().between(0, 1).all() else 1.0
+    return Reading(score, higher, unit, factor, within or 0.5)
 
 
 def _judged(reading: Reading, table: pd.DataFrame, question: Question, title: str) -> Answer:
@@ -319,30 +294,29 @@ def _judged(reading: Reading, table: pd.DataFrame, question: Question, title: st
         row = _row(verdict, by_candidate[verdict.arm], base, verdict.arm not in independent)
         _suggest(row, level, reading.equal_within or 0.0)
         rows.append(row)
-    itself = Verdict(reference, reference, int(base.count()), 1, 0.0)
-    first = Judged(itself, int(base.count()), float(base.mean()), float(base.std()))
-    first.missing = int(base.isna().sum())
+    count, mean = int(base.count()), float(base.mean())
+    itself = Verdict(reference, reference, count, 1, 0.0)
+    first = Judged(itself, count, mean, float(base.std()), mean, len(base) - count)
     return Answer(reading, first, rows, title)
 
 
 def _row(verdict: Verdict, own: pd.Series, base: pd.Series, paired: bool) -> Judged:
     """A candidate with its numbers: means are of the runs that the difference is of."""
+    runs = int(own.count())
     shared = base.dropna().index.intersection(own.dropna().index)
-    missing = own.isna().sum()
-    if len(shared):
-        missing = len(base.index.union(own.index)) - own.count()
-    runs, usable = int(own.count()), len(shared)
+    missing = len(own) - runs
+    if len(shared):  # a seed that only the baseline has is a run that was lost
+        missing = len(base.index.union(own.index)) - runs
+    usable = len(shared)
     if paired:
         own, base = own[shared], base[shared]
     else:
         usable = min(runs, int(base.count()))
-    if not paired and usable < MIN_PAIRS:
-        reason = f"{usable} runs, at least {MIN_PAIRS} are needed"
-        verdict = replace(verdict, reason=reason)
-    row = Judged(verdict, runs, float(own.mean()), float(own.std()))
-    row.missing, row.paired, row.baseline_mean = int(missing), paired, float(base.mean())
-    row.next_seeds = max(MIN_PAIRS - usable, 0)
-    return row
+        if usable < MIN_PAIRS:
+            reason = f"{usable} runs, at least {MIN_PAIRS} are needed"
+            verdict = replace(verdict, reason=reason)
+    means = float(own.mean()), float(own.std()), float(base.mean())
+    return Judged(verdict, runs, *means, missing, paired, max(MIN_PAIRS - usable, 0))
 
 
 def _suggest(row: Judged, level: float, within: float) -> None:
@@ -366,7 +340,5 @@ def _means(answers: Sequence[Answer]) -> pd.DataFrame:
     for answer in answers:
         for row in [answer.baseline, *answer.candidates]:
             score = answer.baseline.mean + answer.reading.sign * row.verdict.difference
-            rows.append(
-                {"dataset": "", "candidate": row.name, "seed": answer.title, "score": score}
-            )
-    return pd.DataFrame(rows)
+            rows.append(("", row.name, answer.title, score))
+    return pd.DataFrame(rows, columns=["dataset", "candidate", "seed", "score"])

@@ -1,6 +1,4 @@
-"""Differences for runs that are not paired, or not independent, such that a paired t-test of them
-is right.
-"""
+"""Differences for runs that are not paired, such that a paired t-test of them is right."""
 
 from __future__ import annotations
 
@@ -11,8 +9,6 @@ import numpy as np
 import pandas as pd
 
 from as_lightning.statistics.verdicts import MIN_PAIRS, Arm, Scores
-
-TEST_SHARE = 0.2  # of the examples, in a random split: as in 5 folds
 
 
 def unpaired(scores: Scores, reference: Arm) -> set[Arm]:
@@ -34,15 +30,11 @@ def unpaired(scores: Scores, reference: Arm) -> set[Arm]:
     return found
 
 
-def paired_differences(
-    scores: Scores, reference: Arm, ratio: float = 0.0
-) -> dict[Arm, dict[int, float]]:
-    r"""Return scores whose differences to the reference have the means and the standard errors
+def paired_differences(scores: Scores, reference: Arm) -> dict[Arm, dict[int, float]]:
+    """Return scores whose differences to the reference have the means and the standard errors
     that runs allow; those of the reference are all its mean.
 
-    * Of paired runs: the differences $d_s$ of $n$ seeds, spread so that their mean has the variance
-      $(1/n + \rho) s^2$ (Nadeau and Bengio 2003). The ratio $\rho$ is of test to training examples,
-      0 for independent runs.
+    * Of paired runs: the differences of the seeds.
     * Of others (`unpaired`): as many numbers as give Welch's degrees of freedom (rounded down),
       with the difference of the means as their mean, and its standard error as theirs.
 
@@ -53,22 +45,18 @@ def paired_differences(
     differences: dict[Arm, list[float]] = {}
     for arm, by_seed in scores.items():
         own = _finished(by_seed)
-        paired = (own - base).dropna()
         if arm not in independent:
-            spread = math.sqrt(1.0 + len(paired) * ratio)
-            differences[arm] = list(paired.mean() + (paired - paired.mean()) * spread)
+            differences[arm] = list((own - base).dropna())
         elif min(len(own), len(base)) >= MIN_PAIRS:
             differences[arm] = _welch(own, base)
         else:
             differences[arm] = []
-    longest = max(map(len, differences.values()))
     middle = float(base.mean())
-    filled = {}
-    for arm, values in differences.items():
-        padded = [*values, *[math.nan] * (longest - len(values))]
-        filled[arm] = {number: middle + value for number, value in enumerate(padded)}
-    filled[reference] = dict.fromkeys(range(longest), middle)
-    return filled
+    table = middle + pd.DataFrame(
+        {arm: pd.Series(of, dtype=float) for arm, of in differences.items()}
+    )
+    table[reference] = middle
+    return {str(arm): dict(of) for arm, of in table.items()}
 
 
 def _welch(own: pd.Series, base: pd.Series) -> list[float]:

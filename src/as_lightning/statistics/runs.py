@@ -54,10 +54,9 @@ class Runs:
 
 
 def runs_of(frame: pd.DataFrame, columns: Columns) -> Runs:
-    """Return the runs of a table.
+    """Return the runs of a table; rows of one candidate and seed are averaged.
 
-    Rows of one candidate and seed are averaged. A ValueError refuses rows that are no replicates;
-    `Unnamed` asks for columns.
+    A ValueError refuses rows that are no replicates; `Unnamed` asks for columns.
     """
     frame = _plain(frame, columns)
     notes: list[str] = []
@@ -71,7 +70,7 @@ def runs_of(frame: pd.DataFrame, columns: Columns) -> Runs:
         frame = _melted(frame, [*seeds, *datasets, *columns.aside], score, notes)
         columns = replace(columns, candidate=["candidate"], score=score)
     candidates = _candidate_columns(frame, columns)
-    score = _score_column(frame, columns, candidates)
+    score = _score_column(frame, columns)
     runs = pd.DataFrame({"candidate": _joined(frame, candidates, "candidate")})
     runs["dataset"] = texts(frame[datasets[0]]) if datasets else ""
     runs["score"], said = numbers(frame[score])
@@ -140,34 +139,27 @@ def _melted(frame: pd.DataFrame, kept: Sequence[str], score: str, notes: list[st
 
 
 def _candidate_columns(frame: pd.DataFrame, columns: Columns) -> list[str]:
-    if columns.candidate:
-        return list(columns.candidate)
-    for name in CANDIDATE:
-        if name in frame:
-            return [name]
-    hint = ["--candidate", "COLUMN"]
-    for name in frame:
-        words = pd.to_numeric(texts(frame[name]), "coerce").isna().all()
-        if words and 1 < frame[name].nunique() < len(frame):
-            hint[1] = name
-            break
+    named = [name for name in CANDIDATE if name in frame]
+    if columns.candidate or named:
+        return list(columns.candidate) or named[:1]
+    words = [name for name in frame if pd.to_numeric(texts(frame[name]), "coerce").isna().all()]
+    repeated = [name for name in words if 1 < frame[name].nunique() < len(frame)]
     raise Unnamed(
         "name the column of the candidates, or --wide if each has a column; where it is a part of "
         "a run's name, add a column, as by frame['Name'].str.extract('(.+)-seed')",
-        hint,
+        ["--candidate", *(repeated or ["COLUMN"])[:1]],
         frame,
     )
 
 
-def _score_column(frame: pd.DataFrame, columns: Columns, candidates: Sequence[str]) -> str:
+def _score_column(frame: pd.DataFrame, columns: Columns) -> str:
     known = [name for name in frame if known_direction(name)]
-    if columns.score:
-        return columns.score
-    if "score" in frame:
-        return "score"
-    if len(known) == 1:
-        return known[0]
-    raise Unnamed("name the column of the score", ["--score", *(known or ["COLUMN"])[:1]], frame)
+    if columns.score or "score" in frame:
+        return columns.score or "score"
+    if len(known) != 1:
+        hint = ["--score", *(known or ["COLUMN"])[:1]]
+        raise Unnamed("name the column of the score", hint, frame)
+    return known[0]
 
 
 def _joined(frame: pd.DataFrame, names: Sequence[str], role: str) -> pd.Series:

@@ -128,7 +128,7 @@ def test_json_says_what_to_do_next(report):
     (answer,) = found["answers"]
     (row,) = answer["candidates"]
     assert row["word"] == "not worse"
-    assert row["mean"] - answer["baseline"]["mean"] == pytest.approx(row["difference"])
+    assert row["mean"] - answer["baseline_mean"] == pytest.approx(row["difference"])
 
 
 def test_several_scores_have_an_answer_each(tmp_path, capsys):

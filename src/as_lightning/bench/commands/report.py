@@ -10,12 +10,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from as_lightning.statistics.printable import printable
-
-if TYPE_CHECKING:
-    from as_lightning.statistics.judge import Answer
 
 DESCRIPTION = """\
 Say what a table of scores or a sweep shows, or write the report of a comparison anew.
@@ -23,9 +20,7 @@ Say what a table of scores or a sweep shows, or write the report of a comparison
 examples:
   as-lightning-report scores.csv --baseline adamw
   as-lightning-report scores.csv --candidate model --seed run --score wer --baseline small
-  as-lightning-report results.tsv --candidate commit --baseline a1b2c3d --only d4e5f6a \\
-      --fail-if not-better --tried 12 --format json
-  as-lightning-report multirun/digits
+  as-lightning-report multirun/digits --fail-if not-better
 """
 STATUS = """\
 exit status: 0 the gate of --fail-if passes; 1 it fails; 2 a candidate could not be judged; 3 the
@@ -62,9 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not options.path.exists():
             raise ValueError(f"there is no file and no folder {options.path}")
         if (options.path / "design.json").is_file():
-            status = _report_comparison(options, given)
+            words = _report_comparison(options.path, given)
         else:
-            status = _judge(options)
+            words = _judge(options)
     except ImportError as error:  # its name is the package that is missing
         parser.exit(INPUT_ERROR, f"as-lightning-report needs the package {error.name}: {INSTALL}\n")
     except (ValueError, OSError) as error:
@@ -74,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             command = shlex.join(["as-lightning-report", *given, *hint])
             sentence += f"\nAs in: {printable(command)}"
         parser.exit(INPUT_ERROR, f"as-lightning-report: {sentence}\n")
-    if status:
+    if status := _status(words, options.fail_if):
         sys.exit(status)
 
 
@@ -104,8 +99,8 @@ def _listed(names: str) -> list[str]:
     return [name.strip() for name in names.split(",") if name.strip()]
 
 
-def _judge(options: argparse.Namespace) -> int:
-    """Print the verdicts on a table or a sweep, and return the exit status."""
+def _judge(options: argparse.Namespace) -> list[str]:
+    """Print the verdicts on a table or a sweep, and return them; empty where nothing is judged."""
     # here, so that --help need not wait for pandas
     from as_lightning.statistics.answer import as_json, screen
     from as_lightning.statistics.judge import Question, answers_of
@@ -113,7 +108,7 @@ def _judge(options: argparse.Namespace) -> int:
     from as_lightning.statistics.score_table import read_table
 
     question = Question(**_fields(Question, options))
-    answers: list[Answer] = []
+    answers: list[Any] = []
     if options.path.is_dir():
         from as_lightning.bench.commands.sweep_report import sweep_answers, sweep_table
         from as_lightning.bench.run.result import find_results
@@ -137,7 +132,7 @@ def _judge(options: argparse.Namespace) -> int:
     else:
         print(screen(answers))
     rows = [row for answer in answers for row in answer.candidates]
-    return _status([(row.verdict.word, row.judged) for row in rows], options.fail_if)
+    return [row.verdict.word if row.judged else "" for row in rows]
 
 
 def _fields(kind: type, options: argparse.Namespace) -> dict[str, Any]:
@@ -146,32 +141,28 @@ def _fields(kind: type, options: argparse.Namespace) -> dict[str, Any]:
     return {field.name: given[field.name] for field in fields(kind) if field.name in given}
 
 
-def _status(words: Sequence[tuple[str, bool]], fail_if: str | None) -> int:
-    """The exit status of verdicts, each a word and whether it could be judged."""
-    judged = [word for word, known in words if known]
+def _status(words: Sequence[str], fail_if: str | None) -> int:
+    """The exit status of verdicts; one that could not be judged is empty."""
+    judged = set(words) - {""}
     if fail_if == "worse" and "worse" in judged:
         return 1
-    if fail_if == "not-better" and set(judged) - {"better"}:
+    if fail_if == "not-better" and judged - {"better"}:
         return 1
-    if len(judged) < len(words) and (fail_if or not judged):
+    if "" in words and (fail_if or not judged):
         return NOTHING_JUDGED
     return 0
 
 
-def _report_comparison(options: argparse.Namespace, given: Sequence[str]) -> int:
-    """Write the report of a comparison anew, and return the exit status."""
-    from as_lightning.bench.packages import require_core
-
-    require_core()
+def _report_comparison(folder: Path, given: Sequence[str]) -> list[str]:
+    """Write the report of a comparison anew, and return its verdicts."""
     from as_lightning.report.page import publish
     from as_lightning.report.record import ComparisonRecord
 
     if any(word.startswith("--") and not word.startswith("--fail-if") for word in given):
         raise ValueError(
-            f"{options.path} is a comparison, which is reported by its own design: give nothing "
-            "else but --fail-if"
+            f"{folder} is a comparison, which is reported by its own design: give nothing else but "
+            "--fail-if"
         )
-    record = ComparisonRecord.read(options.path)
-    publish(record, options.path / "report")
-    words = [(of.word, of.decided or not of.reason) for of in record.verdicts()]
-    return _status(words, options.fail_if) if options.fail_if else 0
+    record = ComparisonRecord.read(folder)
+    publish(record, folder / "report")
+    return [of.word if of.decided or not of.reason else "" for of in record.verdicts()]

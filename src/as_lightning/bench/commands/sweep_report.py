@@ -15,6 +15,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from as_lightning.bench.run.result import COMMAND, RESULT_FILE, Result
+from as_lightning.statistics.printable import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,7 +64,8 @@ class ReportCallback(Callback):
         sweeps = list(dict.fromkeys(Path(sweep) for sweep, _ in places))
         results = [Result.read(Path(*place) / RESULT_FILE) for place in places]
         table = sweep_table(results)
-        table.to_csv(sweeps[0] / "runs.csv", index=False)
+        safe = table.map(lambda cell: printable(cell, "csv") if isinstance(cell, str) else cell)
+        safe.to_csv(sweeps[0] / "runs.csv", index=False)
         print(sweep_screen(table, Question()))
         print(f"table: {sweeps[0] / 'runs.csv'}")
         for sweep in sweeps:
@@ -143,7 +145,6 @@ def sweep_answers(table: pd.DataFrame, question: Question) -> list[Answer]:
 def sweep_screen(table: pd.DataFrame, question: Question) -> str:
     """Return the verdicts on a sweep as text, or its table and why there are none."""
     from as_lightning.statistics.answer import screen
-    from as_lightning.statistics.printable import printable
 
     try:
         return screen(sweep_answers(table, question))
