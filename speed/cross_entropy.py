@@ -1,12 +1,15 @@
-"""What ``as_cross_entropy`` costs, forward and backward, relative to ``F.cross_entropy``.
+r"""What ``as_cross_entropy`` costs, forward and backward, relative to ``F.cross_entropy``.
 
     python speed/cross_entropy.py --output results/performance/cross_entropy
-    python speed/cross_entropy.py --shapes 64x10 64x151 256x100 --no-compile --output results/performance/few_logits
-    python speed/cross_entropy.py --dtype bfloat16 --no-compile --output results/performance/cross_entropy_bfloat16
+    python speed/cross_entropy.py --shapes 64x10 64x151 256x100 --no-compile \
+        --output results/performance/few_logits
+    python speed/cross_entropy.py --dtype bfloat16 --no-compile \
+        --output results/performance/cross_entropy_bfloat16
 
-Sides: ``F.cross_entropy``, ``as_cross_entropy`` and a plain four-line formulation (softmax, gather, where,
-cross_entropy, which is how the paper's code does it), each eager and compiled. A share of the samples is fully masked;
-the others have logits drawn from a standard normal, so that they are unmasked for many classes and mixed for few.
+Sides: ``F.cross_entropy``, ``as_cross_entropy`` and a plain four-line formulation (softmax, gather,
+where, cross_entropy, which is how the paper's code does it), each eager and compiled. A share of
+the samples is fully masked; the others have logits drawn from a standard normal, so that they are
+unmasked for many classes and mixed for few.
 """
 
 from __future__ import annotations

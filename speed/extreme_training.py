@@ -1,10 +1,12 @@
-"""Training with 100,000 classes: softmax with a dense head against AS-Softmax with the fused head, epoch by epoch.
+"""Training with 100,000 classes: softmax with a dense head against AS-Softmax with the fused head,
+epoch by epoch.
 
     python speed/extreme_training.py --output results/performance/extreme_training
 
-The data are synthetic: noisy copies of one random vector per class, whose frequencies follow Zipf's law.
-Both trainings start from the same weights, see the same batches in the same order and take turns, an epoch each, so
-that both see the same machine. Peak memory is measured on a step of the first epoch and on one of the last.
+The data are synthetic: noisy copies of one random vector per class, whose frequencies follow Zipf's
+law. Both trainings start from the same weights, see the same batches in the same order and take
+turns, an epoch each, so that both see the same machine. Peak memory is measured on a step of the
+first epoch and on one of the last.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""What a training step costs when the last layers of a pretrained encoder are trained, beside training all of it.
+"""What a training step costs when the last layers of a pretrained encoder are trained, beside
+training all of it.
 
     python speed/finetuning.py --output results/performance/finetuning --page docs/finetuning.md
 
-The encoder has random weights, of the size of MiniLM (6 layers of 384) by default: the time does not depend on them.
+The encoder has random weights, of the size of MiniLM (6 layers of 384) by default: the time does
+not depend on them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""What a wide head with ``as_linear_cross_entropy`` costs, relative to ``F.linear`` and ``F.cross_entropy``.
+"""What a wide head with ``as_linear_cross_entropy`` costs, relative to ``F.linear`` and
+``F.cross_entropy``.
 
     python speed/linear_cross_entropy.py --output results/performance/linear_cross_entropy
 
-Forward and backward, gradients of hidden states and weight. A share of the samples is fully masked, the others are
-unmasked (the target no likelier than any class): the most work that a sample can be. The functions of others are in
-``linear_cross_entropy_peers.py``.
+Forward and backward, gradients of hidden states and weight. A share of the samples is fully masked,
+the others are unmasked (the target no likelier than any class): the most work that a sample can be.
+The functions of others are in ``linear_cross_entropy_peers.py``.
 """
 
 from __future__ import annotations
@@ -106,7 +107,8 @@ def table(report: dict[str, Any]) -> str:
             else "not measured"
             for side in sides
         ]
-        head = f"| {row['classes']:,} | {row['rows']:,} | {row['features']} | {row['masked_share']:.0%} | "
+        head = f"| {row['classes']:,} | {row['rows']:,} | {row['features']} | "
+        head += f"{row['masked_share']:.0%} | "
         lines.append(head + " | ".join(cells) + " |")
     lines += [
         "",

@@ -1,17 +1,20 @@
-"""The fused head against its peers over a grid of sizes: time and peak memory, each side relative to the dense head.
+r"""The fused head against its peers over a grid of sizes: time and peak memory, each side relative
+to the dense head.
 
-    python speed/linear_cross_entropy_peers.py --output results/performance/linear_cross_entropy_peers \
+    python speed/linear_cross_entropy_peers.py \
+        --output results/performance/linear_cross_entropy_peers \
         --peer-python /path/to/an/environment/with/torch-2.13/bin/python
 
-PyTorch's own ``linear_cross_entropy`` is in 2.13 and later: ``--peer-python`` names the interpreter of an environment
-that has it, made by ``pip install torch==2.13.0 lightning torchmetrics`` (this package is found by PYTHONPATH). Each
-case runs in a process of its own for each interpreter. The sides take turns in it, the dense head among them; ratios
-are to the dense head of the same process.
+PyTorch's own ``linear_cross_entropy`` is in 2.13 and later: ``--peer-python`` names the interpreter
+of an environment that has it, made by ``pip install torch==2.13.0 lightning torchmetrics`` (this
+package is found by PYTHONPATH). Each case runs in a process of its own for each interpreter. The
+sides take turns in it, the dense head among them; ratios are to the dense head of the same process.
 
-A case that is measured is a line of ``<output>.jsonl``; in the end all of them are written to ``<output>.json`` and
-``<output>.md``. The same command again skips the cases that are there; with ``--peer-python`` it measures those again
-that lack PyTorch's function. ``--list`` names the cases, and those that are left out because
-they take too much memory or time. On a GPU Liger-Kernel and cut-cross-entropy are sides too, where they are installed.
+A case that is measured is a line of ``<output>.jsonl``; in the end all of them are written to
+``<output>.json`` and ``<output>.md``. The same command again skips the cases that are there; with
+``--peer-python`` it measures those again that lack PyTorch's function. ``--list`` names the cases,
+and those that are left out because they take too much memory or time. On a GPU Liger-Kernel and
+cut-cross-entropy are sides too, where they are installed.
 """
 
 from __future__ import annotations
@@ -305,7 +308,8 @@ def table(report: dict[str, Any]) -> str:
     ]
     for line in cases:
         case = line["case"]
-        head = f"| {case['dtype']} | {case['threads']} | {case['classes']:,} | {case['rows']:,} | {case['features']} | "
+        head = f"| {case['dtype']} | {case['threads']} | {case['classes']:,} | "
+        head += f"{case['rows']:,} | {case['features']} | "
         if DENSE not in line["times"]:
             lines.append(f"{head}not measured |" + " |" * (len(sides) + 1))
             continue

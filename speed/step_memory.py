@@ -1,11 +1,13 @@
-"""Peak memory over the whole step of a Lightning training, by the number of classes: dense and fused head.
+"""Peak memory over the whole step of a Lightning training, by the number of classes: dense and
+fused head.
 
     python speed/step_memory.py --output results/performance/step_memory
 
-Each training runs in a process of its own: ``Trainer.fit`` of a small body and a wide head with AdamW, the loss through
-``ASSoftmaxMixin`` (``F.cross_entropy`` for plain softmax). The peak is that of whole steps: forward, backward and
-optimizer step, once the optimizer has its state. What the process held before its model was made is left out. What no
-loss can save is included: weights, gradients and the two moments of AdamW.
+Each training runs in a process of its own: ``Trainer.fit`` of a small body and a wide head with
+AdamW, the loss through ``ASSoftmaxMixin`` (``F.cross_entropy`` for plain softmax). The peak is that
+of whole steps: forward, backward and optimizer step, once the optimizer has its state. What the
+process held before its model was made is left out. What no loss can save is included: weights,
+gradients and the two moments of AdamW.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""What each loss of the softmax family costs, forward and backward, relative to ``F.cross_entropy``.
+"""What each loss of the softmax family costs, forward and backward, relative to
+``F.cross_entropy``.
 
     python speed/variants.py --output results/performance/variants
 
-Every round times ``F.cross_entropy``, the variant and ``F.cross_entropy`` again on the same logits; a round's ratio is
-the variant's time over the mean of the two around it, and the table holds the median of the rounds, so that a machine
-that slows down for a second slows down both sides.
+Every round times ``F.cross_entropy``, the variant and ``F.cross_entropy`` again on the same logits;
+a round's ratio is the variant's time over the mean of the two around it, and the table holds the
+median of the rounds, so that a machine that slows down for a second slows down both sides.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     git worktree add --detach ../before 1fa95d7d  # 0.3.0
     python speed/versions.py ../before/src --output results/performance/versions
 
-Two processes, of which each imports one version, do the same work by turns, in random order; the clock is each
-process's own processor time, so that what else the machine does is not counted.
+Two processes, of which each imports one version, do the same work by turns, in random order; the
+clock is each process's own processor time, so that what else the machine does is not counted.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from harness.own_modules import WithCriterion
 from harness.scripted_masking import quiet_trainer
+from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -214,6 +215,24 @@ def test_training_is_counted_and_validation_is_not(make, batches):
     fit(module, batches, validation=batches, callbacks=[monitor, AlsoValidates()])
     assert [epoch.samples for epoch in monitor.history] == [24, 24]
     assert module.as_softmax_module.masking_counter is None
+
+
+def test_the_graph_of_a_mixed_module_is_traced_and_logged(batches, tmp_path):
+    event_accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator"
+    )
+
+    class Predicts(WithAS):
+        def forward(self, inputs):
+            return self.predict_proba(self.net(inputs))
+
+    module, inputs = Predicts(4), torch.randn(2, 4)
+    module.example_input_array = inputs
+    logger = TensorBoardLogger(tmp_path, log_graph=True)
+    fit(module, batches, logger=logger)
+    assert torch.equal(torch.jit.trace(module, inputs)(inputs), module(inputs))
+    events = event_accumulator.EventAccumulator(logger.log_dir).Reload()
+    assert "Linear[net]" in str(events.Graph())
 
 
 @pytest.mark.parametrize(

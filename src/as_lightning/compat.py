@@ -26,7 +26,8 @@ class AS_Softmax(nn.Module):
     -100 are masked as if their label were 0. ``delta`` is the margin, in [0, 1].
 
     Examples:
-        >>> logits = torch.tensor([[1.2, 1.5, 1.0, -0.35], [2.5, 3.5, 0.4, 0.3], [2.5, 3.5, 0.4, 0.3]])
+        >>> rows = [1.2, 1.5, 1.0, -0.35], [2.5, 3.5, 0.4, 0.3], [2.5, 3.5, 0.4, 0.3]
+        >>> logits = torch.tensor(rows)
         >>> as_logits, labels = AS_Softmax(delta=0.10)(logits, torch.tensor([1, 2, -100]))
         >>> as_logits
         tensor([[  -inf, 1.5000,   -inf,   -inf],
@@ -50,7 +51,8 @@ class Multi_label_AS_Softmax(nn.Module):
     Logits, labels and both masks have the shape ``(N, C)``. ``delta`` is the margin, in [0, 1].
 
     Examples:
-        >>> logits = torch.tensor([[1.2, 1.5, 1.0, -0.35], [2.5, 3.5, 0.4, 0.3], [2.5, 3.5, 0.4, 0.3]])
+        >>> rows = [1.2, 1.5, 1.0, -0.35], [2.5, 3.5, 0.4, 0.3], [2.5, 3.5, 0.4, 0.3]
+        >>> logits = torch.tensor(rows)
         >>> labels = torch.tensor([[1, 1, 0, 0], [0, 1, 1, 0], [1, 1, 0, 1]])
         >>> loss = Multi_label_AS_Softmax(delta=0.10)
         >>> loss.as_multilabel_categorical_crossentropy(logits, labels, *loss(logits, labels))

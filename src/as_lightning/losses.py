@@ -74,8 +74,8 @@ class MaskedLoss(nn.Module):
             del given["label_smoothing"]
         if (type(called) is not module and called is not function) or given.keys() - cls.kept:
             raise TypeError(
-                f"{cls.__name__} takes the place of {module.__name__}, of {function.__name__} or of "
-                f"a functools.partial of one, with {', '.join(cls.kept)}, not of {loss!r} with "
+                f"{cls.__name__} takes the place of {module.__name__}, {function.__name__} or a "
+                f"functools.partial of one, with {', '.join(cls.kept)}, not of {loss!r} with "
                 f"{', '.join(given)}: call self.as_softmax_loss(logits, target) in training_step"
             )
         masked = cls(delta, **given)

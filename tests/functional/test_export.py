@@ -77,6 +77,16 @@ def test_an_exported_loss_with_its_counts_takes_any_batch(loss, classes):
 
 @every_loss
 @every_size
+def test_a_traced_loss_with_its_counts_is_that_of_another_batch(loss, classes):
+    function, inputs = LOSSES[loss]
+    module, example = Of(function), inputs(6, classes)
+    traced = torch.jit.trace(module, example)
+    case = (*inputs(40, classes)[:2], *example[2:])
+    torch.testing.assert_close(traced(*case), module(*case))
+
+
+@every_loss
+@every_size
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 @pytest.mark.parametrize(
     "without_values", [FakeTensorMode, lambda: torch.device("meta")], ids=["fake", "meta"]

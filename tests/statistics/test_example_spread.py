@@ -109,7 +109,7 @@ def test_the_error_of_a_score_by_class_is_that_of_a_bootstrap_within_classes(sco
     generator = np.random.default_rng(5)
     places = [np.flatnonzero(label == TARGET) for label in range(len(SIZES))]
     differences = []
-    for _ in range(600):
+    for _ in range(300):
         rows = np.concatenate([generator.choice(of, len(of)) for of in places])
         means = [np.mean([SCORES[score](TARGET[rows], run[rows]) for run in of]) for of in runs]
         differences.append(100 * (means[0] - means[1]))

@@ -97,19 +97,14 @@ def test_words_move_with_the_scores_and_their_unit_and_not_with_the_order_of_met
         assert found[verdict.arm].low == pytest.approx(scale * verdict.low)
 
 
-def test_copies_of_a_method_count_once_and_a_copy_of_the_baseline_is_equal_also_where_both_have_failed_in_a_seed():
+def test_a_copy_of_the_baseline_is_equal_and_counts_for_nothing_also_where_both_have_failed():
     scores = runs(0.7, noise=0.5, seeds=7, state=2)
     scores[SOFTMAX][3] = scores[OTHER][3] = math.nan
-    alone = judge(scores)[0]
-    copied = scores | {
-        "copy": dict(scores[OTHER]),
-        "baseline again": dict(scores[SOFTMAX]),
-    }
-    found = {verdict.arm: verdict for verdict in judge(copied)}
-    for method in ("other", "copy"):
-        assert (found[method].word, found[method].low) == (alone.word, alone.low)
-    assert (found["baseline again"].word, found["baseline again"].difference) == ("equal", 0.0)
-    assert found["baseline again"].reason == "the scores of every seed are the same"
+    (alone,) = judge(scores)
+    other, copy = judge(scores | {"copy": dict(scores[SOFTMAX])})
+    assert (other.word, other.low) == (alone.word, alone.low)
+    assert (copy.word, copy.difference) == ("equal", 0.0)
+    assert copy.reason == "the scores of every seed are the same"
 
 
 def test_a_method_that_is_the_same_at_the_first_look_alone_or_as_often_right_on_other_examples_is_not_a_copy():
@@ -247,14 +242,14 @@ def test_the_detectable_difference_is_found_in_four_of_five_simulated_tests():
     assert float((t > stats.t.isf(level, degrees)).mean()) == pytest.approx(0.8, abs=0.005)
 
 
-@pytest.mark.parametrize("cheaper", [False, True])
-@pytest.mark.parametrize("effects", [(0.5, -0.5), (0.5, 0.0, -0.5, 1.0, 0.2)])
-def test_simulated_comparisons_are_those_that_the_command_makes(effects, cheaper):
-    cell = simulation.Cell("unequal", effects, 0.8, 0.5, cheaper)
-    scores = cell.scores(15, 20, np.random.default_rng(0))
-    made = simulation.judged(scores, Design(), cheaper)
+@pytest.mark.parametrize(("cheaper", "race"), [(False, False), (False, True), (True, True)])
+def test_simulated_comparisons_are_those_that_the_command_makes(cheaper, race):
+    design = simulation.DESIGNS[race]
+    cell = simulation.Cell("unequal", (0.5, 0.0, -0.5, 1.0, 0.2), 0.8, 0.5)
+    scores = cell.scores(8, design.looks[-1], np.random.default_rng(0))
+    made = simulation.judged(scores, design, cheaper, race)
     for index, of_one in enumerate(scores):
-        found = simulation.judged_one_by_one(of_one, Design(), cheaper)
+        found = simulation.judged_one_by_one(of_one, design, cheaper, race)
         assert [WORDS[word] for word in made.word[index]] == [verdict.word for verdict in found]
         for name in ("sure", "seeds", "low", "high"):
             assert getattr(made, name)[index] == pytest.approx(
@@ -262,12 +257,18 @@ def test_simulated_comparisons_are_those_that_the_command_makes(effects, cheaper
             )
 
 
-@pytest.mark.parametrize("cheaper", [False, True])
+def at_most(share: float, bar: float, comparisons: int) -> bool:
+    """Whether the lower end of the exact 99.9% interval lies below the bar."""
+    found = stats.binomtest(round(share * comparisons), comparisons)
+    return found.proportion_ci(0.998, method="exact").low <= bar
+
+
+@pytest.mark.parametrize("race", [False, True])
 @pytest.mark.parametrize(
     ("case", "effects", "noise"),
     [
         ("plain", (0.5, -0.5), 1.2),
-        ("plain", (0.0,), 0.6),
+        ("plain", (0.0,) * 8, 0.6),
         ("unequal", (0.5, 0.0), 0.6),
         ("alike", (0.0, 0.0), 0.6),
         ("noisy baseline", (0.5, 0.5), 0.3),
@@ -276,37 +277,35 @@ def test_simulated_comparisons_are_those_that_the_command_makes(effects, cheaper
     ],
 )
 def test_wrong_words_and_advice_are_rare_and_intervals_hold_where_an_arm_stops(
-    case, effects, noise, cheaper
+    case, effects, noise, race
 ):
-    comparisons = 4000
-    found = simulation.simulate(
-        simulation.Cell(case, effects, noise, 0.5, cheaper), Design(), comparisons, seed=1
-    )
-    missed = 1 - found["covered"]
-    for wrong, bar in ((found["wrong_word"], 0.05), (found["wrong_advice"], 0.02), (missed, 0.05)):
-        # refuted where the lower end of the exact 99.9% interval lies above the bar
-        assert (
-            stats.binomtest(round(wrong * comparisons), comparisons)
-            .proportion_ci(0.998, method="exact")
-            .low
-            <= bar
-        )
+    for cheaper in (False, True):
+        cell = simulation.Cell(case, effects, noise, 0.5, cheaper, race)
+        found = simulation.simulate(cell, 2000, seed=1)
+        assert at_most(found["wrong_word"], 0.05, 2000)
+        assert at_most(found["wrong_advice"], 0.02, 2000)
+        assert at_most(1 - found["covered"], 0.05, 2000)
 
 
-def test_a_true_gain_is_seen():
-    for effect, least in ((0.5, 0.45), (1.0, 0.95)):
-        found = simulation.simulate(
-            simulation.Cell("plain", (effect, effect), 0.6, 0.0), Design(), 2000, seed=2
-        )
-        assert (
-            stats.binomtest(round(found["better"] * 2000), 2000).proportion_ci(0.998).high >= least
-        )
+def test_a_true_gain_of_one_of_eight_is_seen_twice_as_often_in_a_race_with_no_more_trainings():
+    cells = [simulation.Cell("plain", (0.5, *[0.0] * 7), 0.6, 0.0, race=race) for race in (0, 1)]
+    without, race = (simulation.simulate(cell, 1000, seed=2) for cell in cells)
+    assert race["seen"] > 0.5
+    assert race["seen"] > 1.8 * without["seen"]
+    assert race["trainings"] < without["trainings"]
+
+
+@pytest.mark.parametrize("size", [2, 8])
+def test_words_about_new_data_are_rarely_false_where_the_examples_decide(size):
+    found = simulation.new_data(0.0, 500, size, 300)
+    assert at_most(found["new_false_better"], 0.025, 300)
+    assert found["these_false_better"] > 0.1
+    assert simulation.new_data(3.0, 2000, size, 100)["new_seen"] > 0.8
 
 
 def test_a_folder_that_is_judged_twice_as_if_planned_errs_twice_as_often_as_one_design():
-    refused, kept = simulation.peeking(Design(), 2000)
-    assert kept <= 0.05 < refused
-    assert 2 * kept < refused
+    refused, kept = simulation.peeking(2000)
+    assert 2 * kept < 0.05 < refused
 
 
 @pytest.mark.parametrize("power", [1.0, 3.0])

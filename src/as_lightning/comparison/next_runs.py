@@ -36,8 +36,8 @@ def next_runs(
 ) -> list[Run]:
     """Return the runs that the plan asks for now; none where the comparison has ended.
 
-    An interrupted comparison goes on the same way: nothing else decides. ``predictions`` of final
-    runs set the smallest spread that a difference is taken to have.
+    An interrupted comparison goes on the same way: nothing else decides. With ``predictions`` of
+    the final runs it decides for new data.
     """
     return Replay(plan, finished, predictions or {}).runs
 
@@ -217,24 +217,23 @@ class Replay:
             going = self._going_on(going, looks[passed - 1])
         if not others or (passed and not going):
             return
+        unsettled = f"was reached with {', '.join(going)} still open"
         if passed == len(looks):
             if len(looks) > 1:  # more would be another design
-                self._stop(going, f"max_seeds={looks[-1]}", "")
+                record.stopped = f"max_seeds={looks[-1]} {unsettled}."
             return
         runs = self._missing(going, looks[passed])
-        hours = self._hours(runs)
         begun = plan.baseline in record.scores()  # else there would be nothing to report
-        if begun and self._spent + hours > (plan.max_hours or math.inf):
-            cost = f"{len(runs)} more runs, {hours:.2g} hours of training"
-            cost = f"; {looks[passed]} seeds would take {cost}"
-            self._stop(going, f"max_hours={plan.max_hours:g}", cost)
+        spent = sum(result.train_seconds for result in self.results.values()) / 3600
+        hours = spent * len(runs) / max(len(self.results), 1)
+        if begun and plan.max_hours is not None and spent + hours > plan.max_hours:
+            cost = f"{looks[passed]} seeds would take {len(runs)} more runs, {hours:.2g} hours"
+            record.stopped = f"max_hours={plan.max_hours:g} {unsettled}; {cost} of training."
         else:
             self.runs = runs
 
     def _going_on(self, candidates: Sequence[str], seeds: int) -> list[str]:
-        """Return those of the candidates with so many seeds that need more; in a race others are
-        left behind.
-        """
+        """Return those of the candidates with so many seeds that get more."""
         found = findings(self.record)
         # the one decision that depends on measured times; no verdict does
         cheaper = {row.arm for row in found.rows if row.time.clearly_less}
@@ -260,22 +259,6 @@ class Replay:
     def _final_run(self, candidate: str, seed: int) -> Run:
         source = self.record.same_as.get(candidate, candidate)
         return Run("final", source, self.record.settings[source], seed)
-
-    def _stop(self, candidates: Sequence[str], cap: str, cost: str) -> None:
-        """Record that a cap was reached, and the cost of the next look."""
-        self.record.stopped = f"{cap} was reached with {', '.join(candidates)} still open{cost}."
-
-    @property
-    def _spent(self) -> float:
-        """The hours of all runs so far."""
-        return sum(result.train_seconds for result in self.results.values()) / 3600
-
-    def _hours(self, runs: Sequence[Run]) -> float:
-        """Return the hours that runs will take, by the mean of their candidate."""
-        seconds_of: dict[str, list[float]] = {}
-        for run, result in self.results.items():
-            seconds_of.setdefault(run.candidate, []).append(result.train_seconds)
-        return sum(fmean(seconds_of.get(run.candidate, [0.0])) for run in runs) / 3600
 
     def _gather(self) -> None:
         """Put the final runs into the record: candidates and seeds in their order."""

@@ -1,4 +1,4 @@
-"""The checks of arguments that the losses share. Each error says what was expected and what came."""
+"""The checks of arguments: each error says what was expected and what came."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def check_number(
     name: str, value: object, allowed: Callable[[float], bool], expected: str
 ) -> float:
     """Return ``value`` as a float, or raise ``TypeError`` / ``ValueError`` naming the argument."""
-    if isinstance(value, bool) or not isinstance(value, Real):
+    # float is tested first, so that the compiler need not trace Real
+    if isinstance(value, bool) or not (type(value) is float or isinstance(value, Real)):
         raise TypeError(f"{name} must be {expected}, got {value!r} of type {type(value).__name__}")
     number = float(value)
     # math.isfinite of a dynamic number does not compile

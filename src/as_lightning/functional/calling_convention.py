@@ -57,7 +57,7 @@ def in_float64(values: Tensor) -> Tensor:
 
 
 def loss_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
-    """Return the dtype of a loss, as ``F.cross_entropy``'s: ``dtype``, or float32 under autocast."""
+    """Return the dtype of a loss: ``dtype``, or float32 under autocast, as ``F.cross_entropy``."""
     if accumulation_dtype(dtype) != dtype and autocast_dtype(device) is not None:
         return torch.float32
     return dtype

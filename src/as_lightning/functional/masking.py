@@ -2,12 +2,10 @@ r"""Which classes the margin keeps (paper, section III: the mask of AS-Softmax).
 
 from __future__ import annotations
 
-from numbers import Real
-
 import torch
 from torch import Tensor
 
-from as_lightning.functional.argument_checks import check_tensor
+from as_lightning.functional.argument_checks import check_number, check_tensor
 from as_lightning.functional.calling_convention import class_rows, widened
 
 DEFAULT_DELTA = 0.5  # of every loss whose caller gives no margin; the paper has 0.1
@@ -15,16 +13,8 @@ DEFAULT_DELTA = 0.5  # of every loss whose caller gives no margin; the paper has
 
 def check_delta(delta: float) -> float:
     """Return the margin ``delta`` as a float, or raise where it is not a number in [0, 1]."""
-    # float is tested first, so that the compiler need not trace Real
-    if isinstance(delta, bool) or not (type(delta) is float or isinstance(delta, Real)):
-        raise TypeError(
-            f"delta must be a number in [0, 1], got {delta!r} of type {type(delta).__name__}"
-        )
-    if not 0.0 <= delta <= 1.0:
-        raise ValueError(
-            f"delta is a margin between probabilities and must lie in [0, 1], got {delta!r}"
-        )
-    return float(delta)
+    expected = "a margin between probabilities, in [0, 1]"
+    return check_number("delta", delta, lambda value: 0 <= value <= 1, expected)
 
 
 def masked_by_delta(

@@ -86,7 +86,8 @@ def multilabel_as_cross_entropy(
         The example of the authors' code, at the paper's margin.
 
         >>> import torch
-        >>> logits = torch.tensor([[1.2, 1.5, 1.0, -0.35], [2.5, 3.5, 0.4, 0.3], [2.5, 3.5, 0.4, 0.3]])
+        >>> rows = [1.2, 1.5, 1.0, -0.35], [2.5, 3.5, 0.4, 0.3], [2.5, 3.5, 0.4, 0.3]
+        >>> logits = torch.tensor(rows)
         >>> target = torch.tensor([[1, 1, 0, 0], [0, 1, 1, 0], [1, 1, 0, 1]])
         >>> multilabel_as_cross_entropy(logits, target, delta=0.1)
         tensor(2.0778)

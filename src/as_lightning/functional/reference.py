@@ -78,7 +78,7 @@ def multilabel_as_softmax_loss(logits: Tensor, positive: Tensor, delta: float) -
     Source: paper, section III.
 
     Examples:
-        >>> multilabel_as_softmax_loss(torch.zeros(3), torch.tensor([True, False, False]), delta=0.1)
+        >>> multilabel_as_softmax_loss(torch.zeros(3), torch.tensor([True, False, False]), 0.1)
         tensor(1.7918)
     """
     kept = kept_labels(logits, positive, delta)

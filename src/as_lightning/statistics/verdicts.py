@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -55,15 +54,14 @@ class Design:
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Design:
-        """The design that JSON has stored."""
+        """Return the design that JSON has stored."""
         values = dict(stored)
         for name in ("looks", "seeds", "candidates"):
             values[name] = tuple(values.get(name, getattr(cls, name)))
         return cls(**values)
 
     def changed(self, before: Design) -> list[str]:
-        """The differences from ``before`` that are not allowed, in words; candidates may be added,
-        not left out.
+        """Return the differences from ``before`` that are not allowed; candidates may be added.
 
         >>> Design(equal_within=1.0, candidates=("softmax", "b")).changed(Design(candidates=("softmax", "a")))
         ['equal_within 0.5 (now 1.0)', 'candidates softmax, a (now without a)']
@@ -153,8 +151,8 @@ def verdicts(
     would give, as the sides of a right angle.
 
     The error is divided over the arms by Bonferroni's method, over both ends of an interval by
-    `LOW` and `HIGH`, over the looks by `nominal_levels`. Arms whose scores are the same in every
-    seed count once; one that is the same as the baseline is equal.
+    `LOW` and `HIGH`, over the looks by `nominal_levels`. An arm whose scores are the baseline's in
+    every seed is equal, and counts for nothing.
 
     Each look uses its own seeds alone, the first ones in ascending order.
 
@@ -173,47 +171,32 @@ def verdicts(
     >>> [verdict.word for verdict in verdicts(better, reference="softmax", design=Design(looks=(3,)))]
     ['better']
     """
-    spreads = defaultdict(ExampleSpread, spreads or {})
+    spreads = spreads or {}
     arms = [arm for arm in scores if arm != reference]
-    twin_of = _twins(scores, reference, arms, spreads)
-    family = tried + sum(arm == twin for arm, twin in twin_of.items())
-    judged: dict[Arm, Verdict] = {}
-    for arm, twin in twin_of.items():
-        if twin in judged:
-            judged[arm] = replace(judged[twin], arm=arm)
-        elif twin == reference:
-            judged[arm] = Verdict(
-                arm,
-                reference,
-                seeds=len(scores[arm]),
-                look=1,
-                difference=0.0,
-                low=0.0,
-                high=0.0,
-                word="equal",
-                equal_within=design.equal_within,
-                sure=True,
-                reason="the scores of every seed are the same",
-            )
+    copies = [arm for arm in arms if _is_copy(scores, (arm, reference), spreads)]
+    family = tried + len(arms) - len(copies)
+    found = []
+    for arm in arms:
+        pair = arm, reference
+        if arm in copies:
+            found.append(_equal(pair, len(scores[arm]), design))
         else:
-            judged[arm] = _verdict(
-                scores, (arm, reference), design, family, spreads[arm, reference]
-            )
-    return list(judged.values())
+            found.append(_verdict(scores, pair, design, family, spreads.get(pair, UNKNOWN)))
+    return found
 
 
 def still_open(found: Sequence[Verdict], *, cheaper: Collection[Arm] = ()) -> list[Arm]:
-    """The arms that need the seeds of the next look by `needs_more_seeds`; an arm that cannot be tested
-    needs none.
+    """Return the arms that need the seeds of the next look by `needs_more_seeds`; an arm that
+    cannot be tested needs none.
     """
-
-    def going(found: Verdict) -> bool:
-        reach = found.in_reach, found.sure_in_reach
-        return not found.reason and needs_more_seeds(
-            WORDS.index(found.word), found.sure, *reach, found.arm in cheaper
-        )
-
-    return list(dict.fromkeys(verdict.arm for verdict in found if going(verdict)))
+    arms = []
+    for verdict in found:
+        reach = verdict.in_reach, verdict.sure_in_reach
+        word = WORDS.index(verdict.word)
+        more = needs_more_seeds(word, verdict.sure, *reach, verdict.arm in cheaper)
+        if more and not verdict.reason:
+            arms.append(verdict.arm)
+    return arms
 
 
 def racing(found: Sequence[Verdict], open_arms: Collection[Arm], seeds: int) -> list[Arm]:
@@ -233,17 +216,15 @@ def racing(found: Sequence[Verdict], open_arms: Collection[Arm], seeds: int) -> 
 
 
 def needs_more_seeds(word: Any, sure: Any, in_reach: Any, sure_in_reach: Any, cheaper: Any) -> Any:
-    """Whether an arm needs more seeds, as booleans of the arguments' shape; it stops where they
-    change no action.
+    """Return whether arms need more seeds, as booleans of the arguments' shape.
 
     An arm goes on until it is shown to gain, or not to, as long as more seeds may show either of
     them: not worse alone does not stop it. One whose training takes clearly less time (``cheaper``)
     goes on until it is worse, or surely not worse, as long as more seeds may show that.
     """
     unsettled = np.isin(word, (UNDECIDED, NOT_WORSE)) & in_reach
-    return np.where(
-        cheaper, (np.asarray(word) != WORSE) & ~np.asarray(sure) & sure_in_reach, unsettled
-    )
+    unsure = np.not_equal(word, WORSE) & np.logical_not(sure) & sure_in_reach
+    return np.where(cheaper, unsure, unsettled)
 
 
 class Estimate(NamedTuple):
@@ -303,7 +284,7 @@ def estimate(
 
 
 def limit_levels(design: Design, family: int) -> np.ndarray:
-    """The nominal levels of the lower end, the upper end and "surely not worse", ``(looks, 3)``."""
+    """Return the levels of the lower end, the upper end and "surely not worse", ``(looks, 3)``."""
     strict = min(ADVICE_ALPHA / design.alpha, LOW[0]), LOW[1]
     levels = []
     for share, power in (LOW, HIGH, strict):
@@ -312,7 +293,7 @@ def limit_levels(design: Design, family: int) -> np.ndarray:
 
 
 def detectable_difference(error: float, degrees: float, level: float) -> float:
-    """The true difference whose one-sided t-test at ``level`` succeeds with 80% probability.
+    """Return the true difference whose one-sided t-test at ``level`` succeeds in 80%.
 
     >>> round(detectable_difference(1.0, 4, 0.025), 2)
     3.76
@@ -321,8 +302,7 @@ def detectable_difference(error: float, degrees: float, level: float) -> float:
 
 
 def is_skewed(differences: np.ndarray) -> np.ndarray:
-    """Whether the skewness over the last axis lies two of its standard errors from 0, as in 5% of
-    normal samples.
+    """Return whether the skewness over the last axis lies two of its standard errors from 0.
 
     >>> is_skewed(np.array([[0.4, 0.6, 0.5, 0.3, 0.7], [0.4, 0.6, 0.5, 0.3, -9.0]])).tolist()
     [False, True]
@@ -335,35 +315,33 @@ def is_skewed(differences: np.ndarray) -> np.ndarray:
 
 
 def _table(scores: Scores, arms: Sequence[Arm], seeds: Sequence[int]) -> np.ndarray:
-    """The scores ``(arms, seeds)``, NaN where there is none."""
+    """Return the scores ``(arms, seeds)``, NaN where there is none."""
     return np.array([[scores[arm].get(seed, math.nan) for seed in seeds] for arm in arms])
 
 
-def _twins(scores: Scores, against: Arm, arms: Sequence[Arm], spreads: Spreads) -> dict[Arm, Arm]:
-    """For each arm the first of ``against``, the earlier arms and itself with the same scores in
-    all seeds of both.
-    """
+def _is_copy(scores: Scores, pair: tuple[Arm, Arm], spreads: Spreads) -> bool:
+    """Return whether both arms have the same scores in all seeds of both."""
+    own, others = pair
+    # as often right on other examples is no copy
+    if pair in spreads and spreads[pair].floor:
+        return False
+    table = _table(scores, pair, sorted(scores[own].keys() & scores[others].keys()))
+    if np.isfinite(table).all(0).sum() < MIN_PAIRS:
+        return False
+    return bool(np.allclose(*table, rtol=IDENTICAL, atol=0, equal_nan=True))
 
-    def same(arm: Arm, other: Arm) -> bool:
-        # as often right on other examples is no copy
-        if spreads[arm, against].floor != spreads[other, against].floor:
-            return False
-        common = sorted(scores[arm].keys() & scores[other].keys())
-        own, others = table = _table(scores, [arm, other], common)
-        if np.isfinite(table).all(0).sum() < MIN_PAIRS:
-            return False
-        return bool(np.allclose(own, others, rtol=IDENTICAL, atol=0, equal_nan=True))
 
-    twins: dict[Arm, Arm] = {}
-    for arm in arms:
-        twins[arm] = next((other for other in (against, *twins) if same(arm, other)), arm)
-    return twins
+def _equal(pair: tuple[Arm, Arm], seeds: int, design: Design) -> Verdict:
+    """Return the verdict on a copy of the baseline."""
+    reason = "the scores of every seed are the same"
+    verdict = Verdict(*pair, seeds, 1, 0.0, 0.0, 0.0, "equal", equal_within=design.equal_within)
+    return replace(verdict, sure=True, reason=reason)
 
 
 def _verdict(
     scores: Scores, pair: tuple[Arm, Arm], design: Design, family: int, spread: ExampleSpread
 ) -> Verdict:
-    """The verdict on an arm against a baseline's; ``family`` arms share the error."""
+    """Return the verdict on an arm against a baseline; ``family`` arms share the error."""
     arm, against = pair
     seeds = sorted(scores[against])
     own = scores[arm].keys()
@@ -375,32 +353,32 @@ def _verdict(
     mean = float(differences.mean()) if pairs else math.nan
     verdict = Verdict(arm, against, pairs, len(looks), mean, equal_within=design.equal_within)
     if pairs < MIN_PAIRS:
-        reason = (
-            f"{pairs} seed{'' if pairs == 1 else 's'} in common, at least {MIN_PAIRS} are needed"
-        )
+        common = "1 seed" if pairs == 1 else f"{pairs} seeds"
+        reason = f"{common} in common, at least {MIN_PAIRS} are needed"
         return replace(verdict, reason=reason)
     if not looks:
         return verdict
-    at_look = estimate(differences, design, family, len(looks) - 1, spread)
+    look = len(looks) - 1
+    at_look = estimate(differences, design, family, look, spread)
     error = float(at_look.error)
     if error <= IDENTICAL * np.abs(table[np.isfinite(table)]).max():
         return replace(verdict, reason="the difference is the same for every seed")
-    last, level = design.looks[-1], float(limit_levels(design, family)[-1, 0])
-    if len(design.looks) == 1:
-        last = pairs
-    at_last = detectable_difference(error * math.sqrt(pairs / last), last - 1, level)
-    total = math.hypot(error, spread.error)
     if spread.error:
-        at_last = math.hypot(at_last, detectable_difference(spread.error, KNOWN, level))
-        same = estimate(differences, design, family, len(looks) - 1, ExampleSpread(spread.floor))
+        same = estimate(differences, design, family, look, spread._replace(error=0.0))
         verdict = replace(verdict, same_low=float(same.low), same_high=float(same.high))
+    last = design.looks[-1] if len(design.looks) > 1 else pairs
+    level = float(limit_levels(design, family)[-1, 0])
+    detectable = detectable_difference(error * math.sqrt(pairs / last), last - 1, level)
+    detectable = math.hypot(detectable, detectable_difference(spread.error, KNOWN, level))
+    total = math.hypot(error, spread.error)
+    degrees = (pairs - 1) * (total / error) ** 4  # as Welch and Satterthwaite have them
     return replace(
         verdict,
         low=float(at_look.low),
         high=float(at_look.high),
         word=WORDS[int(at_look.word)],
-        detectable=at_last,
-        ahead=float(special.stdtr((pairs - 1) * (total / error) ** 4, mean / total)),
+        detectable=detectable,
+        ahead=float(special.stdtr(degrees, mean / total)),
         sure=bool(at_look.sure),
         in_reach=bool(at_look.in_reach),
         sure_in_reach=bool(at_look.sure_in_reach),

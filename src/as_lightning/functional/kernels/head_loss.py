@@ -38,7 +38,7 @@ HAS_OUT_DTYPE = "out_dtype" in (torch.mm.__doc__ or "")  # of torch.mm, since 2.
 
 
 class Head(NamedTuple):
-    """Hidden states, shape ``(N, d)``, and a linear layer: weight ``(C, d)``, bias ``(C,)`` or None."""
+    """Hidden states, ``(N, d)``, and a linear layer: weight ``(C, d)``, bias ``(C,)`` or None."""
 
     hidden: Tensor
     weight: Tensor

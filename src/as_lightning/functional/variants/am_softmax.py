@@ -42,7 +42,8 @@ def am_softmax_loss(
     r"""Cross-entropy of cosines at temperature ``tau``, the target's lowered by ``margin``.
 
     $$
-    \ell = -\log \frac{e^{(c_t - m) / \tau}}{e^{(c_t - m) / \tau} + \sum_{j \ne t} e^{c_j / \tau}}, \quad c = \cos\theta
+    \ell = -\log \frac{e^{(c_t - m) / \tau}}{e^{(c_t - m) / \tau} + \sum_{j \ne t} e^{c_j / \tau}},
+    \quad c = \cos\theta
     $$
 
     The margin ``m`` is 0 or more. The other arguments are those of

@@ -26,7 +26,8 @@ def asymmetric_loss(
     negatives.
 
     $$
-    \ell_+ = -(1 - p)^{\gamma_+} \log p, \qquad \ell_- = -p_m^{\gamma_-} \log(1 - p_m), \qquad p_m = \max(p - m, 0)
+    \ell_+ = -(1 - p)^{\gamma_+} \log p, \qquad \ell_- = -p_m^{\gamma_-} \log(1 - p_m), \qquad
+    p_m = \max(p - m, 0)
     $$
 
     with $p$ the sigmoid of a logit. A negative below the ``clip`` $m$, in [0, 1), has no loss and

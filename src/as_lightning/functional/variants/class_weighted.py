@@ -15,7 +15,8 @@ def class_weights(class_counts: Tensor, beta: float = 1.0, power: float = 1.0) -
     r"""Return a weight per class that falls with its number of training examples $n$.
 
     $$
-    w_i \propto E_i^{-\text{power}}, \qquad \sum_i w_i = C, \qquad E_i = \frac{1 - \beta^{n_i}}{1 - \beta}
+    w_i \propto E_i^{-\text{power}}, \quad \sum_i w_i = C, \quad
+    E_i = \frac{1 - \beta^{n_i}}{1 - \beta}
     $$
 
     They are for the ``weight`` of any loss. ``beta=1`` is the limit $E_i = n_i$: the inverse

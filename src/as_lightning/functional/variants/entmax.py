@@ -103,8 +103,8 @@ def _probabilities(relative: Tensor, alpha: float) -> Tensor:
 class _Entmax(torch.autograd.Function):
     r"""`_probabilities`, which saves only the result.
 
-    With $s_i = p_i^{2 - \alpha}$ on the support its Jacobian is $\operatorname{diag}(s) - s s^\top /
-    \sum_i s_i$.
+    With $s_i = p_i^{2 - \alpha}$ on the support its Jacobian is $\operatorname{diag}(s) - s s^\top
+    / \sum_i s_i$.
     """
 
     @staticmethod
@@ -159,7 +159,8 @@ def entmax(logits: Tensor, *, alpha: float = 1.5, dim: int = -1) -> Tensor:
     r"""The alpha-entmax transform: sparse for every ``alpha`` above 1.
 
     $$
-    p = \operatorname*{argmax}_{p \in \Delta} \; p^\top o + \frac{1 - \sum_i p_i^\alpha}{\alpha (\alpha - 1)},
+    p = \operatorname*{argmax}_{p \in \Delta} \;
+    p^\top o + \frac{1 - \sum_i p_i^\alpha}{\alpha (\alpha - 1)},
     \qquad p_i = \bigl[(\alpha - 1) o_i - \lambda\bigr]_+^{1 / (\alpha - 1)}
     $$
 
@@ -207,7 +208,8 @@ def entmax_loss(
     Source: Blondel, Martins, Niculae 2020 (arXiv 1901.02324), equation 14.
 
     Examples:
-        >>> entmax_loss(torch.tensor([[0.0, 1.0, 2.0], [0.0, 1.0, 4.0]]), torch.tensor([2, 2]), reduction="none")
+        >>> logits = torch.tensor([[0.0, 1.0, 2.0], [0.0, 1.0, 4.0]])
+        >>> entmax_loss(logits, torch.tensor([2, 2]), reduction="none")
         tensor([0.0617, 0.0000])
     """
     alpha = _checked_alpha(alpha)
@@ -254,7 +256,7 @@ def sparsemax_loss(
     target.
 
     $$
-    \ell = \frac{1}{2} - o_t + \sum_{i \in S} \frac{o_i^2 - \lambda^2}{2}, \qquad S \text{ the support of sparsemax}
+    \ell = \frac{1}{2} - o_t + \sum_{i: p_i > 0} \frac{o_i^2 - \lambda^2}{2}
     $$
 
     Source: Martins, Astudillo 2016 (arXiv 1602.02068), equation 16.

@@ -30,7 +30,7 @@ def generalised_cross_entropy_loss(
     Source: Zhang, Sabuncu 2018 (arXiv 1805.07836), equation 6.
 
     Examples:
-        >>> generalised_cross_entropy_loss(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([0]), q=0.7)
+        >>> generalised_cross_entropy_loss(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([0]))
         tensor(1.1637)
     """
     q = check_number("q", q, lambda value: 0 <= value <= 1, "a number in [0, 1]")

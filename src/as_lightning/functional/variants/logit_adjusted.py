@@ -23,7 +23,8 @@ def logit_adjusted_loss(
     added.
 
     $$
-    \ell = \log \sum_j \pi_j^\tau e^{o_j} - \log \bigl( \pi_t^\tau e^{o_t} \bigr), \qquad \pi_j = n_j / \sum_i n_i
+    \ell = \log \sum_j \pi_j^\tau e^{o_j} - \log \bigl( \pi_t^\tau e^{o_t} \bigr), \qquad
+    \pi_j = n_j / \sum_i n_i
     $$
 
     The logits themselves then rank the classes as if each were equally frequent: predict with them,
@@ -36,8 +37,8 @@ def logit_adjusted_loss(
 
     Examples:
         >>> import torch
-        >>> counts = torch.tensor([90, 9, 1])
-        >>> logit_adjusted_loss(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([2]), class_counts=counts)
+        >>> counts, logits = torch.tensor([90, 9, 1]), torch.tensor([[1.0, 2.0, 3.0]])
+        >>> logit_adjusted_loss(logits, torch.tensor([2]), class_counts=counts)
         tensor(2.8028)
     """
     tau = check_number("tau", tau, lambda value: value >= 0, "a number of 0 or more")

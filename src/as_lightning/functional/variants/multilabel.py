@@ -63,7 +63,8 @@ def multilabel_sparse_loss(
         the k largest.
 
     Examples:
-        >>> multilabel_sparse_loss(torch.tensor([[2.0, -1.0, -3.0]]), torch.tensor([[1, 0, 0]]), k=1)
+        >>> logits = torch.tensor([[2.0, -1.0, -3.0]])
+        >>> multilabel_sparse_loss(logits, torch.tensor([[1, 0, 0]]), k=1)
         tensor(0.4402)
     """
     return _loss_of_samples(logits, target, k, ignore_index, reduction)

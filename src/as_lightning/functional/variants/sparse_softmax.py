@@ -19,7 +19,7 @@ def sparse_softmax(logits: Tensor, *, k: int = 5, dim: int = -1) -> Tensor:
     r"""Softmax over the ``k`` largest logits $\Omega_k$ along ``dim``, exactly 0 elsewhere.
 
     $$
-    p_i = \frac{e^{o_i}}{\sum_{j \in \Omega_k} e^{o_j}} \text{ for } i \in \Omega_k, \quad 0 \text{ otherwise}
+    p_i = e^{o_i} / \sum_{j \in \Omega_k} e^{o_j} \text{ for } i \in \Omega_k, \quad 0 \text{ else}
     $$
 
     ``k`` lies in [1, C], and `torch.topk` decides between ties.
