@@ -6,7 +6,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
-from torch import nn
+from torch import Tensor, nn
 
 from as_lightning.functional.calibration import weights_digest
 
@@ -25,21 +25,28 @@ class FittedTemperature:
         self.value: float | None = None
         self.multilabel: bool | None = None
         self.weights: Digests | None = None
+        # Of the weights that were compared last, and whether the value was theirs.
+        self._compared: tuple[list[Any], bool] | None = None
 
     def set(self, value: float | None, weights: Digests | None) -> None:
         """Set the value that was fitted for the weights of these digests."""
         self.value = value
         self.weights = weights
-
-    def fits(self, module: pl.LightningModule) -> bool:
-        """Return whether the value belongs to the present weights, as far as this process knows."""
-        return self.weights is None or weights_of(module) in (None, self.weights)
+        self._compared = None
 
     def read(self, module: pl.LightningModule) -> float | None:
-        """Return the value if it belongs to the present weights of ``module``."""
-        if self.value is None or not self.fits(module):
-            return None
-        return self.value
+        """Return the value if it belongs to the present weights, as far as this process knows.
+
+        The weights are read where one of them is another tensor, or was written by PyTorch, since
+        they were read last.
+        """
+        if self.value is None or self.weights is None or not is_whole(module):
+            return self.value
+        tensors = [*module.parameters(), *module.buffers()]
+        stamp = [(id(part), part.data_ptr(), version(part)) for part in tensors]
+        if self._compared is None or self._compared[0] != stamp:
+            self._compared = stamp, weights_of(module) == self.weights
+        return self.value if self._compared[1] else None
 
     def saved_with(self, state: dict[str, Any]) -> dict[str, Any]:
         """Return the entry of a checkpoint of these weights, which may lack some and hold others.
@@ -59,19 +66,25 @@ class FittedTemperature:
         self.multilabel = saved["multilabel"]
 
 
-def weights_of(module: pl.LightningModule) -> Digests | None:
-    """Return the digests of weights and persistent buffers; None where a process has only a part.
+def version(part: Tensor) -> int:
+    """Return how often PyTorch has written a tensor; those of inference do not count it."""
+    return 0 if part.is_inference() else part._version
 
-    They are computed at each call: a tensor's version misses changes by ``.data``, fused
-    optimizers or BatchNorm.
-    """
+
+def is_whole(module: pl.LightningModule) -> bool:
+    """Return whether this process has all weights of the module."""
     try:
-        whole = isinstance(module.trainer.strategy, (SingleDeviceStrategy, DDPStrategy))
+        if not isinstance(module.trainer.strategy, (SingleDeviceStrategy, DDPStrategy)):
+            return False
     except RuntimeError:  # the module has no trainer
-        whole = True
-    if not whole:
+        pass
+    # not of DTensors
+    return all(issubclass(type(weight), nn.Parameter) for weight in module.parameters())
+
+
+def weights_of(module: pl.LightningModule) -> Digests | None:
+    """Return the digests of weights and persistent buffers; None where a process has only a part."""
+    if not is_whole(module):
         return None
-    if any(not issubclass(type(weight), nn.Parameter) for weight in module.parameters()):
-        return None  # a DTensor
     # not `module.state_dict`, which a class may override
     return weights_digest(nn.Module.state_dict(module, keep_vars=True))

@@ -1,6 +1,5 @@
-"""The histogram of the margin, and the layout that TensorBoard opens with."""
+"""The histogram of the margin."""
 
-import re
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -12,13 +11,11 @@ from harness.own_modules import WithCriterion
 from harness.scripted_masking import quiet_trainer
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.strategies import SingleDeviceStrategy
-from lightning.pytorch.utilities import CombinedLoader
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.plugins.custom_scalar import layout_pb2
 from torch.utils.data import DataLoader, TensorDataset
 
-from as_lightning import ASSoftmaxLoss, ASSoftmaxMixin, MarginHistogram, MaskingMonitor
+from as_lightning import ASSoftmaxLoss, ASSoftmaxMixin, MarginHistogram
 from as_lightning.functional.leads import target_leads
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -118,11 +115,6 @@ def test_unknown_labels_take_no_part():
     )
 
 
-class TwoLoaders(Plain):
-    def validation_step(self, batch, batch_idx, dataloader_idx=0):
-        self(batch[0])
-
-
 @pytest.mark.parametrize("shape", [(-1,), (-1, 1)])
 def test_logits_of_one_class_and_no_bins_are_refused(shape):
     def one_class(module, batch):
@@ -141,31 +133,6 @@ def test_a_second_training_starts_without_the_counts_of_the_first():
     assert histogram.counts is None
 
 
-def test_two_histograms_of_two_loaders_log_under_two_names(tmp_path):
-    loaders = [LOADER, DataLoader(TensorDataset(INPUTS[:20], TARGET[:20]), batch_size=8)]
-    histograms = [MarginHistogram(dataloader_idx=index) for index in (0, 1)]
-    module, logger = TwoLoaders(), TensorBoardLogger(tmp_path, name="", version="")
-    logged = fit(module, *histograms, validation=loaders, logger=logger).callback_metrics
-    assert int(histograms[0].counts.sum()) == 50
-    for index, rows in enumerate((50, 20)):
-        leads = target_leads(module.net(INPUTS[:rows]), TARGET[:rows])
-        assert float(logged[f"margin/mean/dataloader_idx_{index}"]) == pytest.approx(
-            float(leads.mean()), abs=1e-6
-        )
-        (event,) = events(tmp_path).Histograms(f"margin/validation/dataloader_idx_{index}")
-        assert event.histogram_value.num == rows
-    histogram = MarginHistogram(
-        lambda module, batch: (module.net(batch[1][0]), batch[1][1]), dataloader_idx=1
-    )
-    module.validation_step = lambda batch, batch_idx: (
-        None
-    )  # of one batch of both, which Lightning does not number
-    assert (
-        "margin/mean"
-        in fit(module, histogram, validation=CombinedLoader(loaders, "min_size")).callback_metrics
-    )
-
-
 def test_a_lead_that_is_not_a_number_is_in_no_bin():
     def with_nan(module, batch):
         return module(batch[0]).index_fill(0, torch.tensor([1]), torch.nan), batch[1]
@@ -176,13 +143,8 @@ def test_a_lead_that_is_not_a_number_is_in_no_bin():
     assert torch.isnan(logged["margin/mean"])
 
 
-class CallsOutsideTheStep(pl.Callback):
-    """Looks at other inputs before and after each step, as a callback that plots an
-    example does.
-    """
-
-    def on_validation_batch_start(self, trainer, pl_module, *args):
-        pl_module(torch.zeros(3, 8))
+class CallsAfterTheStep(pl.Callback):
+    """Looks at other inputs after each step, as a callback that plots an example does."""
 
     def on_validation_batch_end(self, trainer, pl_module, *args):
         pl_module(torch.zeros(4, 8))
@@ -191,7 +153,7 @@ class CallsOutsideTheStep(pl.Callback):
 @pytest.mark.parametrize("order", [1, -1])
 def test_the_logits_are_those_of_the_step_and_not_of_a_callbacks_call(order):
     module, histogram = Plain(), MarginHistogram(bins=10)
-    fit(module, *[CallsOutsideTheStep(), histogram][::order])
+    fit(module, *[CallsAfterTheStep(), histogram][::order])
     expected, _ = np.histogram(torch.cat(module.leads[1:]).numpy(), bins=10, range=(-1, 1))
     assert histogram.counts.tolist() == expected.tolist()
 
@@ -205,32 +167,6 @@ def test_tensorboard_gets_the_histogram_with_a_bounded_number_of_buckets(tmp_pat
     assert value.num == 50
     assert len(value.bucket) == 12
     assert list(value.bucket) == histogram.counts.tolist()
-
-
-def test_the_monitor_gives_tensorboard_the_layout_of_its_custom_scalars(tmp_path):
-    fit(
-        Masked(),
-        MaskingMonitor(),
-        MarginHistogram(),
-        logger=TensorBoardLogger(tmp_path, name="", version=""),
-    )
-    written = events(tmp_path)
-    (event,) = written.Tensors("custom_scalars__config__")
-    layout = layout_pb2.Layout.FromString(event.tensor_proto.string_val[0])
-    patterns = {chart.title: list(chart.multiline.tag) for chart in layout.category[0].chart}
-    tags = [*written.Tags()["scalars"], "train/loss", "val_accuracy", "val/acc"]
-    assert {
-        title: [tag for tag in tags if any(re.match(p, tag) for p in ps)]
-        for title, ps in patterns.items()
-    } == {
-        "masked samples / samples": ["masking/sample_ratio"],
-        "masked classes / classes": ["masking/class_ratio"],
-        "validation score": ["val_accuracy", "val/acc"],
-        "loss": ["val_loss", "train/loss"],
-        "margin delta": ["masking/delta"],
-        "batches per optimizer step": ["accumulation/steps"],
-        "lead of the target in validation": ["margin/mean", "margin/share_above_delta"],
-    }
 
 
 class Wraps(SingleDeviceStrategy):
@@ -261,17 +197,18 @@ class ReturnsScores(Plain):
         return torch.zeros(len(batch[1]), 5)
 
 
-class OnlyReturns(Plain):
+class ReturnsLogits(Plain):
     def validation_step(self, batch, batch_idx):
-        return self.net(batch[0])
+        logits = self(batch[0])
+        self.leads.append(target_leads(logits, batch[1]))
+        return logits
 
 
-def test_what_a_validation_step_returns_is_no_logits_also_where_the_strategy_wraps_the_module():
+def test_where_the_strategy_wraps_the_module_other_scores_that_a_step_returns_are_refused():
     settings = {"max_epochs": 1, "num_sanity_val_steps": 0, "callbacks": [MarginHistogram()]}
-    trainer, module = quiet_trainer(strategy=Wraps(), **settings), ReturnsScores()
+    trainer, module = quiet_trainer(strategy=Wraps(), **settings), ReturnsLogits()
     trainer.fit(module, LOADER, LOADER)
-    assert trainer.callback_metrics["margin/mean"] == pytest.approx(
-        float(torch.cat(module.leads).mean()), abs=1e-6
-    )
-    with pytest.raises(MisconfigurationException, match="found no logits of a batch"):
-        quiet_trainer(strategy=Wraps(), **settings).fit(OnlyReturns(), LOADER, LOADER)
+    expected = float(torch.cat(module.leads).mean())
+    assert trainer.callback_metrics["margin/mean"] == pytest.approx(expected, abs=1e-6)
+    with pytest.raises(MisconfigurationException, match="logits="):
+        quiet_trainer(strategy=Wraps(), **settings).fit(ReturnsScores(), LOADER, LOADER)

@@ -111,32 +111,6 @@ def test_the_first_and_the_last_step_are_written_however_short_the_training_is(s
     assert last == (trainer.global_step - 1, ratio, 10 * batches)
 
 
-def test_with_samples_as_the_axis_runs_of_other_window_lengths_end_at_the_same_place(tmp_path):
-    script, ends = [(1, 10, 2, 20)] * 12, []
-    for length in (1, 4):
-        monitor = MaskingMonitor(step="samples")
-        logger, _ = fit(
-            Scripted(script),
-            [monitor],
-            tmp_path,
-            epochs=2,
-            batches=6,
-            accumulate_grad_batches=length,
-        )
-        seen = [row["masking/samples_seen"] for row in having(logger, "masking/samples_seen")]
-        assert [row["step"] for row in having(logger, "masking/sample_ratio")] == seen
-        assert [row["step"] for row in having(logger, "masking/sample_ratio_epoch")] == [60, 120]
-        ends.append(seen[-1])
-    assert ends == [120, 120]
-
-
-def test_an_axis_that_does_not_exist_is_refused():
-    with pytest.raises(
-        ValueError, match=r"step must be one of 'optimizer', 'samples', got 'epochs'"
-    ):
-        MaskingMonitor(step="epochs")
-
-
 def test_windows_of_ignored_rows_alone_have_ratio_zero(tmp_path):
     logger, _ = fit(Scripted([(0, 0, 0, 0)] * 2), [MaskingMonitor()], tmp_path, batches=2)
     assert [entry["masking/sample_ratio"] for entry in having(logger, "masking/sample_ratio")] == [

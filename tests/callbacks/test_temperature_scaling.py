@@ -21,7 +21,7 @@ from lightning.pytorch.callbacks import (
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch.utils.data import DataLoader, TensorDataset
 
-from as_lightning import ASSoftmaxMixin, MarginHistogram, TemperatureScaling
+from as_lightning import ASSoftmaxMixin, MarginHistogram, TemperatureScaling, fitted_temperature
 from as_lightning.functional import fit_temperature
 from as_lightning.mixin import TEMPERATURE_KEY
 
@@ -101,7 +101,8 @@ def fitted(
 
 def validated(trainer: pl.Trainer, module: Any, data: DataLoader) -> None:
     """Validate where training ended with other weights than the last validation saw."""
-    if trainer.callbacks[0].temperature is None:
+    (scaling,) = (each for each in trainer.callbacks if isinstance(each, TemperatureScaling))
+    if scaling.temperature is None:
         trainer.validate(module, data, verbose=False)
 
 
@@ -430,22 +431,14 @@ class TwoTasks(Plain):
     test_step = validation_step
 
 
-@pytest.mark.parametrize("index", [0, 1])
-def test_of_several_loaders_the_chosen_one_is_fitted_and_measured(
-    index: int, tmp_path: Path
-) -> None:
+def test_of_several_loaders_the_first_one_is_fitted_and_measured(tmp_path: Path) -> None:
     inputs, target = all_of(loader())
-    other = torch.arange(32) % 5
-    loaders = [loader(), DataLoader(TensorDataset(inputs[:32], other), batch_size=16)]
-    callback, module = TemperatureScaling(dataloader_idx=index), TwoTasks()
-    trainer = fitted(module, callback, tmp_path, val_dataloaders=loaders)
-    rows, own = [(inputs, target), (inputs[:32], other)][index]
-    assert callback.temperature == pytest.approx(
-        fit_temperature(module(rows, index).detach(), own), rel=1e-4
-    )
-    trainer.test(module, loaders, verbose=False)
-    assert float(callback.diagrams["scaled"].predictions.sum()) == len(own)
-    trainer.test(module, loaders[0], verbose=False)  # the only one, whatever its number
+    other = DataLoader(TensorDataset(inputs[:32], torch.arange(32) % 5), batch_size=16)
+    callback, module = TemperatureScaling(), TwoTasks()
+    trainer = fitted(module, callback, tmp_path, val_dataloaders=[loader(), other])
+    expected = fit_temperature(module(inputs).detach(), target)
+    assert callback.temperature == pytest.approx(expected, rel=1e-4)
+    trainer.test(module, [loader(), other], verbose=False)
     assert float(callback.diagrams["scaled"].predictions.sum()) == len(target)
 
 
@@ -459,6 +452,24 @@ def test_predict_proba_divides_by_the_temperature_and_warns_where_there_is_none(
     expected = (logits / callback.temperature).softmax(-1)
     torch.testing.assert_close(module.predict_proba(logits), expected)
     torch.testing.assert_close(callback.predict_proba(logits), expected)
+
+
+def test_probabilities_in_a_loop_read_the_weights_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted(module := Masked(), TemperatureScaling(), tmp_path)
+    reads: list[Any] = []
+    digest = fitted_temperature.weights_digest
+    monkeypatch.setattr(
+        fitted_temperature, "weights_digest", lambda weights: reads.append(0) or digest(weights)
+    )
+    before = module.as_softmax_temperature
+    for _ in range(3):
+        module.predict_proba(torch.randn(2, 3))
+    assert len(reads) <= 1
+    with torch.no_grad():
+        module.net.weight += 1
+    assert module.as_softmax_temperature is None is not before
 
 
 class HasCriterion(Plain):
@@ -602,23 +613,10 @@ class OfProbabilities(Plain):
 @pytest.mark.parametrize(
     ("make", "callback", "data", "message"),
     [
-        (
-            TwoTasks,
-            TemperatureScaling(dataloader_idx=2),
-            [loader(), loader()],
-            r"dataloader_idx=2\).* 2 loaders: choose one of 0 to 1",
-        ),
-        (
-            WithoutForward,
-            TemperatureScaling(),
-            loader(),
-            r"found no logits.*validation_logits\(batch\)",
-        ),
+        (WithoutForward, TemperatureScaling(), loader(), "logits="),
         (
             Plain,
-            TemperatureScaling(
-                logits=lambda module, batch: (module.net(batch[0]).movedim(-1, 1), batch[1])
-            ),
+            TemperatureScaling(lambda module, batch: (module.net(batch[0]).mT, batch[1])),
             loader("token"),
             "classes last",
         ),
@@ -626,13 +624,6 @@ class OfProbabilities(Plain):
         (CallsTwice, MarginHistogram(), loader(), r"2 outputs were seen.*logits="),
         (OfProbabilities, TemperatureScaling(), loader(), "sum to 1.*logits="),
         (OfProbabilities, MarginHistogram(), loader(), "sum to 1.*logits="),
-    ],
-    ids=[
-        "a loader that is not there",
-        "no call of forward",
-        "classes first",
-        *["two calls of forward"] * 2,
-        *["probabilities"] * 2,
     ],
 )
 def test_what_has_no_logits_that_fit_a_target_is_refused_with_the_ways_out(

@@ -102,7 +102,7 @@ ROWS = {
     "the monitor": Row(scripted, lambda: [MaskingMonitor()]),
     "the monitor, with Lightning's windows": Row(
         scripted,
-        lambda: [MaskingMonitor(step="samples")],
+        lambda: [MaskingMonitor()],
         settings={"accumulate_grad_batches": 4},
     ),
 }

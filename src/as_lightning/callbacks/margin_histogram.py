@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
-from as_lightning.callbacks.evaluation_logits import LogitsAndTarget, ValidationCallback
+from as_lightning.callbacks.evaluation_logits import Logits, ValidationCallback
 from as_lightning.callbacks.window import sum_over_ranks
 from as_lightning.functional.argument_checks import check_count
 from as_lightning.functional.calling_convention import in_float64
@@ -26,15 +25,14 @@ class MarginHistogram(ValidationCallback):
     AS-Softmax masks the sample. Every logger gets ``margin/mean`` and ``margin/share_above_delta``,
     the share of samples whose lead is above the margin of the mixin or of the module's
     `ASSoftmaxLoss`, where that is below 1. A ``TensorBoardLogger`` gets the histogram
-    ``margin/validation``. With several validation loaders the names end in Lightning's
-    ``/dataloader_idx_N``. A lead that is NaN is in no bin, and makes the mean NaN.
+    ``margin/validation``. Of several validation loaders the first one is taken. A lead that is NaN
+    is in no bin, and makes the mean NaN.
 
     Args:
         logits: called as ``logits(pl_module, batch)``, returns logits and target; without it they
             are found as `TemperatureScaling` finds them.
         bins: how many intervals of equal length [-1, 1] is cut into.
         ignore_index: target value of rows, or of single labels, that take no part.
-        dataloader_idx: the validation loader whose logits are taken, if there are several.
 
     Attributes:
         counts: of the last validation, samples per bin, ``int64`` of shape ``(bins,)``; None before
@@ -50,12 +48,11 @@ class MarginHistogram(ValidationCallback):
 
     def __init__(
         self,
-        logits: Callable[[LightningModule, Any], LogitsAndTarget] | None = None,
+        logits: Logits = None,
         bins: int = 40,
         ignore_index: int = -100,
-        dataloader_idx: int = 0,
     ) -> None:
-        super().__init__(logits, ignore_index, dataloader_idx)
+        super().__init__(logits, ignore_index)
         self.bins = check_count("bins", bins, least=1)
         self._reset()
 
@@ -67,6 +64,7 @@ class MarginHistogram(ValidationCallback):
         self._delta = 1.0
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        super().setup(trainer, pl_module, stage)
         if stage == "fit" and trainer.global_step == 0:  # not the continuation of an earlier fit
             self._reset()
 
@@ -98,16 +96,15 @@ class MarginHistogram(ValidationCallback):
         total, squares, samples, above = sums[self.bins :].tolist()
         if not samples:
             return
-        suffix = self.source.suffix
-        metrics = {f"margin/mean{suffix}": total / samples}
+        metrics = {"margin/mean": total / samples}
         if self._delta < 1.0:
-            metrics[f"margin/share_above_delta{suffix}"] = above / samples
+            metrics["margin/share_above_delta"] = above / samples
         # they are sums over the ranks already
-        pl_module.log_dict(metrics, sync_dist=False, batch_size=1, add_dataloader_idx=False)
+        pl_module.log_dict(metrics, sync_dist=False, batch_size=1)
         for logger in trainer.loggers:
             if isinstance(logger, TensorBoardLogger):  # it writes on the first rank alone
                 logger.experiment.add_histogram_raw(
-                    f"margin/validation{suffix}",
+                    "margin/validation",
                     min=-1.0,
                     max=1.0,
                     num=int(samples),

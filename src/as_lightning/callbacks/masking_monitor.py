@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 
 from as_lightning.callbacks import window as windows
 from as_lightning.callbacks.adaptive_gradient_accumulation import AdaptiveGradientAccumulation
-from as_lightning.functional.argument_checks import check_choice
 from as_lightning.functional.counts import MaskingCounts, masking_ratio
 from as_lightning.masking_counter import uncounted
-
-# TensorBoard's dashboard Custom Scalars opens with these charts. It matches the patterns at the
-# start of a tag, and modules name their losses and scores as they like.
-CHARTS = {
-    "masked samples / samples": [r"masking/sample_ratio$"],
-    "masked classes / classes": [r"masking/class_ratio$"],
-    "validation score": [
-        r"(validation|valid|val)[/_](acc|accuracy|f1|f1_micro|span_f1|score|auroc)$"
-    ],
-    "loss": [r"(?!test).*loss"],
-    "margin delta": [r"masking/delta$"],
-    "batches per optimizer step": [r"accumulation/steps$"],
-    "lead of the target in validation": [r"margin/mean", r"margin/share_above_delta"],
-}
 
 
 class EpochMasking(NamedTuple):
@@ -54,24 +38,17 @@ class MaskingMonitor(windows.WindowCallback):
     - ``masking/samples_seen``: samples since training began.
 
     Once per epoch ``masking/sample_ratio_epoch`` and ``masking/class_ratio_epoch``. The progress
-    bar shows the share of masked samples as ``masked``, a ``TensorBoardLogger`` gets a layout of
-    charts for *Custom Scalars*.
+    bar shows the share of masked samples as ``masked``.
 
     ``Trainer(log_every_n_steps=...)`` says which steps are written, and the first and the last one
     always are. The host reads the counts of these steps alone. A run that is resumed between two
     steps goes on as if it had not stopped. The callback moves itself to the front of
     ``trainer.callbacks``.
 
-    Args:
-        step: what the loggers get as the step: ``"optimizer"``, the optimizer step, or
-            ``"samples"``, the samples seen, by which the curves of runs with different accumulation
-            end at the same place.
-
     Attributes:
         history: an `EpochMasking` for each epoch of this training that has ended.
 
     Raises:
-        ValueError: if ``step`` is neither of the two.
         MisconfigurationException: at the start of ``fit`` if the module has neither a masking
             counter (as that of `ASSoftmaxMixin`) nor a loss module such as `ASSoftmaxLoss`, and at
             the first batch if training has computed a loss and counted nothing.
@@ -81,11 +58,6 @@ class MaskingMonitor(windows.WindowCallback):
     Examples:
         >>> trainer = Trainer(callbacks=[MaskingMonitor()], logger=False, enable_checkpointing=False)
     """
-
-    def __init__(self, step: Literal["optimizer", "samples"] = "optimizer") -> None:
-        check_choice("step", step, ("optimizer", "samples"))
-        self.step = step
-        super().__init__()
 
     def _reset(self) -> None:
         self.history: list[EpochMasking] = []
@@ -98,10 +70,6 @@ class MaskingMonitor(windows.WindowCallback):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not windows.counts_masking(pl_module):
             raise uncounted(pl_module, self)
-        for logger in trainer.loggers:  # TensorBoard merges equal layouts of several runs
-            if isinstance(logger, TensorBoardLogger):  # its experiment writes on the first rank
-                charts = {title: ["Multiline", tags] for title, tags in CHARTS.items()}
-                logger.experiment.add_custom_scalars({"as-lightning": charts})
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._window_counts, self._steps = None, trainer.global_step
@@ -171,7 +139,7 @@ class MaskingMonitor(windows.WindowCallback):
             metrics["masking/delta"] = float(delta)
         if self._open_epoch is not None:  # at the end of an epoch the bar shows the epoch's
             trainer.progress_bar_metrics["masked"] = metrics["masking/sample_ratio"]
-        windows.publish(trainer, metrics, step=samples_seen if self.step == "samples" else step)
+        windows.publish(trainer, metrics, step)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._open_epoch is None:  # no window has ended in it
@@ -182,14 +150,7 @@ class MaskingMonitor(windows.WindowCallback):
             "masking/class_ratio_epoch": counts.class_ratio,
         }
         # Lightning needs a batch_size where training_step takes a dataloader_iter
-        pl_module.log_dict(
-            ratios, logger=self.step == "optimizer" and bool(trainer.loggers), batch_size=1
-        )
-        if self.step == "samples":
-            samples_seen = self._samples_before + int(counts.samples)
-            windows.publish(
-                trainer, {name: float(ratio) for name, ratio in ratios.items()}, step=samples_seen
-            )
+        pl_module.log_dict(ratios, logger=bool(trainer.loggers), batch_size=1)
         self._end_epoch()
         trainer.progress_bar_metrics["masked"] = float(masking_ratio(*self.history[-1][1:3]))
 

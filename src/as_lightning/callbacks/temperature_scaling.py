@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,7 +12,11 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
 
-from as_lightning.callbacks.evaluation_logits import LogitsAndTarget, ValidationCallback
+from as_lightning.callbacks.evaluation_logits import (
+    Logits,
+    LogitsAndTarget,
+    ValidationCallback,
+)
 from as_lightning.callbacks.window import sum_over_ranks
 from as_lightning.fitted_temperature import FittedTemperature, weights_of
 from as_lightning.functional.argument_checks import check_number
@@ -46,9 +49,11 @@ class TemperatureScaling(ValidationCallback):
     1. ``logits(pl_module, batch)``, the argument: returns logits and target;
     2. ``pl_module.validation_logits(batch)``;
     3. what the one call of ``forward`` in ``validation_step`` returned (a tensor, or an output with
-       ``.logits``), that of the module or of the Hugging Face model that ``as_softmax_replaces``
-       names; and the target: the model's ``labels``, ``batch["labels"]`` of a mapping, the last
-       element of a sequence. Two outputs in one step are refused.
+       ``.logits``), that of the module or of a Hugging Face model inside it; and the target,
+       ``batch["labels"]`` of a mapping, the last element of a sequence. Two outputs in one step are
+       refused.
+
+    Of several loaders the first one is taken.
 
     Logits are ``(N, C)`` with targets ``(N)``; ``(N, L, C)`` with ``(N, L)`` for tokens; or several
     labels, targets {0, 1} of the logits' shape, for which the probability of a label is
@@ -61,7 +66,6 @@ class TemperatureScaling(ValidationCallback):
         logits: called as ``logits(pl_module, batch)`` in evaluation mode, without gradients.
         ignore_index: target value of rows, or of single labels, that take no part.
         prior_samples: see `fit_temperature`.
-        dataloader_idx: the loader whose logits are taken, if there are several.
 
     Attributes:
         temperature: of the weights that were validated last, until training goes on; None where
@@ -75,8 +79,7 @@ class TemperatureScaling(ValidationCallback):
         ValueError, TypeError: if ``prior_samples`` is no number from 0 on.
         ImportError: at the start of ``fit`` if SciPy is not installed.
         MisconfigurationException: in a validation or test that gave no logits, those of two
-            outputs, probabilities, or logits that do not fit the targets; or whose several loaders
-            have none with the number ``dataloader_idx``.
+            outputs, probabilities, or logits that do not fit the targets.
 
     Source: Guo et al., "On Calibration of Modern Neural Networks", ICML 2017.
 
@@ -86,12 +89,11 @@ class TemperatureScaling(ValidationCallback):
 
     def __init__(
         self,
-        logits: Callable[[LightningModule, Any], LogitsAndTarget] | None = None,
+        logits: Logits = None,
         ignore_index: int = -100,
         prior_samples: float = 1.0,
-        dataloader_idx: int = 0,
     ) -> None:
-        super().__init__(logits, ignore_index, dataloader_idx)
+        super().__init__(logits, ignore_index)
         self.prior_samples = check_number(
             "prior_samples", prior_samples, lambda n: n >= 0, "a number of at least 0"
         )
@@ -120,6 +122,7 @@ class TemperatureScaling(ValidationCallback):
         return scaled_probabilities(logits, self.temperature, bool(self.multilabel))
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        super().setup(trainer, pl_module, stage)
         if stage == "fit" and trainer.global_step == 0:  # not the continuation of an earlier fit
             self._reset()
         self._fitted = self._own_fitted
@@ -151,8 +154,9 @@ class TemperatureScaling(ValidationCallback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
+        super().on_validation_batch_start()
         # other callbacks have set their weights by now, and metrics have not counted yet
-        if batch_idx == 0 and self.source.takes(dataloader_idx):
+        if batch_idx == dataloader_idx == 0:
             self._weights = weights_of(pl_module)
 
     def _add_batch(self, pl_module: LightningModule, batch: Any) -> None:
@@ -198,7 +202,7 @@ class TemperatureScaling(ValidationCallback):
         return loss, torch.full_like(loss, target.numel())
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self.temperature is None or not self._fitted.fits(pl_module):
+        if self._fitted.read(pl_module) is None:
             self._fitted.value = None
             rank_zero_warn(
                 "TemperatureScaling has fitted no temperature for the trained weights, so "
@@ -225,7 +229,7 @@ class TemperatureScaling(ValidationCallback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        if not self.source.takes(dataloader_idx):
+        if dataloader_idx > 0:
             return
         logits, target = self._known_entries(pl_module, batch)
         logits = in_float64(logits)

@@ -59,7 +59,7 @@ def test_a_sweep_leaves_a_result_a_run_and_ends_with_its_table_and_tensorboard_l
     *_, table, tensorboard, address = printed.rstrip().splitlines()
     assert table == f"table: {RUNS}/runs.csv"
     assert tensorboard == f"tensorboard: tensorboard --logdir {RUNS}"
-    assert address.split()[-1] == "http://localhost:6006/#custom_scalars"
+    assert address.split()[-1] == "http://localhost:6006"
     understood = "Digits: 10 classes (0, 1, 2, 3, 4, 5, 6, 7, 8, 9); train / validation / test 1,257 / 180 / 360"
     assert printed.count(understood) == 2
     assert reported(folder / RUNS) == {"softmax": 1, "as_speed": 1}

@@ -176,7 +176,7 @@ class PredictionRecorder(pl.Callback):
     ) -> None:
         self.names, self.class_names = names, class_names
         self.predictions: Predictions | None = None
-        self.source = EvaluationLogits(type(self).__name__, None, 0)
+        self.source = EvaluationLogits(type(self).__name__, None)
         self._rows: list[tuple[np.ndarray, np.ndarray]] = []  # target and prediction
         self._multilabel = False
         self._order: list[int] | None = None  # None where no predictions can be recorded
@@ -188,6 +188,9 @@ class PredictionRecorder(pl.Callback):
             self._order = _order(loaders[0] if isinstance(loaders, list) else loaders)
         self.source.start(pl_module)
 
+    def on_test_batch_start(self, *_: Any) -> None:
+        self.source.drop()
+
     def on_test_batch_end(
         self,
         trainer: pl.Trainer,
@@ -197,7 +200,7 @@ class PredictionRecorder(pl.Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        if self._order is None or not self.source.takes(dataloader_idx):
+        if self._order is None or dataloader_idx > 0:
             return
         try:
             logits, target, self._multilabel = self.source.of(pl_module, batch)

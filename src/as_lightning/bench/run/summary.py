@@ -23,7 +23,7 @@ LONG_TAIL = 5  # the largest class has more than so many times the rows of the s
 SHOWN = 12  # of more classes the table has groups and the worst alone
 WORST = 5
 WIDTH = 80
-TENSORBOARD = "then open http://localhost:6006/#custom_scalars"
+TENSORBOARD = "then open http://localhost:6006"
 # docs/which_loss.md, by score
 TO_TRY = {"balanced_accuracy": "adjusted_after", "f1_macro": "class_weighted"}
 
