@@ -175,8 +175,7 @@ def linear_cross_entropy(
     if label_smoothing:
         raise ValueError(
             f"label_smoothing must be 0, got {label_smoothing!r}: a smoothed target has a share in "
-            "every class, and this head keeps one target class per row; use "
-            "F.cross_entropy(F.linear(input, linear_weight, linear_bias), target, "
+            "every class; use F.cross_entropy(F.linear(input, linear_weight, linear_bias), target, "
             "label_smoothing=...)"
         )
     return as_linear_cross_entropy(
