@@ -44,3 +44,12 @@ def test_the_denominator_is_that_of_all_losses_or_not_a_number(reported, expecte
     torch.testing.assert_close(
         counter.denominator.double(), torch.tensor(expected).double(), equal_nan=True
     )
+
+
+def test_counts_outlive_a_graph_that_writes_the_next_batch_over_its_outputs():
+    counter = MaskingCounter()
+    counter.update(COUNTS)
+    output_of_the_graph = counter.counts
+    counter.pause()
+    output_of_the_graph.zero_()
+    assert counter.counts.tolist() == [1, 4, 5, 12]

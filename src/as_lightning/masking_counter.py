@@ -59,6 +59,9 @@ class MaskingCounter:
     def pause(self) -> None:
         """Count nothing until `begin_batch` or `resume`: the batch's loss is computed."""
         self._counting = False
+        # a CUDA graph, as of torch.compile(mode="reduce-overhead"), overwrites its outputs
+        if self.counts is not None:
+            self.counts = self.counts.clone()
         for loss in self.losses:
             loss.masking_counter = None
 

@@ -1,23 +1,20 @@
 """Runs of the app, composed as the command line does, and made-up results for the statistics."""
 
 import resource
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
+from contextlib import contextmanager
 
 import pytest
 from hydra import compose, initialize_config_dir
-from omegaconf import DictConfig
 
 from as_lightning.bench.packages import config_dir
 from as_lightning.bench.run.result import Result
 
 
 @pytest.fixture
-def composed(tmp_path: Path) -> Callable[..., DictConfig]:
+def composed(tmp_path):
     """Compose a configuration from overrides; its run writes below ``tmp_path``."""
 
-    def compose_config(*overrides: str, output: str = "run") -> DictConfig:
+    def compose_config(*overrides, output="run"):
         quiet = ["trainer.enable_progress_bar=false", f"output_dir={tmp_path / output}"]
         with initialize_config_dir(str(config_dir()), version_base="1.3"):
             return compose("train", overrides=[*overrides, *quiet])
@@ -26,11 +23,11 @@ def composed(tmp_path: Path) -> Callable[..., DictConfig]:
 
 
 @pytest.fixture
-def full_disk() -> Callable[[], AbstractContextManager[None]]:
+def full_disk():
     """Within it no file of this process grows beyond 10 kB, as on a full disk."""
 
     @contextmanager
-    def limited() -> Iterator[None]:
+    def limited():
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
         try:
@@ -42,19 +39,10 @@ def full_disk() -> Callable[[], AbstractContextManager[None]]:
 
 
 @pytest.fixture(scope="session")
-def result() -> Callable[..., Result]:
+def result():
     """Make a result of given accuracy (or other score), for the report's arithmetic."""
 
-    def make(
-        candidate: str,
-        seed: int,
-        score: float,
-        *,
-        name: str = "set",
-        seconds: float = 10.0,
-        score_name: str = "accuracy",
-        **fields,
-    ) -> Result:
+    def make(candidate, seed, score, *, name="set", seconds=10.0, score_name="accuracy", **fields):
         evaluations = [
             {
                 "epoch": epoch,

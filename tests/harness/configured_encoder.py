@@ -1,15 +1,12 @@
 """An encoder with the settings of its configuration, which is where its defaults are."""
 
-from typing import Any
-
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
-from torch import nn
 
 from as_lightning.bench.packages import config_dir
 
 
-def configured_encoder(model: str, **arguments: Any) -> nn.Module:
+def configured_encoder(model, **arguments):
     """The encoder of ``conf/model/<model>.yaml``, with ``arguments`` in place of some of its
     settings.
     """

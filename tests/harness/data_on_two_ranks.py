@@ -4,7 +4,6 @@ as two_ranks.
 
 import sys
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -23,11 +22,11 @@ TRAIN, VALIDATION, BATCH, EPOCHS = 480, 101, 8, 2
 class Numbered(TextDataModule):
     """Texts of one to nine words, whose class is their number."""
 
-    def __init__(self, train: int = TRAIN, **text: Any) -> None:
+    def __init__(self, train=TRAIN, **text):
         super().__init__(**(TEXT | {"batch_size": BATCH} | text))
         self.train = train
 
-    def read_splits(self) -> dict[str, list[Sentence]]:
+    def read_splits(self):
         sizes = {
             "train": self.train,
             "validation": min(self.train, VALIDATION),
@@ -47,7 +46,7 @@ class Watches(pl.LightningModule):
     rank is given.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(()))
         self.trained: list[list[int]] = []
@@ -55,7 +54,7 @@ class Watches(pl.LightningModule):
         self.validated: list[int] = []
         self.shapes: list[tuple[int, ...]] = []
 
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+    def training_step(self, batch, batch_idx):
         if batch_idx == 0 or not self.trained:
             self.trained.append([])
         self.trained[-1] += batch[1].tolist()
@@ -63,21 +62,21 @@ class Watches(pl.LightningModule):
         self.shapes.append((*batch[0].shape, int((batch[0] != 0).sum())))
         return self.weight.square()
 
-    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+    def validation_step(self, batch, batch_idx):
         self.validated += batch[1].tolist()
 
-    def predict_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+    def predict_step(self, batch, batch_idx):
         return batch[1]
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
+    def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
     @property
-    def seen(self) -> dict[str, Any]:
+    def seen(self):
         return {"trained": self.trained, "validated": self.validated, "shapes": self.shapes}
 
 
-def trainer(*callbacks: pl.Callback) -> pl.Trainer:
+def trainer(*callbacks):
     return quiet_trainer(
         max_epochs=EPOCHS,
         devices=2,
@@ -89,20 +88,20 @@ def trainer(*callbacks: pl.Callback) -> pl.Trainer:
     )
 
 
-def loaders_of_the_hooks(folder: Path) -> dict[str, Any]:
+def loaders_of_the_hooks(folder):
     module = Watches()
     trainer().fit(module, datamodule=Numbered())
     return module.seen
 
 
-def loaders_handed_over(folder: Path) -> dict[str, Any]:
+def loaders_handed_over(folder):
     module, data = Watches(), Numbered()
     data.setup()
     trainer().fit(module, data.train_dataloader(), data.val_dataloader())
     return module.seen
 
 
-def resumed(folder: Path) -> dict[str, Any]:
+def resumed(folder):
     undisturbed, later = Watches(), Watches()
     each_epoch = pl.callbacks.ModelCheckpoint(
         folder, "{epoch}", save_on_train_epoch_end=True, save_top_k=-1
@@ -113,7 +112,7 @@ def resumed(folder: Path) -> dict[str, Any]:
     return {"undisturbed": undisturbed.batches, "resumed": later.batches}
 
 
-def predictions(folder: Path) -> dict[str, Any]:
+def predictions(folder):
     data = Numbered()
     data.setup()
     predicted = trainer().predict(Watches(), data.test_dataloader())

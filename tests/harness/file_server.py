@@ -32,7 +32,7 @@ class FileServer(ThreadingHTTPServer):
     ``requests`` are paths.
     """
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home):
         super().__init__(("127.0.0.1", 0), partial(_Handler, directory=str(home)))
         self.home = home
         self.url = f"http://127.0.0.1:{self.server_port}"

@@ -30,24 +30,24 @@ class Function(NamedTuple):
     many: bool = False  # as if its logits were many
 
 
-def of_classes(loss: Callable[..., Tensor], **arguments: Any) -> Call:
+def of_classes(loss, **arguments):
     return lambda x, target, weight, **options: loss(
         x, target, weight=weight, **arguments, **options
     )
 
 
-def of_labels(loss: Callable[..., Tensor]) -> Call:
+def of_labels(loss):
     return lambda x, target, weight, **options: loss(x, target, **options)
 
 
-def of_head(loss: Callable[..., Tensor]) -> Call:
+def of_head(loss):
     return lambda x, head, target, weight, **options: loss(
         x, head, target, weight=weight, **options
     )
 
 
-def of_transform(transform: Callable[..., Tensor], **arguments: Any) -> Call:
-    def call(x: Tensor, target: Tensor, weight: Tensor, reduction: str = "mean") -> Tensor:
+def of_transform(transform, **arguments):
+    def call(x, target, weight, reduction="mean"):
         p = transform(x, **arguments)
         along = p.to(torch.promote_types(p.dtype, torch.float32)) * DIRECTION[: p.size(-1)]
         return along.sum() / (1 if reduction == "sum" else x.size(0))
@@ -55,7 +55,7 @@ def of_transform(transform: Callable[..., Tensor], **arguments: Any) -> Call:
     return call
 
 
-def all_functions() -> dict[str, Function]:
+def all_functions():
     found = {}
     for name, method in METHODS.items():
         arguments = method.all_loss_arguments
@@ -122,18 +122,11 @@ class Case(NamedTuple):
     target: Tensor
     weight: Tensor
 
-    def call(self, function: Callable[..., Any], **options: Any) -> Any:
+    def call(self, function, **options):
         return function(*self.leaves, self.target, self.weight, **options)
 
 
-def case_of(
-    function: Function,
-    kind: str,
-    dtype: torch.dtype,
-    rows: int = ROWS,
-    classes: int = CLASSES,
-    features: int = 8,
-) -> Case:
+def case_of(function, kind, dtype, rows=ROWS, classes=CLASSES, features=8):
     generator = torch.Generator().manual_seed(rows)
     x = torch.randn(rows, features if function.kind == "head" else classes, generator=generator)
     if function.kind == "labels":
@@ -168,7 +161,7 @@ def case_of(
     return Case(leaves, target, weight)
 
 
-def value_and_gradients(call: Call, case: Case, **options: Any) -> tuple[Tensor, list[Tensor]]:
+def value_and_gradients(call, case, **options):
     leaves = [leaf.detach().clone().requires_grad_() for leaf in case.leaves]
     value = case._replace(leaves=leaves).call(call, **options)
     return value.detach(), list(torch.autograd.grad(value, leaves))

@@ -2,15 +2,13 @@
 it.
 """
 
-from types import ModuleType
-
 import pytest
 import torch
 
 from as_lightning.functional.kernels import row_loss
 
 
-def take_the_kernel_of_a_gpu(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> None:
+def take_the_kernel_of_a_gpu(monkeypatch, *modules):
     kernel = pytest.importorskip("triton") and row_loss._row_loss_cuda()
     takes = lambda rows: rows.is_cuda == torch.cuda.is_available() and rows.dtype != torch.float64  # noqa: E731
     for module in modules:

@@ -5,12 +5,7 @@ Python calls.
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing.synchronize import Event
-from pathlib import Path
-from types import FrameType
-from typing import Any
 
 from harness.own_modules import Points, WithCriterion
 from hydra import compose, initialize_config_dir
@@ -28,14 +23,14 @@ CALLS_FILE = "calls.txt"
 
 
 @contextmanager
-def counted_calls(file: Path, kill_after: int | None) -> Iterator[None]:
+def counted_calls(file, kill_after):
     """Write the number of Python calls in the block into ``file``, or be killed when ``kill_after``
     is reached.
     """
     calls = 0
 
     # of calls alone: no local trace function
-    def count(frame: FrameType, event: str, argument: Any) -> None:
+    def count(frame, event, argument):
         nonlocal calls
         calls += 1
         if calls == kill_after:
@@ -47,7 +42,7 @@ def counted_calls(file: Path, kill_after: int | None) -> Iterator[None]:
     file.write_text(str(calls))
 
 
-def run(overrides: list[str], folder: Path, kill_after: int | None = None) -> None:
+def run(overrides, folder, kill_after=None):
     """Train in ``folder``; write the number of calls there, or be killed when it is reached."""
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         config = compose("train", overrides=[*overrides, f"output_dir={folder}"])
@@ -55,7 +50,7 @@ def run(overrides: list[str], folder: Path, kill_after: int | None = None) -> No
         train(config)
 
 
-def run_comparison(folder: Path, kill_after: int | None = None) -> None:
+def run_comparison(folder, kill_after=None):
     """Compare in ``folder``; write the number of calls there, or be killed when it is reached."""
     with counted_calls(folder.parent / CALLS_FILE, kill_after):
         compare(
@@ -74,7 +69,7 @@ def run_comparison(folder: Path, kill_after: int | None = None) -> None:
         )
 
 
-def hold_the_lock(folder: Path, held: Event) -> None:
+def hold_the_lock(folder, held):
     """Hold a folder's lock until this process is killed."""
     with run_lock(folder):
         held.set()

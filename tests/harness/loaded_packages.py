@@ -4,7 +4,6 @@ none of them.
 
 import sys
 from functools import partial
-from pathlib import Path
 
 from harness.prepared_processes import run
 
@@ -23,7 +22,7 @@ OPTIONAL = (
 )
 
 
-def loaded_beside_lightning(program: str, folder: Path) -> set[str]:
+def loaded_beside_lightning(program, folder):
     """Which of them a program loads that torch, Lightning and torchmetrics have not loaded; and
     what it prints.
     """
@@ -32,7 +31,7 @@ def loaded_beside_lightning(program: str, folder: Path) -> set[str]:
     return set(done.stdout.split())
 
 
-def _print_loaded(program: str) -> None:
+def _print_loaded(program):
     """Run it as an interpreter would that has not loaded the library yet, nor the optional
     packages.
     """

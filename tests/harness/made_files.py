@@ -1,7 +1,6 @@
 """Images, clips and tables that tests write, and read again."""
 
 import io
-from pathlib import Path
 
 import numpy as np
 import soundfile
@@ -9,21 +8,19 @@ import torch
 from PIL import Image
 
 
-def tone(hz: float, rate: int = 8000, seconds: float = 0.5) -> torch.Tensor:
+def tone(hz, rate=8000, seconds=0.5):
     """A sine of amplitude 0.5."""
     return 0.5 * torch.sin(2 * torch.pi * hz * torch.arange(round(seconds * rate)) / rate)
 
 
-def write_clip(
-    path: Path, waveform: torch.Tensor, rate: int = 8000, subtype: str | None = None
-) -> Path:
+def write_clip(path, waveform, rate=8000, subtype=None):
     """Write an audio file, and the folders around it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     soundfile.write(path, waveform.numpy(), rate, subtype=subtype)
     return path
 
 
-def encoded(image: np.ndarray | Image.Image, ending: str = "png", **options) -> bytes:
+def encoded(image, ending="png", **options):
     """An image file of an image, or of pixels of shape ``(H, W)`` or ``(H, W, channels)``."""
     buffer = io.BytesIO()
     (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(
@@ -32,9 +29,7 @@ def encoded(image: np.ndarray | Image.Image, ending: str = "png", **options) -> 
     return buffer.getvalue()
 
 
-def write_images(
-    root: Path, counts: dict[str, int], size: int = 6, seed: int = 0
-) -> dict[str, np.ndarray]:
+def write_images(root, counts, size=6, seed=0):
     """Write so many random PNG images into each folder; returns the pixels by name."""
     generator = np.random.default_rng(seed)
     written = {}
@@ -48,7 +43,7 @@ def write_images(
     return written
 
 
-def write_table(path: Path, sizes: dict[str, int]) -> Path:
+def write_table(path, sizes):
     """Write a CSV table with so many different texts of each label, in turns."""
     rows = sorted((index, label) for label, size in sizes.items() for index in range(size))
     path.write_text(

@@ -7,9 +7,7 @@ import multiprocessing
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import forkserver
-from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,7 +46,7 @@ class Finished(NamedTuple):
     stderr: str
 
 
-def context() -> ForkServerContext:
+def context():
     """What starts processes that have loaded the library."""
     made = multiprocessing.get_context("forkserver")
     made.set_forkserver_preload(list(LOADED))
@@ -60,7 +58,7 @@ def context() -> ForkServerContext:
     return made
 
 
-def exit_status(function: Callable[..., object], *arguments: object) -> int:
+def exit_status(function, *arguments):
     """Call a function in a process of its own, and give its exit status: 0, or -9 where it was
     killed.
     """
@@ -71,14 +69,7 @@ def exit_status(function: Callable[..., object], *arguments: object) -> int:
     return process.exitcode
 
 
-def start(
-    main: Callable[[], object],
-    argv: Sequence[str],
-    stdout: Path,
-    stderr: Path,
-    folder: Path | None = None,
-    **environment: str,
-) -> ForkServerProcess:
+def start(main, argv, stdout, stderr, folder=None, **environment):
     """Start ``main``, found by its module and name, in a process of its own; ``environment`` adds
     to this one's.
     """
@@ -90,7 +81,7 @@ def start(
     return process
 
 
-def run(main: Callable[[], object], *argv: str, folder: Path, **environment: str) -> Finished:
+def run(main, *argv, folder, **environment):
     """Call ``main`` in a process of its own, wait for it and give what it has printed."""
     with tempfile.TemporaryDirectory() as files:
         stdout, stderr = Path(files, "stdout"), Path(files, "stderr")
@@ -100,13 +91,7 @@ def run(main: Callable[[], object], *argv: str, folder: Path, **environment: str
         return Finished(process.exitcode, stdout.read_text(), stderr.read_text())
 
 
-def _call(
-    main: Callable[[], object],
-    argv: list[str],
-    streams: dict[int, str],
-    folder: str,
-    variables: Mapping[str, str],
-) -> None:
+def _call(main, argv, streams, folder, variables):
     for number, file in streams.items():
         os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), number)
     os.environ.clear()

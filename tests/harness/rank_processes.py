@@ -4,10 +4,9 @@ seen.
 
 import runpy
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import wait
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,9 +15,7 @@ from harness.prepared_processes import start
 Seen = Callable[[str], list[dict[str, Any]]]
 
 
-def run_two_ranks(
-    program: str | None, folder: Path, scenarios: Sequence[str], **environment: str
-) -> Seen:
+def run_two_ranks(program, folder, scenarios, **environment):
     """Run the scenarios in one pair of processes; returns what each rank has seen in
     one of them.
     """
@@ -54,7 +51,7 @@ def run_two_ranks(
         file.read_text() for file in printed
     )
 
-    def load(scenario: str) -> list[dict[str, Any]]:
+    def load(scenario):
         results = [
             torch.load(folder / f"{scenario}-{rank}.pt", weights_only=False) for rank in range(2)
         ]
@@ -65,7 +62,7 @@ def run_two_ranks(
     return load
 
 
-def free_port() -> int:
+def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

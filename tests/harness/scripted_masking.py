@@ -2,15 +2,14 @@
 be asked for.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.plugins.precision import MixedPrecision
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import OneCycleLR
@@ -27,7 +26,7 @@ OPTIMIZERS: dict[str, Callable[[nn.Module], Optimizer]] = {
 }
 
 
-def masking_that_asks_for(steps: int) -> MaskingCounts:
+def masking_that_asks_for(steps):
     masked = SAMPLES - SAMPLES // steps
     return MaskingCounts(*torch.tensor([masked, SAMPLES, 3 * masked, 3 * SAMPLES]))
 
@@ -39,13 +38,13 @@ class ScriptedMasking(pl.LightningModule):
 
     def __init__(
         self,
-        script: Sequence[int] = (1,),
+        script=(1,),
         *,
-        optimizer: str = "sgd",
-        dtype: torch.dtype = torch.float32,
-        scheduler: Callable[[Optimizer, int], dict[str, Any]] | None = None,
-        schedule_length: int | None = None,
-    ) -> None:
+        optimizer="sgd",
+        dtype=torch.float32,
+        scheduler=None,
+        schedule_length=None,
+    ):
         super().__init__()
         self.script = script
         self.optimizer_name = optimizer
@@ -56,19 +55,19 @@ class ScriptedMasking(pl.LightningModule):
             torch.manual_seed(0)
             self.net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 4)).to(dtype)
 
-    def loss_of(self, batch: tuple[Tensor, Tensor]) -> Tensor:
+    def loss_of(self, batch):
         inputs, target = batch
         return F.cross_entropy(self.net(inputs), target)
 
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+    def training_step(self, batch, batch_idx):
         counts = masking_that_asks_for(self.script[self.trainer.global_step % len(self.script)])
         self.masking_counter.update(MaskingCounts(*(count.to(self.device) for count in counts)))
         return self.loss_of(batch)
 
-    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+    def validation_step(self, batch, batch_idx):
         self.log("val_loss", self.loss_of(batch))
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         optimizer = OPTIMIZERS[self.optimizer_name](self)
         if self.scheduler is None:
             return optimizer
@@ -79,22 +78,15 @@ class ScriptedMasking(pl.LightningModule):
 class Plain(ScriptedMasking):
     """A module without the mixin and without a masking counter."""
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, **kwargs):
         super().__init__(**kwargs)
         del self.masking_counter
 
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+    def training_step(self, batch, batch_idx):
         return self.loss_of(batch)
 
 
-def batches_of(
-    count: int,
-    *,
-    size: int = 2,
-    last_size: int | None = None,
-    dtype: torch.dtype = torch.float32,
-    seed: int = 1,
-) -> list[tuple[Tensor, Tensor]]:
+def batches_of(count, *, size=2, last_size=None, dtype=torch.float32, seed=1):
     """Random batches of ``(inputs, target)``, the last one maybe of another size."""
     generator = torch.Generator().manual_seed(seed)
     sizes = [size] * (count - 1) + [last_size or size]
@@ -110,36 +102,36 @@ def batches_of(
 class Batches(Dataset):
     """Ready-made batches as a sized data set."""
 
-    def __init__(self, batches: Sequence[Any]) -> None:
+    def __init__(self, batches):
         self.batches = batches
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self.batches)
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index):
         return self.batches[index]
 
 
 class BatchStream(IterableDataset):
     """Ready-made batches whose number nobody knows in advance."""
 
-    def __init__(self, batches: Sequence[Any]) -> None:
+    def __init__(self, batches):
         self.batches = batches
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self):
         return iter(self.batches)
 
 
-def loader_of(batches: Sequence[Any], *, length_known: bool = True) -> DataLoader:
+def loader_of(batches, *, length_known=True):
     return DataLoader(Batches(batches) if length_known else BatchStream(batches), batch_size=None)
 
 
-def one_cycle(optimizer: Optimizer, steps: int) -> dict[str, Any]:
+def one_cycle(optimizer, steps):
     """A scheduler whose rate is another one at each step, for a module."""
     return {"scheduler": OneCycleLR(optimizer, max_lr=0.1, total_steps=steps), "interval": "step"}
 
 
-def quiet_trainer(**kwargs: Any) -> pl.Trainer:
+def quiet_trainer(**kwargs):
     """A trainer on the CPU that writes nothing."""
     settings: dict[str, Any] = {
         "accelerator": "cpu",
@@ -152,7 +144,7 @@ def quiet_trainer(**kwargs: Any) -> pl.Trainer:
     return pl.Trainer(**(settings | kwargs))
 
 
-def with_a_scaler(**settings: Any) -> MixedPrecision:
+def with_a_scaler(**settings):
     """Scales the gradients by powers of two, which costs no bit, and leaves the types
     as they are.
     """
@@ -161,7 +153,7 @@ def with_a_scaler(**settings: Any) -> MixedPrecision:
     return plugin
 
 
-def same_weights(module: nn.Module, other: nn.Module) -> bool:
+def same_weights(module, other):
     """Whether two modules hold the same bits."""
     return all(
         torch.equal(a, b) for a, b in zip(module.parameters(), other.parameters(), strict=True)
@@ -171,36 +163,36 @@ def same_weights(module: nn.Module, other: nn.Module) -> bool:
 class SavesEveryBatch(pl.Callback):
     """Not a ``Checkpoint``, so Lightning leaves it where it stands in the list."""
 
-    def __init__(self, folder: Path, *, between: bool = False) -> None:
+    def __init__(self, folder, *, between=False):
         # whether validations and epochs that end are saved too
         self.folder, self.between = (folder, between)
 
-    def _save(self, trainer: pl.Trainer, place: str = "") -> None:
+    def _save(self, trainer, place=""):
         trainer.save_checkpoint(
             self.folder / f"{trainer.current_epoch}-{trainer.fit_loop.batch_idx:02d}{place}.ckpt"
         )
 
-    def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
+    def on_train_batch_end(self, trainer, *args):
         self._save(trainer)
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+    def on_validation_end(self, trainer, pl_module):
         if self.between and not trainer.sanity_checking:
             self._save(trainer, "-validated")
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+    def on_train_epoch_end(self, trainer, pl_module):
         if self.between:
             self._save(trainer, "-whole")
 
-    def checkpoints(self) -> list[Path]:
+    def checkpoints(self):
         return sorted(self.folder.glob("*.ckpt"))
 
 
 class KeepsRows(DummyLogger):
     """A logger that keeps what it is given."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.rows: list[dict[str, Any]] = []
 
-    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+    def log_metrics(self, metrics, step=None):
         self.rows.append({"step": step, **metrics})

@@ -2,9 +2,6 @@
 for loaders.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any
-
 import torch
 
 
@@ -13,25 +10,25 @@ class StatefulLoader:
     state was saved.
     """
 
-    def __init__(self, batches: Sequence[Any]) -> None:
+    def __init__(self, batches):
         self.batches = batches
         self.sampler = self
         self.epoch = 0
         self.position = 0
         self._resumed = False
 
-    def set_epoch(self, epoch: int) -> None:
+    def set_epoch(self, epoch):
         self.epoch = epoch
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self.batches)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self):
         if not self._resumed:
             self.position = 0
         return self._rest_of_the_epoch()
 
-    def _rest_of_the_epoch(self) -> Iterator[Any]:
+    def _rest_of_the_epoch(self):
         self._resumed = (
             False  # only now: Lightning calls iter() once or twice before it asks for a batch
         )
@@ -42,9 +39,9 @@ class StatefulLoader:
             self.position = (self.position + 1) % len(order)
             yield self.batches[index]
 
-    def state_dict(self) -> dict[str, int]:
+    def state_dict(self):
         return {"position": self.position}
 
-    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+    def load_state_dict(self, state_dict):
         self.position = state_dict["position"]
         self._resumed = True

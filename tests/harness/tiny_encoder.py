@@ -2,9 +2,6 @@
 downloaded.
 """
 
-from collections.abc import Sequence
-from pathlib import Path
-
 import torch
 from transformers import (
     BertConfig,
@@ -13,7 +10,6 @@ from transformers import (
     DistilBertModel,
     ModernBertConfig,
     ModernBertModel,
-    PreTrainedModel,
     PreTrainedTokenizerFast,
     RobertaConfig,
     RobertaModel,
@@ -30,7 +26,7 @@ WIDE = {
 }
 
 
-def model_of(kind: str) -> PreTrainedModel:
+def model_of(kind):
     torch.manual_seed(0)
     if kind == "distilbert":
         return DistilBertModel(
@@ -45,7 +41,7 @@ def model_of(kind: str) -> PreTrainedModel:
     return BertModel(BertConfig(vocab_size=VOCAB, **WIDE))
 
 
-def save_encoder(folder: Path, texts: Sequence[str], kind: str = "bert") -> str:
+def save_encoder(folder, texts, kind="bert"):
     """Write model and tokenizer, and give the folder's name."""
     model_of(kind).save_pretrained(folder)
     tokenizer = fit_tokenizer(texts, VOCAB)

@@ -1,13 +1,9 @@
 """A tiny token model, and batches whose numbers of items differ: what item weights are for."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
 import lightning.pytorch as pl
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim import Optimizer
 
 from as_lightning import ASSoftmaxMixin
 from as_lightning.functional import as_cross_entropy
@@ -16,9 +12,7 @@ FEATURES, CLASSES, IGNORED = 4, 5, -100
 Batch = tuple[Tensor, Tensor]
 
 
-def token_batches(
-    counts: Sequence[int], *, length: int = 12, seed: int = 0, dtype: Any = torch.float64
-) -> list[Batch]:
+def token_batches(counts, *, length=12, seed=0, dtype=torch.float64):
     """Batches of two padded sequences with so many tokens to learn, the other targets ignored."""
     generator = torch.Generator().manual_seed(seed)
     batches = []
@@ -31,7 +25,7 @@ def token_batches(
     return batches
 
 
-def tokens_in(batch: Batch) -> int:
+def tokens_in(batch):
     return int((batch[1] != IGNORED).sum())
 
 
@@ -40,9 +34,7 @@ class Tagger(pl.LightningModule):
     count.
     """
 
-    def __init__(
-        self, optimizer: Callable[..., Optimizer] = torch.optim.AdamW, dtype: Any = torch.float64
-    ) -> None:
+    def __init__(self, optimizer=torch.optim.AdamW, dtype=torch.float64):
         super().__init__()
         with torch.random.fork_rng():
             torch.manual_seed(1)
@@ -51,7 +43,7 @@ class Tagger(pl.LightningModule):
             )
         self.optimizer = optimizer
 
-    def losses(self, window: list[Batch]) -> Tensor:
+    def losses(self, window):
         """The loss of each item of all batches."""
         logits = torch.cat([self.net(inputs).flatten(0, 1) for inputs, _ in window])
         target = torch.cat([target.flatten() for _, target in window])
@@ -59,13 +51,13 @@ class Tagger(pl.LightningModule):
             logits[target != IGNORED], target[target != IGNORED], reduction="none"
         )
 
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor | None:
+    def training_step(self, batch, batch_idx):
         return self.losses([batch]).mean()  # of no items: not a number, and its gradient neither
 
-    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+    def validation_step(self, batch, batch_idx):
         self.log("val_loss", self.losses([batch]).sum())
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         groups = [
             {"params": self.net[0].parameters(), "lr": 0.02},
             {"params": self.net[2].parameters(), "lr": 0.05, "weight_decay": 0.1},
@@ -80,22 +72,22 @@ class SkipsBatches(Tagger):
 
     skipped = (0, 3, 5, 9)
 
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor | None:
+    def training_step(self, batch, batch_idx):
         return None if batch_idx in self.skipped else super().training_step(batch, batch_idx)
 
 
 class SumTagger(Tagger):
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor | None:
+    def training_step(self, batch, batch_idx):
         return self.losses([batch]).sum()
 
 
 class MaskedTagger(ASSoftmaxMixin, Tagger):
     """The mixin's loss, whose counter knows the items."""
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, **kwargs):
         super().__init__(delta=0.05, **kwargs)
 
-    def losses(self, window: list[Batch]) -> Tensor:
+    def losses(self, window):
         logits = torch.cat([self.net(inputs).flatten(0, 1) for inputs, _ in window])
         target = torch.cat([target.flatten() for _, target in window])
         losses = as_cross_entropy(
@@ -103,7 +95,7 @@ class MaskedTagger(ASSoftmaxMixin, Tagger):
         )
         return losses[target != IGNORED]
 
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor | None:
+    def training_step(self, batch, batch_idx):
         inputs, target = batch
         return self.as_softmax_loss(
             self.net(inputs).flatten(0, 1), target.flatten(), ignore_index=IGNORED

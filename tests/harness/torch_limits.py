@@ -16,11 +16,11 @@ class Limit:
     cause: str
 
     @property
-    def holds(self) -> bool:
+    def holds(self):
         """Whether this is that version."""
         return torch.__version__.startswith(f"{self.version}.")
 
-    def __str__(self) -> str:
+    def __str__(self):
         return f"torch {self.version}: {self.cause}"
 
 
@@ -41,6 +41,6 @@ SELF_LOG_COMPILED = Limit(
 LIMITS = (FSDP2_ON_A_CPU, TENSOR_PARALLEL_CLIPPED, ONE_SIDE_OF_A_CONDITION, SELF_LOG_COMPILED)
 
 
-def skipped_by(limit: Limit) -> pytest.MarkDecorator:
+def skipped_by(limit):
     """Skip the test where the limit holds."""
     return pytest.mark.skipif(limit.holds, reason=str(limit))

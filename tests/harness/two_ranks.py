@@ -8,7 +8,7 @@ import sys
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ BATCHES, EPOCHS = 26, 2
 RANK = int(os.environ.get("LOCAL_RANK", "0"))
 
 
-def data_of(rank: int) -> list[Any]:
+def data_of(rank):
     return batches_of(BATCHES, dtype=torch.float64, seed=10 + rank)
 
 
@@ -49,13 +49,11 @@ class RankScripted(ScriptedMasking):
     itself.
     """
 
-    def __init__(
-        self, asks: tuple[int, int] = (1, 8), samples: tuple[int, int] = (SAMPLES, SAMPLES)
-    ) -> None:
+    def __init__(self, asks=(1, 8), samples=(SAMPLES, SAMPLES)):
         super().__init__(dtype=torch.float64)
         self.asks, self.samples = asks[RANK], samples[RANK]
 
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+    def training_step(self, batch, batch_idx):
         masked = self.samples - self.samples // self.asks
         self.masking_counter.update(
             MaskingCounts(*torch.tensor([masked, self.samples, masked, self.samples]))
@@ -80,12 +78,12 @@ class CountsCollectives(pl.Callback):
         "reduce_scatter_tensor",
     )
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.collectives: Counter[tuple[str, int]] = Counter()
         self.bucket_batches: list[tuple[int, int]] = []
         self.stepping_batches: list[tuple[int, int]] = []
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_start(self, trainer, pl_module):
         if isinstance(trainer.strategy, DDPStrategy):
 
             def counted(state, bucket):  # type: ignore[no-untyped-def]  # DDP wants its own annotations or none
@@ -97,8 +95,8 @@ class CountsCollectives(pl.Callback):
         for name, original in self.originals.items():
             setattr(torch.distributed, name, self.counting(name, original))
 
-    def counting(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        def collective(*args: Any, **kwargs: Any) -> Any:
+    def counting(self, name, original):
+        def collective(*args, **kwargs):
             self.collectives[
                 name, args[0].numel() if args and isinstance(args[0], Tensor) else 0
             ] += 1
@@ -106,22 +104,15 @@ class CountsCollectives(pl.Callback):
 
         return collective
 
-    def on_before_optimizer_step(self, trainer: pl.Trainer, *args: Any) -> None:
+    def on_before_optimizer_step(self, trainer, *args):
         self.stepping_batches.append((trainer.current_epoch, trainer.fit_loop.batch_idx))
 
-    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_end(self, trainer, pl_module):
         for name, original in self.originals.items():
             setattr(torch.distributed, name, original)
 
 
-def train(
-    module: ScriptedMasking,
-    callbacks: list[pl.Callback],
-    *,
-    strategy: Any = "ddp",
-    loader: Any = None,
-    **arguments: Any,
-) -> dict[str, Any]:
+def train(module, callbacks, *, strategy="ddp", loader=None, **arguments):
     fit_arguments = {
         key: arguments.pop(key) for key in ("ckpt_path", "val_dataloaders") if key in arguments
     }
@@ -153,7 +144,7 @@ def train(
     }
 
 
-def full(weight: Tensor) -> Tensor:
+def full(weight):
     return (
         (weight.full_tensor() if hasattr(weight, "full_tensor") else weight).detach().cpu().clone()
     )
@@ -162,12 +153,10 @@ def full(weight: Tensor) -> Tensor:
 class SavesAfter(pl.Callback):
     """Saves a checkpoint after the given batches of the second epoch."""
 
-    def __init__(self, paths: dict[int, Path]) -> None:
+    def __init__(self, paths):
         self.paths = paths
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
         if trainer.current_epoch == 1 and batch_idx in self.paths:
             trainer.save_checkpoint(self.paths[batch_idx])
 
@@ -176,7 +165,7 @@ INSIDE, BETWEEN = 13, 15  # a window of 4 takes the batches 12 to 15
 
 
 class Sharded(RankScripted):
-    def configure_model(self) -> None:
+    def configure_model(self):
         from torch.distributed.fsdp import fully_shard
 
         fully_shard(self.net, mesh=self.device_mesh["data_parallel"])
@@ -185,7 +174,7 @@ class Sharded(RankScripted):
 class SharesBatches(RankScripted):
     """Tensor parallel: both ranks see the same batch and the same logits."""
 
-    def configure_model(self) -> None:
+    def configure_model(self):
         from torch.distributed.tensor.parallel import (
             ColwiseParallel,
             RowwiseParallel,
@@ -196,13 +185,11 @@ class SharesBatches(RankScripted):
         parallelize_module(self.net, self.device_mesh["tensor_parallel"], plan)
 
 
-def to_six(module: RankScripted, *others: pl.Callback, **arguments: Any) -> dict[str, Any]:
+def to_six(module, *others, **arguments):
     return train(module, [*others, AdaptiveGradientAccumulation(max_steps=6)], **arguments)
 
 
-def to_four(
-    *others: pl.Callback, module: type[RankScripted] = RankScripted, **arguments: Any
-) -> dict[str, Any]:
+def to_four(*others, module=RankScripted, **arguments):
     """Both ranks ask for more batches than four."""
     arguments = {"loader": StatefulLoader(data_of(RANK)), **arguments}
     with warnings.catch_warnings(record=True) as caught:
@@ -213,19 +200,19 @@ def to_four(
     return seen | {"warnings": [str(warning.message) for warning in caught]}
 
 
-def sharded(*callbacks: pl.Callback, **arguments: Any) -> dict[str, Any]:
+def sharded(*callbacks, **arguments):
     return to_four(*callbacks, module=Sharded, strategy=on_a_mesh(2, 1), **arguments)
 
 
-def on_a_mesh(data: int, tensor: int) -> ModelParallelStrategy:
+def on_a_mesh(data, tensor):
     return ModelParallelStrategy(data_parallel_size=data, tensor_parallel_size=tensor)
 
 
-def stream() -> Any:
+def stream():
     return loader_of(data_of(RANK), length_known=False)
 
 
-def logits_and_target(module: Any, batch: Any) -> tuple[Tensor, Tensor]:
+def logits_and_target(module, batch):
     return module.net(batch[0]), batch[1]
 
 
@@ -234,16 +221,14 @@ class ReturnsScores(RankScripted):
     wrapped module.
     """
 
-    def forward(self, inputs: Tensor) -> Tensor:
+    def forward(self, inputs):
         return self.net(inputs)  # type: ignore[no-any-return]
 
-    def validation_step(self, batch: Any, batch_idx: int) -> Tensor:
+    def validation_step(self, batch, batch_idx):
         return -self(batch[0])
 
 
-def validated(
-    module: RankScripted, data: list[Any], logits: Any = logits_and_target, **arguments: Any
-) -> dict[str, Any]:
+def validated(module, data, logits=logits_and_target, **arguments):
     """What the callbacks of validations have found in this rank's batches and in those of the
     others.
     """
@@ -260,7 +245,7 @@ def validated(
     return {"samples": int(histogram.counts.sum()), "temperature": scaling.temperature}
 
 
-def validated_parts(folder: Path) -> dict[str, Any]:
+def validated_parts(folder):
     """Three batches of validation on the first rank, one on the second, whose targets are wrong."""
     module = ReturnsScores()
     data = [
@@ -271,7 +256,7 @@ def validated_parts(folder: Path) -> dict[str, Any]:
     own = data[:3] if RANK == 0 else data[3:]
     seen = validated(module, own, logits=None)
 
-    def fitted(part: list[Any]) -> float:
+    def fitted(part):
         inputs, target = (torch.cat(tensors) for tensors in zip(*part, strict=True))
         return fit_temperature(module.net(inputs).detach(), target)
 
@@ -285,10 +270,10 @@ def validated_parts(folder: Path) -> dict[str, Any]:
 
 
 class Tested(RankScripted):
-    def test_step(self, batch: Any, batch_idx: int) -> None: ...
+    def test_step(self, batch, batch_idx): ...
 
 
-def evaluated_on_one_rank(folder: Path) -> dict[str, Any]:
+def evaluated_on_one_rank(folder):
     """The second rank has a stream without batches, in validation and in test."""
     module = Tested()
     data = [
@@ -317,28 +302,26 @@ ITEMS = ((3, 17, 0, 24, 8, 24, 2, 0, 24, 1), (9, 1, 0, 2, 0, 5, 11, 0, 7, 13))
 CLIP = 0.2
 
 
-def tokens_of(rank: int) -> list[Any]:
+def tokens_of(rank):
     return token_batches(ITEMS[rank], seed=10 + rank)
 
 
 FOURS = AccumulationSchedule({0: 4})
 
 
-def by_items(policy: Any = FOURS, **arguments: Any) -> AdaptiveGradientAccumulation:
+def by_items(policy=FOURS, **arguments):
     settings: dict[str, Any] = {"items": tokens_in, **arguments}
     return AdaptiveGradientAccumulation(policy, **settings)
 
 
-def on_items(
-    module: Any, *callbacks: pl.Callback, loader: Any = None, **arguments: Any
-) -> dict[str, Any]:
+def on_items(module, *callbacks, loader=None, **arguments):
     loader = loader_of(tokens_of(RANK)) if loader is None else loader
     return train(module, list(callbacks), loader=loader, gradient_clip_val=CLIP, **arguments)
 
 
 class SyncsEveryBatch(DDPStrategy):
     @contextmanager
-    def block_backward_sync(self) -> Any:
+    def block_backward_sync(self):
         yield
 
 
@@ -403,9 +386,7 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
 ON_TWO_GPUS = {"fsdp": lambda folder: to_six(RankScripted(), strategy="fsdp", accelerator="gpu")}
 
 
-def main(
-    folder: Path, scenarios: list[str], functions: Mapping[str, Callable[[Path], dict[str, Any]]]
-) -> None:
+def main(folder, scenarios, functions):
     torch.set_num_threads(1)
     for scenario in scenarios:
         try:

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from oracles import variants as reference
-from torch import Tensor
 
 from as_lightning import functional
 from as_lightning.functional.calling_convention import class_dimension
@@ -27,15 +26,15 @@ class Method:
     gradient_is_p_minus_onehot: bool = False
 
     @property
-    def all_loss_arguments(self) -> dict[str, Any]:
+    def all_loss_arguments(self):
         return {**self.arguments, **self.loss_arguments}
 
 
-def with_class_counts(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def with_class_counts(loss):
     """The loss, given the class counts of its oracle."""
 
     @functools.wraps(loss)
-    def counted(logits: Tensor, target: Tensor, **arguments: Any) -> Tensor:
+    def counted(logits, target, **arguments):
         classes = logits.size(class_dimension(logits)) if getattr(logits, "ndim", 0) else 1
         return loss(
             logits,
@@ -47,7 +46,7 @@ def with_class_counts(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return counted
 
 
-def method(name: str, **options: Any) -> Method:
+def method(name, **options):
     loss = getattr(functional, f"{name}_loss")
     return Method(
         loss=with_class_counts(loss) if name == "logit_adjusted" else loss,
@@ -91,9 +90,7 @@ METHODS = {
 }
 
 
-def random_logits(
-    *shape: int, scale: float = 2.0, seed: int = 0, dtype: torch.dtype = torch.float64
-) -> Tensor:
+def random_logits(*shape, scale=2.0, seed=0, dtype=torch.float64):
     generator = torch.Generator().manual_seed(seed)
     return (torch.randn(*shape, generator=generator, dtype=torch.float64) * scale).to(dtype)
 

@@ -1,27 +1,22 @@
 """Gradient accumulation written out by hand: plain PyTorch, no Lightning, no callback."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
-
 import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
 
 
 def train_by_hand(
-    module: nn.Module,
-    optimizer: Optimizer,
-    epochs: Sequence[Sequence[Any]],
-    windows: Iterable[tuple[int, int, int]],
+    module,
+    optimizer,
+    epochs,
+    windows,
     *,
-    loss_of: Callable[[Any], Tensor],
-    items_of: Callable[[Any], float] = lambda batch: 1.0,
-    loss_is: str = "mean",
-    clip_norm: float | None = None,
-    clip_value: float | None = None,
-    rate_scale: Callable[[int], float] = lambda length: 1.0,
-    after_step: Callable[[int], None] | None = None,
-) -> None:
+    loss_of,
+    items_of=lambda batch: 1.0,
+    loss_is="mean",
+    clip_norm=None,
+    clip_value=None,
+    rate_scale=lambda length: 1.0,
+    after_step=None,
+):
     """Take one optimizer step per window ``(epoch, first_batch, length)``, on the mean over the
     items of its batches. It takes ``rate_scale(length)`` times the rates, then calls
     ``after_step(length)``.
@@ -55,11 +50,11 @@ class WantedSteps:
     batches are asked for.
     """
 
-    def __init__(self, script: Sequence[int], max_steps: int, *, monotone: bool = True) -> None:
+    def __init__(self, script, max_steps, *, monotone=True):
         self.script, self.max_steps, self.monotone = script, max_steps, monotone
         self.windows, self.steps = 0, 1
 
-    def __call__(self, batch: int) -> int:
+    def __call__(self, batch):
         if self.windows > 0:
             asked = min(
                 self.script[(self.windows - 1) % len(self.script)], self.max_steps, self.steps + 1
@@ -69,14 +64,7 @@ class WantedSteps:
         return self.steps
 
 
-def windows_of_training(
-    batches: int,
-    epochs: int,
-    wanted: Callable[[int], int],
-    *,
-    validated_every: int | None = None,
-    max_windows: int | None = None,
-) -> list[tuple[int, int, int]]:
+def windows_of_training(batches, epochs, wanted, *, validated_every=None, max_windows=None):
     """All windows ``(epoch, first_batch, length)``. ``wanted`` is told the first batch; the
     epoch's end and a validation cut a window short.
     """

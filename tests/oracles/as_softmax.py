@@ -2,11 +2,7 @@
 `as_lightning.functional.reference`, and nothing else of the library.
 """
 
-from collections.abc import Sequence
-from typing import Any
-
 import torch
-from torch import Tensor
 
 from as_lightning.functional.reference import (
     as_softmax_losses,
@@ -16,13 +12,13 @@ from as_lightning.functional.reference import (
 )
 
 
-def as_rows(scores: Tensor) -> Tensor:
+def as_rows(scores):
     """Class dimension last, one row a sample."""
     class_dim = 0 if scores.dim() == 1 else 1
     return scores.movedim(class_dim, -1).reshape(-1, scores.size(class_dim))
 
 
-def reduced(losses: Tensor, weights: Tensor, reduction: str, shape: Sequence[int]) -> Tensor:
+def reduced(losses, weights, reduction, shape):
     """Of losses that are weighted already."""
     if reduction == "none":
         return losses.reshape(shape)
@@ -30,14 +26,8 @@ def reduced(losses: Tensor, weights: Tensor, reduction: str, shape: Sequence[int
 
 
 def as_softmax_reference(
-    logits: Tensor,
-    target: Tensor,
-    delta: float,
-    *,
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-) -> tuple[Tensor, Tensor, tuple[int, ...]]:
+    logits, target, delta, *, weight=None, ignore_index=-100, reduction="mean"
+):
     """The loss, differentiable; the classes that are kept in each row; and ``(masked samples,
     samples, masked classes, classes)``.
 
@@ -59,19 +49,11 @@ def as_softmax_reference(
     return reduced(losses * weights, weights, reduction, target.shape), keep, counts
 
 
-def as_cross_entropy_reference(
-    logits: Tensor, target: Tensor, delta: float, **options: Any
-) -> Tensor:
+def as_cross_entropy_reference(logits, target, delta, **options):
     return as_softmax_reference(logits, target, delta, **options)[0]
 
 
-def multilabel_reference(
-    logits: Tensor,
-    target: Tensor,
-    delta: float,
-    ignore_index: int | None = None,
-    reduction: str = "none",
-) -> tuple[Tensor, tuple[int, ...]]:
+def multilabel_reference(logits, target, delta, ignore_index=None, reduction="none"):
     """The loss in float64, class dimension 1 (or 0), and the counts; unknown labels are left out of
     their row.
     """

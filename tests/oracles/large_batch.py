@@ -2,25 +2,14 @@
 callback.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from contextlib import nullcontext
 
 import torch
-from torch import Tensor, nn
-from torch.optim import Optimizer
 
 
 def train_on_large_batches(
-    module: nn.Module,
-    optimizer: Optimizer,
-    batches: Sequence[Any],
-    windows: Iterable[tuple[int, int]],
-    *,
-    loss_of_items: Callable[[list[Any]], Tensor],
-    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
-    clip_norm: float | None = None,
-) -> None:
+    module, optimizer, batches, windows, *, loss_of_items, autocast=nullcontext, clip_norm=None
+):
     """Take one optimizer step per window ``(first_batch, length)`` of the batches of all epochs in
     their order. Its loss is the mean of ``loss_of_items(window)``, shape ``(items,)``, and 0 where
     there are none.

@@ -15,27 +15,27 @@ from scipy.special import logsumexp, softmax
 Row = NDArray[np.float64]
 
 
-def t_softmax(x: Row, tau: float) -> Row:
+def t_softmax(x, tau):
     return softmax(x / tau)
 
 
-def t_softmax_loss(x: Row, t: int, tau: float) -> float:
+def t_softmax_loss(x, t, tau):
     return logsumexp(x / tau) - x[t] / tau
 
 
-def sparse_softmax(x: Row, k: int) -> Row:
+def sparse_softmax(x, k):
     largest = np.argsort(-x, kind="stable")[:k]
     p = np.zeros_like(x)
     p[largest] = softmax(x[largest])
     return p
 
 
-def sparse_softmax_loss(x: Row, t: int, k: int) -> float:
+def sparse_softmax_loss(x, t, k):
     kept = set(np.argsort(-x, kind="stable")[:k].tolist()) | {t}
     return logsumexp(x[sorted(kept)]) - x[t]
 
 
-def sparsemax_threshold(x: Row) -> float:
+def sparsemax_threshold(x):
     return float(
         optimize.brentq(
             lambda tau: np.maximum(x - tau, 0).sum() - 1, x.max() - 1, x.max(), xtol=1e-15
@@ -43,11 +43,11 @@ def sparsemax_threshold(x: Row) -> float:
     )
 
 
-def sparsemax(x: Row) -> Row:
+def sparsemax(x):
     return np.maximum(x - sparsemax_threshold(x), 0)
 
 
-def sparsemax_loss(x: Row, t: int) -> float:
+def sparsemax_loss(x, t):
     # the loss does not change; the squares of large logits would lose their digits
     shifted = x - x.max()
     tau = sparsemax_threshold(shifted)
@@ -55,10 +55,10 @@ def sparsemax_loss(x: Row, t: int) -> float:
     return float(0.5 - shifted[t] + (shifted[support] ** 2 - tau**2).sum() / 2)
 
 
-def entmax(x: Row, alpha: float) -> Row:
+def entmax(x, alpha):
     z = (alpha - 1) * (x - x.max())
 
-    def p_of(threshold: float) -> Row:
+    def p_of(threshold):
         return np.maximum(z - threshold, 0) ** (1 / (alpha - 1))
 
     return p_of(
@@ -66,30 +66,30 @@ def entmax(x: Row, alpha: float) -> Row:
     )
 
 
-def entmax_loss(x: Row, t: int, alpha: float) -> float:
+def entmax_loss(x, t, alpha):
     p, shifted = entmax(x, alpha), x - x.max()
     entropy = (1 - (p**alpha).sum()) / (alpha * (alpha - 1))
     return float(p @ shifted - shifted[t] + entropy)
 
 
-def taylor_polynomial(x: Row, order: int) -> Row:
+def taylor_polynomial(x, order):
     return sum((x**i / math.factorial(i) for i in range(order + 1)), np.zeros_like(x))
 
 
-def taylor_softmax(x: Row, order: int) -> Row:
+def taylor_softmax(x, order):
     f = taylor_polynomial(x, order)
     return f / f.sum()
 
 
-def taylor_softmax_loss(x: Row, t: int, order: int) -> float:
+def taylor_softmax_loss(x, t, order):
     return float(-np.log(taylor_softmax(x, order)[t]))
 
 
-def am_softmax(x: Row, tau: float) -> Row:
+def am_softmax(x, tau):
     return softmax(x / tau)
 
 
-def am_softmax_loss(x: Row, t: int, margin: float, tau: float) -> float:
+def am_softmax_loss(x, t, margin, tau):
     lowered = x.copy()
     lowered[t] -= margin
     return logsumexp(lowered / tau) - lowered[t] / tau
@@ -103,14 +103,14 @@ DISTRIBUTIONS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 }
 
 
-def perturb_max_log_probability(x: Row, i: int, noise: str) -> float:
+def perturb_max_log_probability(x, i, noise):
     """The log of the winning integral, taken around the integrand's maximum so that it does not
     underflow.
     """
     log_pdf, log_cdf = DISTRIBUTIONS[noise]
     others = np.delete(x, i)
 
-    def log_integrand(e: float) -> float:
+    def log_integrand(e):
         return float(log_pdf(e - x[i]) + log_cdf(e - others).sum())
 
     low, high = x.min() - 60, x.max() + 60
@@ -130,54 +130,54 @@ def perturb_max_log_probability(x: Row, i: int, noise: str) -> float:
     return top + math.log(total)
 
 
-def perturb_max(x: Row, noise: str) -> Row:
+def perturb_max(x, noise):
     return np.exp([perturb_max_log_probability(x, i, noise) for i in range(len(x))])
 
 
-def perturb_max_loss(x: Row, t: int, noise: str) -> float:
+def perturb_max_loss(x, t, noise):
     return -perturb_max_log_probability(x, t, noise)
 
 
-def negative_log_likelihood(x: Row, t: int) -> float:
+def negative_log_likelihood(x, t):
     return float(logsumexp(x - x[t]))  # which has the digits of a loss near 0
 
 
-def class_counts(classes: int) -> NDArray[np.int64]:
+def class_counts(classes):
     """Examples of each class, frequent and rare ones in turn, the same for the first classes of any
     number.
     """
     return 1 + (np.arange(classes) * 37 + 13) ** 2 % 101
 
 
-def logit_adjusted_loss(x: Row, t: int, tau: float) -> float:
+def logit_adjusted_loss(x, t, tau):
     counts = class_counts(len(x))
     return negative_log_likelihood(x + tau * np.log(counts / counts.sum()), t)
 
 
-def class_weights(classes: int, power: float, beta: float) -> Row:
+def class_weights(classes, power, beta):
     counts = class_counts(classes)
     effective = counts if beta == 1 else (1 - beta**counts) / (1 - beta)
     weights = effective**-power
     return classes * weights / weights.sum()
 
 
-def focal_loss(x: Row, t: int, gamma: float) -> float:
+def focal_loss(x, t, gamma):
     loss = negative_log_likelihood(x, t)
     return float((-np.expm1(-loss)) ** gamma * loss)
 
 
-def generalised_cross_entropy_loss(x: Row, t: int, q: float) -> float:
+def generalised_cross_entropy_loss(x, t, q):
     return (1 - math.exp(-negative_log_likelihood(x, t)) ** q) / q
 
 
-def encouraging_loss(x: Row, t: int, log_end: float) -> float:
+def encouraging_loss(x, t, log_end):
     loss = negative_log_likelihood(x, t)
     p = math.exp(-loss)
     tangent = math.log(1 - log_end) - (p - log_end) / (1 - log_end)
     return loss + (math.log(1 - p) if p <= log_end else tangent)
 
 
-def asymmetric(x: Row, y: Row, gamma_negative: float, gamma_positive: float, clip: float) -> Row:
+def asymmetric(x, y, gamma_negative, gamma_positive, clip):
     p = special.expit(x)
     shifted = np.maximum(p - clip, 0)
     positive = special.expit(-x) ** gamma_positive * np.logaddexp(0, -x)
@@ -185,25 +185,23 @@ def asymmetric(x: Row, y: Row, gamma_negative: float, gamma_positive: float, cli
     return np.where(y == 1, positive, shifted**gamma_negative * missing)
 
 
-def log_one_plus_sum_exp(x: Row) -> float:
+def log_one_plus_sum_exp(x):
     return float(np.logaddexp.reduce(np.append(x, 0.0)))
 
 
-def multilabel_softmax_loss(x: Row, y: Row) -> float:
+def multilabel_softmax_loss(x, y):
     return log_one_plus_sum_exp(x[y == 0]) + log_one_plus_sum_exp(-x[y == 1])
 
 
-def multilabel_sparse_loss(x: Row, y: Row, k: int) -> float:
+def multilabel_sparse_loss(x, y, k):
     strongest = np.sort(x[y == 0])[::-1][:k]
     return log_one_plus_sum_exp(strongest) + log_one_plus_sum_exp(-x[y == 1])
 
 
-def bce(x: Row, y: Row) -> Row:
+def bce(x, y):
     return np.logaddexp(0.0, np.where(y == 1, -x, x))
 
 
-def by_rows(
-    row_loss: Callable[..., float], x: Row, targets: NDArray[np.int64], **arguments: Any
-) -> Row:
+def by_rows(row_loss, x, targets, **arguments):
     """The loss of every row of ``(N, C)`` logits."""
     return np.array([row_loss(row, int(t), **arguments) for row, t in zip(x, targets, strict=True)])

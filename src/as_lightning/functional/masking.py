@@ -13,8 +13,7 @@ DEFAULT_DELTA = 0.5  # of every loss whose caller gives no margin; the paper has
 
 def check_delta(delta: float) -> float:
     """Return the margin ``delta`` as a float, or raise where it is not a number in [0, 1]."""
-    expected = "a margin between probabilities, in [0, 1]"
-    return check_number("delta", delta, lambda value: 0 <= value <= 1, expected)
+    return check_number("delta", delta, lambda value: 0 <= value <= 1, "a number in [0, 1]")
 
 
 def masked_by_delta(

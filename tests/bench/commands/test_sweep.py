@@ -91,7 +91,7 @@ def test_after_a_failed_run_the_folder_gives_the_table_and_a_setting_of_one_meth
         tmp_path, *SWEEP, *few, "name=a/b", "method=softmax,as_softmax", "method.delta=0.1,7"
     )
     assert finished.returncode == 1
-    assert "must lie in" in finished.stderr
+    assert "delta must be" in finished.stderr
     assert finished.stdout.count("already finished") == 1
     assert finished.stdout.count("method.delta is no setting of softmax") == 2
     with pytest.raises(SystemExit) as end:
