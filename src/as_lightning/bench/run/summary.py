@@ -20,6 +20,7 @@ from as_lightning.statistics.printable import printable
 
 SCORES = ("accuracy", "balanced_accuracy", "f1_macro")
 LONG_TAIL = 5  # the largest class has more than so many times the rows of the smallest
+GROUPS = ("many", "medium", "few")
 SHOWN = 12  # of more classes the table has groups and the worst alone
 WORST = 5
 WIDTH = 80
@@ -83,16 +84,15 @@ def class_table(result: Result, directory: Path) -> Table | None:
     classes = pd.DataFrame({"train": result.class_rows, "test": right.size()})
     classes["recall"] = right.mean()
     classes = classes.sort_values("train", ascending=False)
-    groups = ["many", "medium", "few"] if len(classes) > 2 else ["many", "few"]
     table = Table("classes", box=None, title=f"Largest to smallest class {tail(result):.0f}:1")
     for column in ("training rows", "test rows", "recall"):
         table.add_column(column, justify="right")
-    parts = np.array_split(np.arange(len(classes)), len(groups))
-    for group, part in zip(groups, parts, strict=True):
-        rows = classes.iloc[part]
-        sums = rows[["train", "test"]].sum()
-        add_row(table, f"{len(rows)} with {group} rows", *sums, rows["recall"].mean())
-    table.add_section()
+    if len(classes) > len(GROUPS):
+        parts = np.array_split(np.arange(len(classes)), len(GROUPS))
+        for group, part in zip(GROUPS, parts, strict=True):
+            rows = classes.iloc[part]
+            sums = rows[["train", "test"]].sum()
+            add_row(table, f"{len(rows)} with {group} rows", *sums, rows["recall"].mean())
     shown = classes
     if len(classes) > SHOWN:
         shown = classes.nsmallest(WORST, "recall")
