@@ -55,7 +55,6 @@ def test_classes_are_written_by_their_names_and_read_as_written(tmp_path):
     assert found.scored("accuracy").score == 3 / 5
     assert found.scored("balanced_accuracy").score == pytest.approx((2 / 3 + 1 + 0) / 3)
     assert found.rare_classes.startswith('Classes with one test example: a, "b", dog.')
-    assert found.in_words(1) == (names[1], "dog", "dog")
     ignored = target.where(target != 1, -100)
     assert recorded(logits, ignored).target.tolist() == ["cat"] * 3 + ['a, "b"']
     assert Predictions.read(tmp_path / "elsewhere") is None
@@ -65,10 +64,9 @@ def test_several_labels_are_joined_and_counted(tmp_path):
     target = torch.tensor([[1, 0, 1], [0, 0, 0]])
     recorded(torch.tensor([[1.0, 1.0, -1.0], [-1.0, -1.0, -1.0]]), target).write(tmp_path)
     found = Predictions.read(tmp_path)
+    assert found.table["targets"].tolist() == ['cat|a, "b"', ""]
     assert found.predicted.tolist() == [[1, 2, 2], [0, 0, 0]]
     assert found.scored("f1_micro").score == 2 * 1 / 4
-    assert found.in_words(0) == ("test example 0", 'cat|a, "b"', "cat|dog")
-    assert found.in_words(1)[1:] == ("none", "none")
 
 
 def test_words_have_a_row_each_and_are_counted_by_sentence(tmp_path):
@@ -82,7 +80,6 @@ def test_words_have_a_row_each_and_are_counted_by_sentence(tmp_path):
         ["1", "big", "dog", "dog"],
     ]
     assert found.predicted.tolist() == [[1, 2, 2], [1, 1, 1]]
-    assert found.in_words(0) == ("Ann runs", "Ann cat, runs dog", "Ann cat, runs cat")
 
 
 def test_the_examples_that_two_runs_predict_differently_are_found():

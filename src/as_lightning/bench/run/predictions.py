@@ -80,18 +80,6 @@ class Predictions(NamedTuple):
         differences = self.predicted != other.predicted
         return np.asarray(differences.reshape(len(differences), -1).any(-1))
 
-    def in_words(self, example: int) -> tuple[str, str, str]:
-        """Return an example of this number in the words of the table: its name, target and
-        prediction. Tags other than ``O`` stand behind their words.
-        """
-        if TOKEN in self.table:
-            name = self.table["example"].unique()[example]
-            words = self.table[self.table["example"] == name]
-            target, predicted = (_tagged(words, column) for column in ("target", "predicted"))
-            return " ".join(words[TOKEN]), target, predicted
-        row = self.table.iloc[example]
-        return row.iloc[0], row.iloc[1] or "none", row.iloc[2] or "none"
-
     def scored(self, score: str) -> ScoredExamples:
         """Return the balanced accuracy or the macro F1 if ``score`` is called so, else the accuracy
         or the micro F1, and what each example adds to it.
@@ -136,11 +124,6 @@ def _counts(targets: str, predicted: str) -> tuple[int, int, int]:
     true = set(filter(None, targets.split(SEPARATOR)))
     guessed = set(filter(None, predicted.split(SEPARATOR)))
     return len(true & guessed), len(guessed), len(true)
-
-
-def _tagged(words: pd.DataFrame, column: str) -> str:
-    tagged = words[words[column] != "O"]
-    return ", ".join(tagged[TOKEN] + " " + tagged[column]) or "none"
 
 
 def example_ids(names: Sequence[str]) -> np.ndarray:
