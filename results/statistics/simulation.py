@@ -305,7 +305,13 @@ class Population:
         noise = np.sqrt(1e4 * flips / examples + self.noise**2)[..., None]
         scores = 100 * means[..., None] + noise * generator.standard_normal((*means.shape, seeds))
         both = flips[:, 1:] + flips[:, :1]
-        return scores, lambda count: 100 * np.sqrt((apart + both / count) / examples)
+        luck = math.sqrt(2 / examples) * generator.standard_normal(apart.shape)
+
+        def error(count: int) -> np.ndarray:
+            """Return the error as it is estimated from so many seeds, luck of the seeds left out."""
+            return 100 * np.sqrt(np.maximum(apart + luck * (apart + both / count), 0) / examples)
+
+        return scores, error
 
 
 @functools.cache
@@ -523,7 +529,7 @@ def bars(rows: pd.DataFrame, other: dict[str, Any]) -> list[tuple[str, float, st
             "better at the difference that is said to be decided in 80%",
             other["said"],
             percent,
-            -0.8,
+            math.inf,
         ),
         ("stay with the baseline at +1, tuning included", tuned[1.0]["stay"], percent, 0.05),
         ("wrong advice at +0, tuning included", tuned[0.0]["wrong_advice"], percent, 0.02),
@@ -666,7 +672,7 @@ def table(frame: pd.DataFrame) -> str:
     for row in frame.to_dict("records"):
         cells = []
         for name, value in row.items():
-            cell = f"{value:.3g}"
+            cell = f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
             if isinstance(value, bool):
                 cell = "yes" if value else "no"
             elif math.isnan(value):

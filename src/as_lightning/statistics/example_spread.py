@@ -87,23 +87,28 @@ def example_spread(pairs: Sequence[tuple[ScoredExamples, ScoredExamples]]) -> Ex
 
     The error is that of a bootstrap of the examples within their strata, in closed form: with
     $\psi_{se}$ the influence of example e on the difference of seed s, and $n_h$ examples in the
-    stratum h, $\frac{100}{N} \sqrt{\sum_h n_h \mathrm{var}_{e \in h}(\bar\psi_{\cdot e})}$. A stratum
-    of one example adds nothing. Together with the error over the seeds it is that of a bootstrap of
-    seeds and examples (Owen 2007). It needs the same examples in every seed.
+    stratum h, $\frac{100}{N} \sqrt{\sum_h n_h \mathrm{var}_{e \in h}(\bar\psi_{\cdot e})}$, less what the
+    luck of S seeds adds to these means, the mean of $\mathrm{var}_s(\psi_{se}) / S$: it is in the
+    error over the seeds already. A stratum of one example adds nothing. It needs the same examples
+    in every seed.
+
+    Source: Owen, "The pigeonhole bootstrap", Annals of Applied Statistics 1, 2007.
     """
     first = pairs[0][0]
     ids, count = first.ids, len(first.ids)
-    influence = np.mean([own.influence - other.influence for own, other in pairs], axis=0)
+    influences = np.array([own.influence - other.influence for own, other in pairs])
     error = 0.0
     if all(np.array_equal(own.ids, ids) for own, _ in pairs):
         strata = np.zeros(count, dtype=int)
         if first.strata is not None:
             _, strata = np.unique(first.strata, return_inverse=True)
         sizes = np.bincount(strata)
+        influence = influences.mean(0)
         centred = influence - (np.bincount(strata, influence) / sizes)[strata]
-        several = sizes > 1
-        squares = np.bincount(strata, centred**2)[several]
-        error = float(np.sqrt((squares * sizes[several] / (sizes[several] - 1)).sum())) / count
+        squares = np.bincount(strata, centred**2) * sizes / np.maximum(sizes - 1, 1)
+        if len(pairs) > 1:
+            squares -= np.bincount(strata, influences.var(0, ddof=1) / len(pairs))
+        error = float(np.sqrt(max(squares[sizes > 1].sum(), 0.0))) / count
     flips = []
     for own, other in pairs:
         if own.strata is not None:
