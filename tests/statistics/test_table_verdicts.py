@@ -214,6 +214,21 @@ def test_a_target_is_a_t_test_of_one_sample():
         as_lightning.verdicts(frame, target=3.28, baseline="new")
 
 
+@pytest.mark.parametrize("examples", [100, 5000])
+def test_with_the_number_of_test_examples_the_interval_is_for_new_ones(examples):
+    found = judged(LONG, test_examples=examples).iloc[0]
+    differences = np.subtract(ADAMW, SGD)
+    variance = sum(np.mean(of) * (100 - np.mean(of)) for of in (SGD, ADAMW)) / examples
+    level = LOW[0] * 0.05
+    of_seeds = stats.t.isf(level, 4) * stats.sem(differences)
+    below = math.hypot(of_seeds, stats.norm.isf(level) * math.sqrt(variance))
+    assert found["low"] == pytest.approx(differences.mean() - below)
+    assert found["word"] == {100: "undecided", 5000: "better"}[examples]
+    for given in ({"test_examples": -1}, {"test_examples": 500, "unit": "raw"}):
+        with pytest.raises(ValueError, match="test_examples"):
+            judged(LONG, **given)
+
+
 def test_candidates_that_were_tried_before_divide_the_error():
     found = judged(LONG, tried=9).iloc[0]
     differences = np.subtract(ADAMW, SGD)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import pandas as pd
 from scipy import special
 
+from as_lightning.statistics.example_spread import ExampleSpread
 from as_lightning.statistics.pairing import paired_differences, unpaired
 from as_lightning.statistics.runs import Columns, Runs, Unnamed, runs_of
 from as_lightning.statistics.score_names import known_direction, known_unit
 from as_lightning.statistics.verdicts import (
+    KNOWN,
     MIN_PAIRS,
+    UNKNOWN,
     Design,
+    Spreads,
     Verdict,
     detectable_difference,
     limit_levels,
@@ -41,6 +45,7 @@ class Question:
     target: float | None = None  # in place of a baseline
     tried: int = 0  # candidates that were tried before and are not in the table
     only: Sequence[str] = ()  # the candidates to judge; the others count as tried
+    test_examples: int = 0  # shared by all runs: intervals are for new ones; 0: not known
 
 
 @dataclass
@@ -112,6 +117,16 @@ def answers_of(runs: Runs, question: Question) -> list[Answer]:
     """Return the answer of a table, or that of the means over its data sets and one of each."""
     table, question = _asked(runs.table, question)
     reading = _reading(table, runs.score, question)
+    if question.test_examples:
+        if question.test_examples < 1 or reading.unit != "points":
+            raise ValueError(
+                "test_examples must be the number of examples of which a score in points is a "
+                f"share, got {question.test_examples} examples and {runs.score}"
+            )
+        runs.notes.append(
+            f"Intervals: for new data like these {question.test_examples} test examples, as if "
+            "candidates erred independently (stored predictions would narrow them)."
+        )
     table = table.assign(score=reading.factor * table["score"])
     one_each = table.groupby(["dataset", "candidate"]).size().max() == 1
     if one_each:  # then data sets are the replicates
@@ -121,6 +136,7 @@ def answers_of(runs: Runs, question: Question) -> list[Answer]:
                 f"{MIN_PAIRS} runs of each"
             )
         table = table.assign(seed=table["dataset"], dataset="")
+        question = replace(question, test_examples=0)
     found = []
     for name, of_one in table.groupby("dataset", sort=False):
         if question.baseline in set(of_one["candidate"]):
@@ -129,7 +145,8 @@ def answers_of(runs: Runs, question: Question) -> list[Answer]:
             runs.notes.append(f"Left out: {name}, which has no run of {question.baseline}.")
     if len(found) >= MIN_PAIRS:
         title = f"mean over {len(found)} data sets"
-        found.insert(0, _judged(reading, _means(found), question, title))
+        of_means = replace(question, test_examples=0)
+        found.insert(0, _judged(reading, _means(found), of_means, title))
     found[0].notes = [*runs.notes]
     return found
 
@@ -149,6 +166,7 @@ def verdicts(
     equal_within: float | None = None,
     target: float | None = None,
     tried: int = 0,
+    test_examples: int = 0,
 ) -> pd.DataFrame:
     """Judge results that you already have: each candidate against the baseline.
 
@@ -173,6 +191,8 @@ def verdicts(
         target: a constant to compare with, in place of a baseline.
         tried: how many candidates were tried before that are not in the table; they share the
             error.
+        test_examples: how many test examples all runs share, if the verdicts are to hold for new
+            ones: the candidates count as erring independently. By default they are about these.
 
     Returns:
         A row for each candidate: ``candidate``, ``difference`` with ``low`` and ``high`` (positive
@@ -193,6 +213,7 @@ def verdicts(
     """
     columns = Columns(names_of(candidate), names_of(seed), score, dataset, names_of(aside), wide)
     question = Question(baseline, higher_is_better, unit, equal_within, target, tried)
+    question = replace(question, test_examples=test_examples)
     return verdict_table(answers_of(runs_of(frame, columns), question))
 
 
@@ -286,13 +307,17 @@ def _judged(reading: Reading, table: pd.DataFrame, question: Question, title: st
     # without a zone of equality no interval lies in it
     within = reading.equal_within or sys.float_info.min
     design = Design(equal_within=within, looks=(max(len(differences[reference]), 1),))
-    found = verdicts_on(differences, reference=reference, design=design, tried=question.tried)
+    spreads = _example_spreads(by_candidate, question)
+    found = verdicts_on(
+        differences, reference=reference, design=design, spreads=spreads, tried=question.tried
+    )
     level = float(limit_levels(design, max(len(found) + question.tried, 1))[0, 0])
     base = by_candidate[reference]
     rows = []
     for verdict in found:
         row = _row(verdict, by_candidate[verdict.arm], base, verdict.arm not in independent)
-        _suggest(row, level, reading.equal_within or 0.0)
+        spread = spreads.get((verdict.arm, reference), UNKNOWN)
+        _suggest(row, level, reading.equal_within or 0.0, spread.error)
         rows.append(row)
     count, mean = int(base.count()), float(base.mean())
     itself = Verdict(reference, reference, count, 1, 0.0)
@@ -319,17 +344,34 @@ def _row(verdict: Verdict, own: pd.Series, base: pd.Series, paired: bool) -> Jud
     return Judged(verdict, runs, *means, missing, paired, max(MIN_PAIRS - usable, 0))
 
 
-def _suggest(row: Judged, level: float, within: float) -> None:
+def _example_spreads(scores: Mapping[str, pd.Series], question: Question) -> Spreads:
+    """The errors that the choice of the test examples makes, if candidates err independently."""
+    spreads: dict[tuple[str, str], ExampleSpread] = {}
+    if not question.test_examples:
+        return spreads
+    variances = {name: of.mean() * (100 - of.mean()) for name, of in scores.items()}
+    if question.target is not None:
+        variances[question.baseline] = 0.0
+    for name, variance in variances.items():
+        both = (variance + variances[question.baseline]) / question.test_examples
+        spreads[name, question.baseline] = ExampleSpread(error=math.sqrt(both))
+    return spreads
+
+
+def _suggest(row: Judged, level: float, within: float, of_examples: float) -> None:
     """Set how many more seeds would decide a difference as large as the one that was found."""
     verdict, pairs = row.verdict, row.verdict.seeds
     if verdict.reason or verdict.word not in ("undecided", "not worse"):
         return
-    error = (verdict.difference - verdict.low) / float(special.stdtrit(pairs - 1, 1 - level))
+    low = verdict.same_low if of_examples else verdict.low
+    error = (verdict.difference - low) / float(special.stdtrit(pairs - 1, 1 - level))
+    floor = detectable_difference(of_examples, KNOWN, level)
     row.next_difference = max(abs(verdict.difference), within)
     for more in range(1, MOST_SEEDS + 1):
         seeds = pairs + more
         smaller = error * math.sqrt(pairs / seeds)
-        if detectable_difference(smaller, seeds - 1, level) <= row.next_difference:
+        size = math.hypot(detectable_difference(smaller, seeds - 1, level), floor)
+        if size <= row.next_difference:
             row.next_seeds = more
             return
 

@@ -41,6 +41,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "--equal-within": {"metavar": "SIZE", "type": float, "help": "what counts as no difference"},
     "--target": {"metavar": "SCORE", "type": float, "help": "in place of the baseline"},
     "--tried": {"metavar": "N", "type": int, "default": 0, "help": "candidates tried elsewhere"},
+    "--test-examples": {"metavar": "N", "type": int, "default": 0, "help": "for N new ones"},
     "--fail-if": {"choices": ("worse", "not-better"), "help": "end with 1 if one is this"},
     "--format": {"choices": ("json", "latex", "html"), "help": "print another form"},
 }
