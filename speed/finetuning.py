@@ -23,7 +23,6 @@ from torch import nn
 from transformers import BertConfig, BertModel
 
 from as_lightning.bench.encoders.auto_model import AutoModelEncoder
-from as_lightning.bench.encoders.frozen import FrozenOutput
 
 VOCAB, CLASSES = 30522, 150
 WHOLE = "the whole encoder"
@@ -48,13 +47,13 @@ def sides(folder: Path, rows: int, tokens: int, layers: int) -> dict[str, Callab
     for name, trainable, kept in (
         (WHOLE, None, False),
         (f"the last {layers} layers", layers, False),
-        (f"the last {layers} layers, outputs of the others kept", layers, True),
         ("a head on fixed features, kept", 0, True),
     ):
         encoder = AutoModelEncoder(
             str(folder), VOCAB, tokens, 0, "mean", trainable_layers=trainable
         )
-        inputs: torch.Tensor | FrozenOutput = encoder.frozen_output(ids) if kept else ids
+        inputs = encoder(ids) if kept else ids
+        encoder.inputs_are_features = kept
         head = nn.Linear(encoder.out_features, CLASSES)
         optimizer = torch.optim.AdamW([*encoder.parameters(), *head.parameters()], lr=1e-4)
         found[name] = partial(step, encoder, head, optimizer, inputs, target)

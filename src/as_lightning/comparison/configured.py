@@ -23,7 +23,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from as_lightning.bench.data.base import BenchmarkDataModule, collected_messages
+from as_lightning.bench.data.base import BenchmarkDataModule
+from as_lightning.bench.data.reading import collected_messages
 from as_lightning.bench.run.identity import RunIdentity, digest
 from as_lightning.bench.run.owner import own_file
 from as_lightning.bench.run.predictions import example_ids

@@ -12,109 +12,71 @@ from harness.made_files import write_images, write_table
 from harness.variant_methods import random_logits
 from lightning.pytorch import seed_everything
 
-from as_lightning.bench.data.audio.chords import Chords
-from as_lightning.bench.data.base import BenchmarkDataModule, LabelledDataset, collected_messages
+from as_lightning.bench.data.audio_folder import AudioFolder
+from as_lightning.bench.data.base import BenchmarkDataModule, LabelledDataset
 from as_lightning.bench.data.digits import Digits
-from as_lightning.bench.data.image.image_folder import ImageFolder
-from as_lightning.bench.data.text.published import Clinc150, GoEmotions
+from as_lightning.bench.data.image_folder import ImageFolder
+from as_lightning.bench.data.reading import collected_messages
+from as_lightning.bench.data.text.clinc150 import Clinc150
 from as_lightning.bench.data.text.text_file import TextFile
 from as_lightning.bench.run.train import made_module, read_data
 from as_lightning.functional import logit_adjusted_loss
 
 SETTINGS: dict[type[BenchmarkDataModule], dict[str, Any]] = {
-    **dict.fromkeys([GoEmotions, Clinc150], TEXT),
+    Clinc150: TEXT,
     Digits: {},
-    Chords: AUDIO,
+    AudioFolder: AUDIO | {"path": "set"},
     ImageFolder: IMAGES | {"path": "set"},
     TextFile: TEXT | {"path": "set.csv"},
 }
+SEVERAL = {"label_separator": "|"}
+OFFICIAL = {"validation_path": "b.csv", "test_path": "c.csv"}
 
 
 @pytest.mark.parametrize(
-    ("module", "arguments", "message"),
+    ("module", "arguments", "name"),
     [
-        (Digits, {"batch_size": 0}, "batch_size must be an integer of at least 1, got 0"),
-        (Digits, {"num_workers": -1}, "num_workers must be an integer of at least 0, got -1"),
-        (Digits, {"label_noise": 1.1}, r"label_noise must be a share in \[0, 1\], got 1.1"),
-        (
-            Digits,
-            {"label_noise_kind": "x"},
-            "label_noise_kind must be one of 'uniform', 'pairs', got 'x'",
-        ),
-        (
-            Digits,
-            {"label_noise_seed": "abc"},
-            "label_noise_seed must be an integer of at least 0, got 'abc'",
-        ),
-        (Digits, {"imbalance": 0.5}, "imbalance must be a number of at least 1, .*, got 0.5"),
-        (
-            Digits,
-            {"imbalance": 2, "shots": 3},
-            "shots=3 and imbalance=2 both set how many samples a class has",
-        ),
-        (
-            Digits,
-            {"shots": 200},
-            r"data.shots is 200, but class '\d' has \d+ training samples: set it to that",
-        ),
-        (Digits, {"imbalance": 200}, r"without a training sample .*the largest has 128"),
-        (
-            Digits,
-            {"imbalance": 2, "first": 5},
-            r"without a training sample .class '\d' has 0 training samples",
-        ),
-        (
-            GoEmotions,
-            {"imbalance": 2},
-            "not for multilabel data, whose samples belong to several classes",
-        ),
-        (
-            GoEmotions,
-            {"label_noise": 0.4},
-            "is for data of one class per sample, not for multilabel data",
-        ),
-        (Chords, {"features": "mfcc"}, "features must be one of 'log_mel', 'waveform', got 'mfcc'"),
-        (Chords, {"n_fft": 0}, "n_fft must be an integer of at least 1"),
-        (Chords, {"freq_mask": -1}, "freq_mask must be an integer of at least 0"),
-        (Chords, {"split_seed": "abc"}, "split_seed must be an integer of at least 0, got 'abc'"),
-        (Chords, {"seconds": "abc"}, "seconds must be a positive number, got 'abc'"),
-        (Chords, {"seconds": 0.016}, "are 128 samples: 129 are needed"),
-        (ImageFolder, {"crop_padding": -1}, "crop_padding must be an integer of at least 0"),
-        (ImageFolder, {"mean": [0.5] * 3}, "give mean and std, 3 numbers each, or neither"),
-        (ImageFolder, {"image_size": 0}, "image_size must be an integer of at least 1"),
-        (
-            ImageFolder,
-            {"validation_share": 1.0},
-            r"validation_share must be a share in \(0, 1\), got 1",
-        ),
-        (
-            ImageFolder,
-            {"max_per_class": {"test": 0}},
-            "max_per_class must be an integer of at least 1",
-        ),
+        (Digits, {"batch_size": 0}, "batch_size must be"),
+        (Digits, {"num_workers": -1}, "num_workers must be"),
+        (Digits, {"label_noise": 1.1}, "label_noise must be"),
+        (Digits, {"label_noise_kind": "x"}, "label_noise_kind must be"),
+        (Digits, {"label_noise_seed": "abc"}, "label_noise_seed must be"),
+        (Digits, {"imbalance": 0.5}, "imbalance must be"),
+        (Digits, {"imbalance": 2, "shots": 3}, "shots=3 and imbalance=2"),
+        (Digits, {"shots": 200}, r"data.shots is 200, but class '\d' has \d+"),
+        (Digits, {"imbalance": 200}, "data.imbalance=200 .*the largest has 128"),
+        (Digits, {"imbalance": 2, "first": 5}, r"data.imbalance=2 .*class '\d' has 0"),
+        (TextFile, SEVERAL | {"imbalance": 2}, "imbalance=2 .*not for multilabel"),
+        (TextFile, SEVERAL | {"label_noise": 0.4}, "label_noise=0.4 .*not for multilabel"),
+        (AudioFolder, {"features": "mfcc"}, "features must be"),
+        (AudioFolder, {"n_fft": 0}, "n_fft must be"),
+        (AudioFolder, {"freq_mask": -1}, "freq_mask must be"),
+        (AudioFolder, {"split_seed": "abc"}, "split_seed must be"),
+        (AudioFolder, {"seconds": "abc"}, "seconds must be"),
+        (AudioFolder, {"seconds": 0.016}, "seconds=0.016 are 128 samples: 129"),
+        (AudioFolder, SEVERAL, "label_separator is .*data.labels"),
+        (ImageFolder, {"crop_padding": -1}, "crop_padding must be"),
+        (ImageFolder, {"mean": [0.5] * 3}, "give mean and std"),
+        (ImageFolder, {"image_size": 0}, "image_size must be"),
+        (ImageFolder, {"validation_share": 1.0}, "validation_share must be"),
+        (ImageFolder, {"max_per_class": {"test": 0}}, "max_per_class must be"),
         (ImageFolder, {"max_per_class": {"val": 3}}, "max_per_class has the splits .* got 'val'"),
-        (Clinc150, {"max_length": "abc"}, "max_length must be an integer of at least 1, got 'abc'"),
-        (Clinc150, {"vocab_size": 2}, "vocab_size must be an integer of at least 3"),
-        (Clinc150, {"split_seed": 3}, "Clinc150 comes with its splits: leave data.split_seed out"),
-        (
-            TextFile,
-            {"validation_path": "b.csv", "test_path": "c.csv", "split_seed": 3},
-            "TextFile comes with its splits: leave data.split_seed out",
-        ),
-        (TextFile, {"min_per_class": 0}, "min_per_class must be an integer of at least 1, got 0"),
+        (Clinc150, {"max_length": "abc"}, "max_length must be"),
+        (Clinc150, {"vocab_size": 2}, "vocab_size must be"),
+        (Clinc150, {"split_seed": 3}, "leave data.split_seed out"),
+        (TextFile, OFFICIAL | {"split_seed": 3}, "leave data.split_seed out"),
         (TextFile, {"validation_path": "b.csv"}, "give test_path with validation_path"),
     ],
 )
 def test_an_argument_out_of_range_is_refused_by_its_name_before_any_file_is_read(
-    module, arguments, message
+    module, arguments, name
 ):
-    with pytest.raises((ValueError, TypeError), match=message):
+    with pytest.raises((ValueError, TypeError), match=name):
         module(**(SETTINGS[module] | arguments)).setup()
 
 
-@pytest.mark.parametrize("module", [Digits, ImageFolder, Chords, TextFile])
-def test_a_split_depends_on_its_own_seed_and_on_no_other(tmp_path, monkeypatch, module):
-    monkeypatch.setattr(Chords, "CLIPS_A_CLASS", dict.fromkeys(Chords.CLIPS_A_CLASS, 1))
+@pytest.mark.parametrize("module", [Digits, ImageFolder, TextFile])
+def test_a_split_depends_on_its_own_seed_and_on_no_other(tmp_path, module):
     if module is ImageFolder:
         write_images(tmp_path / "set", {"cat": 20, "dog": 30})
     if module is TextFile:
@@ -133,22 +95,15 @@ def test_a_split_depends_on_its_own_seed_and_on_no_other(tmp_path, monkeypatch, 
 def test_digits_are_split_disjoint_complete_and_stratified_and_a_batch_is_images_in_the_unit_interval():
     data = Digits(batch_size=16)
     data.setup()
-    assert {name: len(split) for name, split in data.splits.items()} == {
-        "train": 1257,
-        "validation": 180,
-        "test": 360,
-    }
+    assert [len(data.splits[name]) for name in ("train", "validation", "test")] == [1257, 180, 360]
     images = torch.cat([split.inputs.flatten(1) for split in data.splits.values()])
     assert len(images.unique(dim=0)) == len(images)
     for split in data.splits.values():
         shares = split.targets.bincount(minlength=10) / len(split)
         assert 0.08 < shares.min() <= shares.max() < 0.12
     images, targets = next(iter(data.train_dataloader()))
-    assert (images.shape, images.dtype, targets.dtype) == (
-        (16, 1, 8, 8),
-        torch.float32,
-        torch.int64,
-    )
+    assert (images.shape, images.dtype) == ((16, 1, 8, 8), torch.float32)
+    assert targets.dtype == torch.int64
     assert 0.0 <= images.min() < images.max() <= 1.0
 
 

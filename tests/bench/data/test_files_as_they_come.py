@@ -15,9 +15,9 @@ from harness.configured_encoder import configured_encoder
 from harness.data_settings import IMAGES, PLAIN, TEXT
 from harness.made_files import encoded, write_images
 
-from as_lightning.bench.data.audio.data_module import decode_clip
+from as_lightning.bench.data.audio_folder import decode_clip
 from as_lightning.bench.data.features import Features, MultilabelFeatures
-from as_lightning.bench.data.image.image_folder import ImageFolder, decode_image
+from as_lightning.bench.data.image_folder import ImageFolder, decode_image
 from as_lightning.bench.data.text.tagging import Conll, read_conll
 from as_lightning.bench.data.text.text_file import TextFile, read_table
 
@@ -62,16 +62,12 @@ def test_a_text_file_is_read_in_any_encoding_with_and_without_a_mark_and_with_an
 
 @pytest.mark.parametrize("ending", TABLES)
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
-def test_another_encoding_is_named_with_its_line_and_one_that_nobody_knows_too(
-    tmp_path, ending, encoding
-):
+def test_another_encoding_is_named_with_its_line(tmp_path, ending, encoding):
     path = tmp_path / f"set.{ending}"
     path.write_bytes(TABLES[ending].encode(encoding))
     line = 1 + (encoding == "latin-1" and ending in ("csv", "TSV"))  # behind the header
-    with pytest.raises(
-        ValueError,
-        match=rf"set.{ending}:{line}: .* not UTF-8: set data.encoding \(perhaps {encoding}",
-    ):
+    message = rf"set.{ending}:{line}: .* set data.encoding \(perhaps {encoding}"
+    with pytest.raises(ValueError, match=message):
         rows(path, None)
 
 
@@ -152,7 +148,7 @@ READERS = {
     "clip": lambda path: decode_clip(path.read_bytes()),
     "image": lambda path: decode_image(path.read_bytes()),
     "vectors": lambda path: Features(path, batch_size=1).setup(),
-    "vectors, several labels": lambda path: MultilabelFeatures(path, batch_size=1).setup(),
+    "several labels": lambda path: MultilabelFeatures(path, batch_size=1).setup(),
 }
 CSV = "text,label\n"
 
@@ -160,88 +156,46 @@ CSV = "text,label\n"
 @pytest.mark.parametrize(
     ("reader", "name", "content", "message"),
     [
-        ("table", "a.csv", CSV + "a,b\n,b\n ,b\n", "2 of 3 rows lack a text or a label, .* row 2"),
+        ("table", "a.csv", CSV + "a,b\n,b\n ,b\n", "2 of 3 rows .* row 2: .*data.drop_blank"),
         ("table", "a.csv", CSV + "a\n", "1 of 1 rows lack a text or a label"),
         ("table", "a.jsonl", '{"text": "a", "label": null}\n', "1 of 1 rows lack"),
-        ("table", "a.jsonl", '{"text": 3, "label": "a"}\n', "texts in column 'text', got 3"),
         ("table", "a.jsonl", '{"text": "a", "label": ["b"]}\n', "one value, .*label_separator"),
-        ("table", "a.jsonl", '{"text": "a", "label": 1}\n{"text"\n', "a.jsonl: line 2: .* JSON"),
+        ("table", "a.jsonl", '{"text": "a", "label": 1}\n{"text"\n', "a.jsonl: .*: line 2 column"),
         ("table", "a.csv", "label,text,label\na,b,c\n", "expected one column 'label'"),
         ("table", "a.csv", CSV + "a,b,c\n", "a.csv: .*line 2, saw 3"),
         ("table", "a.csv", CSV + '"a,b\n', "a.csv: .*inside string .*data.quotes=false"),
-        ("table", "a.csv", "sentence;label\na;b\n", "no column 'text'|one column 'text', there"),
+        (
+            "table",
+            "a.csv",
+            "text;label\na;b\n",
+            "one column 'text', .*'text;label': .*data.separator",
+        ),
         ("table", "a.csv", CSV, "a.csv: expected rows of texts and labels, got none"),
         ("table", "a.csv", "", "a.csv: No columns"),
         ("table", "a.doc", "", "a.doc: expected a file that ends in .csv, .tsv"),
         ("conll", "a", "a\tI-x\n\nb\tI-x\n\nc\tB-x\n", "the tags are IOB1 .2 entities"),
-        ("conll", "a", "a\tS-x\n", "BIOES and BILOU are to be converted"),
+        ("conll", "a", "a\tS-x\n", "forms BIOES and BILOU"),
         ("conll", "a", "a O Det\nb B-x Noun\n", "set data.tag_column=1"),
-        (
-            "conll, column 2",
-            "a",
-            "a NN O\nb O\n",
-            "a:2: expected a word in column 0 and a tag in column 2, got 'b O'",
-        ),
-        (
-            "conll",
-            "a",
-            "a\tO\nb\tX-loc\n",
-            r"a:2: expected a tag O, B-... or I-..., got 'b\\tX-loc'",
-        ),
+        ("conll, column 2", "a", "a NN O\nb O\n", "a:2: .* column 0 .* column 2, got 'b O'"),
+        ("conll", "a", "a\tO\nb\tX-loc\n", r"a:2: expected a tag .* got 'b\\tX-loc'"),
         ("conll", "a", "", "a: expected sentences in columns, found none"),
         ("conll", "a", "no O\nname O\n", "expected at least 2 classes, found O"),
         ("clip", "a", "not audio at all" * 100, "no readable audio"),
         ("clip", "a", wav([0.0] * 9)[:30], "no readable audio"),
         ("clip", "a", wav([]), "no samples"),
         ("clip", "a", wav([float("nan")] * 9), "samples that are not finite"),
-        (
-            "image",
-            "a",
-            encoded(np.ones((3, 3), "float32"), "tiff"),
-            "pixels of mode F, whose range is not known",
-        ),
-        (
-            "vectors",
-            "a",
-            vectors(test_labels=None),
-            "expected an .npz with train_inputs, .* test_labels",
-        ),
-        (
-            "vectors",
-            "a",
-            vectors(train_labels=np.array([{}] * 12)),
-            "expected an .npz with .*allow_pickle",
-        ),
+        ("vectors", "a", vectors(test_labels=None), "an .npz with train_inputs, .* test_labels"),
+        ("vectors", "a", vectors(train_labels=np.array([{}] * 12)), "an .npz .*allow_pickle"),
         (
             "vectors",
             "a",
             vectors(test_inputs=np.ones((6, 4))),
-            r"test_inputs \(N, d\).* got \(6, 4\) and \(6,\)",
+            r"test_inputs .* \(6, 4\) and \(6,\)",
         ),
-        (
-            "vectors",
-            "a",
-            vectors(test_inputs=np.full((6, 5), np.nan)),
-            "6 rows of test_inputs hold NaN",
-        ),
-        (
-            "vectors",
-            "a",
-            vectors(test_labels=np.array([0, np.nan] * 3)),
-            "3 rows of test_labels have no label",
-        ),
-        (
-            "vectors, several labels",
-            "a",
-            vectors(),
-            r"train_labels \(N, C\) of one C, got \(12, 5\) and \(12,\)",
-        ),
-        (
-            "vectors, several labels",
-            "a",
-            labels(test_labels=np.full((6, 2), 2)),
-            "test_labels of 0 and 1, got 2",
-        ),
+        ("vectors", "a", vectors(test_inputs=np.full((6, 5), np.nan)), "6 rows of test_inputs"),
+        ("vectors", "a", vectors(test_labels=np.array([0, np.nan] * 3)), "3 rows of test_labels"),
+        ("several labels", "a", vectors(), r"train_labels \(N, C\), got \(12, 5\) and \(12,\)"),
+        ("several labels", "a", labels(test_labels=np.full((6, 2), 2)), "test_labels .*, got 2"),
     ],
     ids=lambda value: "binary" if isinstance(value, bytes) else None,  # some bytes are of the time
 )

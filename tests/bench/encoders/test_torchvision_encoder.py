@@ -51,25 +51,20 @@ def test_the_encoder_is_the_classifier_without_its_last_layer(downloaded, name, 
         torch.testing.assert_close(
             downloaded[name].get_submodule(head)(features), downloaded[name](images)
         )
-        assert torch.equal(
-            encoder(images[:, :1]), encoder(images[:, :1].expand(-1, 3, -1, -1))
-        )  # grey ones
+        grey = images[:, :1]
+        assert torch.equal(encoder(grey), encoder(grey.expand(-1, 3, -1, -1)))
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"weights": "IMAGENET"}, "weights must be one of 'IMAGENET1K_V1', .*, got 'IMAGENET'"),
-        ({"in_channels": 4}, "resnet18 takes images of 1 or 3 channels, the data have 4"),
+        ({"weights": "IMAGENET"}, "weights must be"),
+        ({"in_channels": 4}, "1 or 3 channels, the data have 4"),
         ({"name": "squeezenet1_1"}, "squeezenet1_1 has no linear layer"),
-        ({"name": "googlenet"}, "name must be one of .*, got 'googlenet'"),
-        ({"name": "resnet19"}, "name must be one of .*'resnet18', .*, got 'resnet19'"),
-        ({"stem": "mnist"}, "stem must be one of 'imagenet', 'cifar', got 'mnist'"),
-        (
-            {"name": "mobilenet_v3_small"},
-            "is for a residual network with weights=None, got mobilenet_v3_small",
-        ),
-        ({"trainable_layers": 2}, r"model.trainable_layers must be 0 .* got 2"),
+        ({"name": "googlenet"}, "name must be"),
+        ({"stem": "mnist"}, "stem must be"),
+        ({"name": "mobilenet_v3_small"}, "stem='cifar' .*weights=None"),
+        ({"trainable_layers": 2}, "model.trainable_layers must be 0"),
     ],
 )
 def test_networks_weights_stems_and_stages_that_there_are_not_are_refused(settings, message):
@@ -81,12 +76,9 @@ def test_weights_that_cannot_be_downloaded_are_an_error_that_says_what_to_do(tmp
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     for proxy in ("http_proxy", "https_proxy"):
         monkeypatch.setenv(proxy, "http://127.0.0.1:9")  # nobody listens there
-    monkeypatch.setattr(
-        urllib.request, "_opener", None
-    )  # it keeps the proxies of its first call, for other tests too
-    with pytest.raises(
-        RuntimeError, match=r"could not be downloaded: .*Download https://.*checkpoints"
-    ):
+    # It keeps the proxies of its first call, for other tests too.
+    monkeypatch.setattr(urllib.request, "_opener", None)
+    with pytest.raises(RuntimeError, match=r"could not be downloaded: .*Download https://.*check"):
         encoder_of(weights="DEFAULT")
 
 
@@ -95,11 +87,9 @@ def resnet(**settings) -> TorchvisionEncoder:
 
 
 def test_resnet18_for_cifar_has_the_known_number_of_parameters():
-    # 11,173,962 with a linear layer of 10 classes, as github.com/kuangliu/pytorch-cifar counts its
-    # ResNet18
-    assert sum(parameter.numel() for parameter in resnet().parameters()) == 11_173_962 - (
-        512 * 10 + 10
-    )
+    # As github.com/kuangliu/pytorch-cifar counts its ResNet18, with a linear layer of 10 classes.
+    found = sum(parameter.numel() for parameter in resnet().parameters())
+    assert found + 512 * 10 + 10 == 11_173_962
 
 
 @pytest.mark.parametrize(("stem", "size", "positions"), [("cifar", 32, 4), ("imagenet", 64, 2)])
@@ -109,16 +99,13 @@ def test_features_have_the_width_that_is_told_from_an_eighth_or_a_thirty_second_
 ):
     encoder = resnet(in_channels=in_channels, stem=stem)
     shapes = []
-    encoder.network.layer4.register_forward_hook(
-        lambda module, inputs, output: shapes.append(output.shape)
-    )
+    layer = encoder.network.layer4
+    layer.register_forward_hook(lambda module, inputs, output: shapes.append(output.shape))
     features = encoder(torch.randn(2, in_channels, size, size))
     assert shapes == [(2, 512, positions, positions)]
     assert features.shape == (2, encoder.out_features) == (2, 512)
     features.square().sum().backward()
-    assert all(
-        parameter.grad is not None and parameter.grad.any() for parameter in encoder.parameters()
-    )
+    assert all(parameter.grad.any() for parameter in encoder.parameters())
 
 
 def test_a_frozen_network_keeps_its_statistics_and_gives_the_features_of_the_whole():
@@ -129,7 +116,7 @@ def test_a_frozen_network_keeps_its_statistics_and_gives_the_features_of_the_who
     images = torch.randn(2, 3, 32, 32)
     before = {key: value.clone() for key, value in frozen.network.state_dict().items()}
     with torch.no_grad():
-        assert torch.equal(frozen(frozen.frozen_output(images)), whole(images))
+        assert torch.equal(frozen(images), whole(images))
     after = frozen.network.state_dict()
     assert all(torch.equal(value, before[key]) for key, value in after.items())
     assert not any(parameter.requires_grad for parameter in frozen.parameters())

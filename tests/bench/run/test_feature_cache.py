@@ -2,19 +2,19 @@
 are not theirs.
 """
 
-from functools import partial
+import copy
 from pathlib import Path
 
 import pytest
 import torch
 from harness.data_settings import TEXT
+from harness.made_files import write_images
 from harness.tiny_encoder import save_encoder
-from torch import Tensor
 from transformers import BertModel
 
-from as_lightning.bench.data.base import BenchmarkDataModule, collected_messages
-from as_lightning.bench.data.files import LabelledFile
-from as_lightning.bench.data.image.data_module import ImageDataModule
+from as_lightning.bench.data.base import BenchmarkDataModule
+from as_lightning.bench.data.image_folder import ImageFolder
+from as_lightning.bench.data.reading import collected_messages
 from as_lightning.bench.data.text.text_file import TextFile
 from as_lightning.bench.encoders.auto_model import AutoModelEncoder
 from as_lightning.bench.encoders.torchvision_encoder import TorchvisionEncoder
@@ -47,20 +47,15 @@ def data_of(texts: Path, folder: str, **arguments) -> TextFile:
     return data
 
 
-def encoder_of(
-    data: TextFile, folder: str, trainable_layers: int = 1, **arguments
-) -> AutoModelEncoder:
-    return AutoModelEncoder(
-        folder, **data.input_spec, pooling="mean", trainable_layers=trainable_layers, **arguments
-    )
+def encoder_of(data: TextFile, folder: str, **arguments) -> AutoModelEncoder:
+    settings = {"pooling": "mean", "trainable_layers": 0} | arguments
+    return AutoModelEncoder(folder, **data.input_spec, **settings)
 
 
-def cached(
-    texts: Path, folder: str, place: Path, trainable_layers: int = 1, cache: str = "file", **data
-) -> TextFile:
-    """The data, of which the outputs are kept in ``place``."""
+def cached(texts: Path, folder: str, place: Path, cache: str = "file", **data) -> TextFile:
+    """Return the data, of which the outputs are kept in ``place``."""
     data = data_of(texts, folder, **data)
-    cache_features(data, encoder_of(data, folder, trainable_layers, feature_cache=cache), place)
+    cache_features(data, encoder_of(data, folder, feature_cache=cache), place)
     return data
 
 
@@ -71,64 +66,53 @@ def kept(data: TextFile) -> dict[str, list[list[float]]]:
     }
 
 
-def assert_same_features(
-    encoder: torch.nn.Module, plain: BenchmarkDataModule, data: BenchmarkDataModule, loader: str
-) -> None:
-    for (inputs, targets), (outputs, same_targets) in zip(
-        getattr(plain, loader)(), getattr(data, loader)(), strict=True
-    ):
+def assert_same_features(encoder, plain: BenchmarkDataModule, data, loader: str) -> None:
+    pairs = zip(getattr(plain, loader)(), getattr(data, loader)(), strict=True)
+    for (inputs, targets), (outputs, same_targets) in pairs:
         assert torch.equal(targets, same_targets)
-        with torch.no_grad():
-            torch.testing.assert_close(encoder(outputs), encoder(inputs))
+        torch.testing.assert_close(outputs, encoder(inputs))
 
 
-@pytest.mark.parametrize("trainable_layers", [0, 1])
-def test_what_is_kept_has_the_bits_of_what_is_computed_anew(
-    texts, folder, tmp_path, trainable_layers
-):
+def test_what_is_kept_has_the_bits_of_what_is_computed_anew(texts, folder, tmp_path):
     places = [("one", "file"), ("one", "file"), ("two", "file"), ("three", "memory")]
-    results = [
-        kept(cached(texts, folder, tmp_path / place, trainable_layers, cache))
-        for place, cache in places
-    ]
+    results = [kept(cached(texts, folder, tmp_path / place, cache)) for place, cache in places]
     assert all(other == results[0] for other in results[1:])
     assert not (tmp_path / "three").exists()
 
 
-@pytest.mark.parametrize("trainable_layers", [0, 1])
 @pytest.mark.parametrize(
     ("loader", "settings"),
     [
-        ("val_dataloader", {"length_buckets": False}),  # pooled outputs have no lengths
+        ("val_dataloader", {"length_buckets": False}),  # outputs have no lengths
         ("val_dataloader", {"max_length": 1}),
         ("corrupted_dataloader", {"shots": 10, "label_noise": 0.5}),
     ],
 )
-def test_a_batch_of_kept_outputs_gives_the_features_of_its_texts_also_of_one_token_with_noise_and_shots(
-    texts, folder, tmp_path, loader, settings, trainable_layers
+def test_a_batch_of_kept_outputs_has_the_features_of_its_texts_also_of_one_token_and_with_noise(
+    texts, folder, tmp_path, loader, settings
 ):
     plain, data = (data_of(texts, folder, **settings) for _ in range(2))
-    encoder = encoder_of(data, folder, trainable_layers).eval()
+    encoder, other = (encoder_of(data, folder) for _ in range(2))
     cache_features(data, encoder, tmp_path)
-    assert_same_features(encoder, plain, data, loader)
+    assert_same_features(other, plain, data, loader)
+    outputs, _ = next(iter(getattr(data, loader)()))
+    assert encoder(outputs) is outputs
 
 
-def computed(texts: Path, folder: str | Path, place: Path, layers: int = 1, **data) -> int:
-    """How many times outputs are computed, and not read."""
+def computed(texts: Path, folder: str | Path, place: Path, **data) -> int:
+    """Return how many times outputs are computed, and not read."""
     with collected_messages() as messages:
-        cached(texts, str(folder), place, layers, **data)
+        cached(texts, str(folder), place, **data)
     return sum("are computed" in message for message in messages)
 
 
-def test_another_encoder_other_layers_and_other_texts_are_computed_and_the_same_are_read(
+def test_another_encoder_and_other_texts_are_computed_and_the_same_are_read(
     texts, folder, tmp_path
 ):
     # An encoder of another weight, and one whose pooler is drawn anew, as that of a checkpoint
     # without one.
-    for name, weight in (
-        ("other", "embeddings.word_embeddings.weight"),
-        ("drawn", "pooler.dense.weight"),
-    ):
+    weights = {"other": "embeddings.word_embeddings.weight", "drawn": "pooler.dense.weight"}
+    for name, weight in weights.items():
         model = BertModel.from_pretrained(save_encoder(tmp_path / name, WORDS))
         with torch.no_grad():
             model.get_parameter(weight)[7, 3] += 1.0
@@ -136,64 +120,44 @@ def test_another_encoder_other_layers_and_other_texts_are_computed_and_the_same_
     other = tmp_path / "other.csv"
     other.write_text(f"{texts.read_text()}\nanother,0")
     assert computed(texts, folder, tmp_path) == 1
-    same = [(texts, folder), (texts, tmp_path / "drawn")]
-    assert [computed(*these, tmp_path) for these in same] == [0, 0]
+    assert computed(texts, folder, tmp_path) == 0
+    assert computed(texts, tmp_path / "drawn", tmp_path) == 0
     assert computed(texts, folder, tmp_path, split_seed=1) == 0
-    new = [(texts, folder, 2), (texts, tmp_path / "other", 1), (other, folder, 1)]
-    assert [computed(*these[:2], tmp_path, these[2]) for these in new] == [1, 1, 1]
+    assert computed(texts, tmp_path / "other", tmp_path) == 1
+    assert computed(other, folder, tmp_path) == 1
     for file in tmp_path.rglob("frozen/**/output.pkl"):
         file.write_bytes(file.read_bytes()[:-10])
     assert computed(texts, folder, tmp_path) == 1  # a damaged one is made again
 
 
-class TinyImages(ImageDataModule):
-    """Eight random images a split."""
-
-    @staticmethod
-    def decode(image: Tensor, changes: list[str]) -> Tensor:
-        return image.clone()
-
-    def index(self) -> dict[str, list[LabelledFile]]:
-        images = torch.randint(
-            0, 255, (8, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
-        )
-        files = [
-            LabelledFile("ab"[row % 2], str(row), partial(images.select, 0, row))
-            for row in range(8)
-        ]
-        return dict.fromkeys(("train", "validation", "test"), files)
-
-
 def test_images_are_kept_unless_they_are_augmented(tmp_path):
+    write_images(tmp_path / "set", {"cat": 10, "dog": 10}, size=32)
     pixels = {"batch_size": 4, "mean": [0.5] * 3, "std": [0.2] * 3}
-    plain, data = (TinyImages(crop_padding=0, horizontal_flip=False, **pixels) for _ in range(2))
-    augmented = TinyImages(**pixels)
+    plain, data = (ImageFolder(tmp_path / "set", crop_padding=0, **pixels) for _ in range(2))
+    augmented = ImageFolder(tmp_path / "set", **pixels)
     for images in (plain, data, augmented):
         images.setup()
-    encoder = TorchvisionEncoder("resnet18", None, 3, trainable_layers=0).eval()
+    encoder = TorchvisionEncoder("resnet18", None, 3, trainable_layers=0)
     with collected_messages() as messages:
         cache_features(augmented, encoder, tmp_path)
-    assert [
-        message
-        for message in messages
-        if "data.crop_padding=0 data.horizontal_flip=false" in message
-    ]
+    assert ["data.crop_padding=0 data.horizontal_flip=false" in text for text in messages] == [True]
     assert augmented.splits["train"].inputs[0].shape == (3, 32, 32)
+    other = copy.deepcopy(encoder)
     cache_features(data, encoder, tmp_path)
-    assert data.splits["test"].inputs[0].shape != (3, 32, 32)
-    assert_same_features(encoder, plain, data, "test_dataloader")
+    assert_same_features(other, plain, data, "test_dataloader")
 
 
-def test_data_for_an_encoder_without_frozen_layers_stay_as_they_are(texts, folder, tmp_path):
+@pytest.mark.parametrize(
+    "settings", [{"feature_cache": "off"}, {"trainable_layers": 1}, {"pooling": "none"}]
+)
+def test_data_for_an_encoder_whose_output_cannot_be_kept_stay_as_they_are(
+    texts, folder, tmp_path, settings
+):
     data = data_of(texts, folder)
     before = dict(data.splits)
+    cache_features(data, encoder_of(data, folder, **settings), tmp_path)
     cache_features(data, torch.nn.Linear(2, 2), tmp_path)
-    cache_features(data, encoder_of(data, folder, feature_cache="off"), tmp_path)
     assert data.splits == before
-    with pytest.raises(
-        ValueError, match="feature_cache must be one of 'file', 'memory', 'off', got 'disk'"
-    ):
-        encoder_of(data, folder, feature_cache="disk")
 
 
 def test_a_run_with_outputs_found_computed_or_not_kept_ends_the_same(

@@ -24,9 +24,14 @@ from as_lightning.bench.data.conditions import Conditions, NoiseKind, thirds_by_
 from as_lightning.bench.data.files import Place, RemoteFile, fetch, find_file
 from as_lightning.bench.data.labels import names_in, note_alike, note_small, targets_of
 from as_lightning.bench.data.loaders import EpochOrder
-from as_lightning.bench.data.reading import Reading, collected_readings, note, said_of, shortened
-from as_lightning.bench.data.reading import collected_messages as collected_messages
-from as_lightning.bench.data.reading import say as say
+from as_lightning.bench.data.reading import (
+    Reading,
+    collected_readings,
+    note,
+    said_of,
+    say,
+    shortened,
+)
 from as_lightning.functional.argument_checks import check_count
 from as_lightning.functional.variants.class_counts import class_counts_of
 
@@ -50,9 +55,7 @@ class LabelledDataset(Dataset[tuple[Any, Tensor]]):
 
 
 def check_least(least: int, **values: int | None) -> None:
-    """Raise a TypeError for an argument that is no integer, a ValueError for one below ``least``;
-    both name it. None is not checked.
-    """
+    """Raise an error that names an argument that is no integer of at least ``least``, nor None."""
     for name, value in values.items():
         if value is not None:
             check_count(name, value, least=least)
@@ -64,7 +67,7 @@ Limit = int | Mapping[str, int | None] | None
 
 
 def split_limits(name: str, limit: Limit) -> dict[str, int | None]:
-    """The limit of each split, from one for all or a mapping."""
+    """Return the limit of each split, from one for all or a mapping."""
     limits = limit if isinstance(limit, Mapping) else dict.fromkeys(SPLITS, limit)
     for split, number in limits.items():
         if split not in SPLITS:
@@ -142,31 +145,29 @@ class BenchmarkDataModule(pl.LightningDataModule):
 
     @abstractmethod
     def load_splits(self) -> dict[str, LabelledDataset]:
-        """Read the splits ``train``, ``validation`` and ``test``, and set `class_names`."""
+        """Return the splits ``train``, ``validation`` and ``test``; set `class_names`."""
 
     @property
     @abstractmethod
     def input_spec(self) -> dict[str, Any]:
-        """Keyword arguments that the data gives to the encoder, e.g. ``{"in_channels": 1}``."""
+        """Return the encoder's arguments that the data give, e.g. ``{"in_channels": 1}``."""
 
     def prepare_data(self) -> None:
         self.files()
 
     def files(self) -> dict[str, Path]:
-        """The files to read: `FILES`, downloaded if not in ``data_dir``, and the user's `paths`."""
+        """Return the files to read: `FILES`, perhaps downloaded, and the user's `paths`."""
         fetched = {name: fetch(file, self.data_dir) for name, file in self.FILES.items()}
         return fetched | {name: find_file(path, self.data_dir) for name, path in self.paths.items()}
 
     @property
     def num_classes(self) -> int:
-        """The number of classes."""
+        """Return the number of classes."""
         return len(self.class_names)
 
     @property
     def class_counts(self) -> Tensor:
-        """How often each class, label or token is in the training split as it is trained on,
-        ``int64`` ``(C)``.
-        """
+        """Return how often each class, label or token is trained on, ``int64`` ``(C)``."""
         targets = self.splits["train"].targets
         if self.task == "multilabel":
             return torch.stack(list(targets)).sum(0)
@@ -174,8 +175,9 @@ class BenchmarkDataModule(pl.LightningDataModule):
 
     @property
     def class_groups(self) -> dict[str, list[int]]:
-        """The classes with many, medium and few training samples, which are scored apart; none
-        without ``imbalance``. Samples are counted by their true classes.
+        """Return the classes with many, medium and few training samples, by their true classes.
+
+        They are scored apart; there are none without ``imbalance``.
         """
         if self.imbalance is None:
             return {}
@@ -184,9 +186,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
 
     @property
     def summary(self) -> str:
-        """The first classes, the samples of each split, and a line for each change by reading that
-        concerns at least 1% of what was read.
-        """
+        """Return the first classes, the splits' sizes, and a line for each change by reading."""
         more = ", ..." * (self.num_classes > SHOWN)
         classes = f"{', '.join(self.class_names[:SHOWN])}{more}"
         sizes = " / ".join(f"{len(self.splits[split]):,}" for split in SPLITS)
@@ -227,7 +227,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
             train.targets = self.conditions.noisy(train.targets, self.num_classes)
 
     def example_names(self, split: str) -> list[str]:
-        """A name of each example of a split: its text, its file's name, or its number."""
+        """Return a name of each example of a split: its text, its file's name, or its number."""
         if split in self.texts:
             return list(self.texts[split])
         suffix = f" of split {self.split_seed}" if self.splits_by_seed else ""
@@ -251,9 +251,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
                 self._keep(rows)
 
     def _keep(self, rows: Sequence[int]) -> None:
-        """Keep these rows of the training split; files that are decoded when they are read stay
-        undecoded.
-        """
+        """Keep these rows of the training split."""
         train = self.splits["train"]
         inputs, targets = rows_of(train.inputs, rows), rows_of(train.targets, rows)
         self.splits["train"] = LabelledDataset(inputs, targets, train.transform)
@@ -261,9 +259,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
             self.texts["train"] = [self.texts["train"][row] for row in rows]
 
     def encode_labels(self, labels: Mapping[str, Sequence[Any]]) -> dict[str, Tensor]:
-        """The targets of each split; sets `class_names` to the sorted training labels, unless they
-        are set.
-        """
+        """Return the targets of each split; without `class_names` take the training labels."""
         several = self.task == "multilabel"
         self.class_names = self.class_names or sorted(names_in(labels["train"], several))
         return targets_of(labels, self.class_names, several)
@@ -280,9 +276,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
         return self.loader(self.splits["test"])
 
     def corrupted_dataloader(self) -> DataLoader[Any]:
-        """The training samples with wrong labels, without augmentation; targets ``(N, 2)``: the
-        wrong and the true.
-        """
+        """Return the training samples with wrong labels; targets ``(N, 2)``: wrong and true."""
         train = self.splits["train"]
         assert isinstance(train.targets, Tensor)
         assert self.true_targets is not None, "set label_noise, and call setup() first"
@@ -292,8 +286,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
         return self.loader(Subset(dataset, corrupted.tolist()))
 
     def loader(self, dataset: Any, *, shuffle: bool = False) -> DataLoader[Any]:
-        """A loader of ``dataset`` with this module's settings; it does not draw from the global
-        random state.
+        """Return a loader of ``dataset``, which does not draw from the global random state.
 
         With ``shuffle`` the run's seed (``torch.initial_seed()``) and the epoch decide the order.
         """
@@ -314,14 +307,12 @@ class BenchmarkDataModule(pl.LightningDataModule):
         )
 
     def batching(self, dataset: Any, order: Sampler[int]) -> dict[str, Any]:
-        """The ``DataLoader`` arguments that cut the samples, in the order of a sampler, into
-        batches.
-        """
+        """Return the ``DataLoader`` arguments that cut the sampler's samples into batches."""
         return {"batch_size": self.batch_size, "sampler": order}
 
 
 def rows_of(values: Any, rows: Sequence[int]) -> Any:
-    """Some rows of a tensor, or of a sequence without reading them."""
+    """Return some rows of a tensor or a sequence."""
     return values[rows] if isinstance(values, Tensor) else Subset(values, rows)
 
 

@@ -1,6 +1,4 @@
-"""The conditions that a training split is put under: few samples of each class, a long tail, wrong
-labels.
-"""
+"""Conditions of a training split: few samples of each class, a long tail, wrong labels."""
 
 from __future__ import annotations
 
@@ -48,20 +46,18 @@ class Conditions:
 
     @property
     def asked(self) -> str:
-        """The conditions that are set, as a message names them."""
+        """Return the conditions that are set, as a message names them."""
         names = ("label_noise", "shots", "imbalance")
         return ", ".join(f"{name}={getattr(self, name)}" for name in names if getattr(self, name))
 
     def drawn(self, targets: Tensor, counts: Tensor, names: Sequence[str]) -> list[int] | None:
-        """The rows that ``shots`` or ``imbalance`` leave; None for all of them."""
+        """Return the rows that ``shots`` or ``imbalance`` leave; None for all of them."""
         generator = seeded(self.draw_seed)
         fewest = int(counts.min())
         smallest = f"class {names[int(counts.argmin())]!r} has {fewest} training samples"
         if self.shots is not None:
             if fewest < self.shots:
-                raise ValueError(
-                    f"data.shots is {self.shots}, but {smallest}: set it to that or less"
-                )
+                raise ValueError(f"data.shots is {self.shots}, but {smallest}: set it to less")
             return drawn_rows(targets, [self.shots] * len(counts), generator)
         if self.imbalance is None:
             return None
@@ -71,20 +67,18 @@ class Conditions:
                 f"data.imbalance={self.imbalance} leaves a class without a training sample "
                 f"({smallest}, the largest has {int(counts.max())}): set it to less"
             )
-        said = f"data.imbalance={self.imbalance}: a class has {max(sizes)} to {min(sizes)}"
-        say(f"{said} training samples")
+        counted = f"{max(sizes)} to {min(sizes)} training samples"
+        say(f"data.imbalance={self.imbalance}: a class has {counted}")
         return drawn_rows(targets, sizes, generator)
 
     def noisy(self, targets: Tensor, num_classes: int) -> Tensor:
-        """The labels with the wrong ones among them."""
-        generator = seeded(self.label_noise_seed)
-        return corrupt_labels(
-            targets, num_classes, self.label_noise, generator, self.label_noise_kind
-        )
+        """Return the labels with the wrong ones among them."""
+        draw = seeded(self.label_noise_seed)
+        return corrupt_labels(targets, num_classes, self.label_noise, draw, self.label_noise_kind)
 
 
 def seeded(seed: int | None) -> torch.Generator:
-    """A generator of a seed, or of the run's."""
+    """Return a generator of a seed, or of the run's."""
     return torch.Generator().manual_seed(torch.initial_seed() if seed is None else seed)
 
 
@@ -113,7 +107,7 @@ def corrupt_labels(
 
 
 def long_tail_sizes(counts: Tensor, imbalance: float, generator: torch.Generator) -> Tensor:
-    r"""How many of its ``counts`` ``(C)`` samples each class keeps in an exponential profile.
+    r"""Return how many of its ``counts`` ``(C)`` samples a class keeps in an exponential profile.
 
     $$
     n_c = \min\big(N_c, \lfloor N_{\max} \, r^{-k_c / (C - 1)} \rfloor\big)
@@ -131,16 +125,14 @@ def long_tail_sizes(counts: Tensor, imbalance: float, generator: torch.Generator
 
 
 def drawn_rows(targets: Tensor, sizes: Sequence[int], generator: torch.Generator) -> list[int]:
-    """``sizes[c]`` rows of each class ``c``, drawn by ``generator``, in ascending order."""
+    """Return ``sizes[c]`` rows of each class ``c``, drawn by ``generator``, in ascending order."""
     order = torch.randperm(len(targets), generator=generator)
     class_rows = [order[targets[order] == label][:size] for label, size in enumerate(sizes)]
     return sorted(torch.cat(class_rows).tolist())
 
 
 def thirds_by_count(counts: Tensor) -> dict[str, list[int]]:
-    """The classes in thirds by their ``counts``: ``many``, ``medium`` and ``few``; two classes have
-    no ``medium``.
-    """
+    """Return the classes in thirds by ``counts``: ``many``, ``medium`` (not of two), ``few``."""
     order = counts.argsort(descending=True, stable=True).tolist()
     first, second = round(len(order) / 3), round(2 * len(order) / 3)
     thirds = {"many": order[:first], "medium": order[first:second], "few": order[second:]}

@@ -27,6 +27,8 @@ class Features(BenchmarkDataModule):
             label; names the file.
     """
 
+    label_shape = "(N)"
+
     def __init__(self, path: str | Path, batch_size: int = 256, **settings: Any) -> None:
         super().__init__(batch_size=batch_size, **settings)
         self.paths = {"all": path}
@@ -46,41 +48,37 @@ class Features(BenchmarkDataModule):
         except (KeyError, ValueError, OSError, EOFError, TypeError, BadZipFile) as error:
             raise ValueError(f"{path}: expected an .npz with {EXPECTED}: {error}") from error
         try:
-            for split in SPLITS:
-                inputs[split] = self._vectors(split, inputs, labels)
+            vectors = self.vectors_of(inputs, labels)
             targets = self.targets_of(labels)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
-        return {
-            split: LabelledDataset(torch.from_numpy(inputs[split]), targets[split])
-            for split in SPLITS
-        }
+        return {split: LabelledDataset(vectors[split], targets[split]) for split in SPLITS}
 
-    def _vectors(
-        self, split: str, inputs: dict[str, np.ndarray], labels: dict[str, np.ndarray]
-    ) -> np.ndarray:
-        """The vectors of a split as ``float32``; a ValueError says what is not as expected."""
-        values, rows = inputs[split], len(labels[split])
-        width, classes = inputs["train"].shape[1:2], ()
-        if self.task == "multilabel":
-            classes = labels["train"].shape[1:2] or (1,)
-        expected = width and (rows, *width) == values.shape and values.dtype.kind in "biuf"
-        if not expected or labels[split].shape != (rows, *classes):
-            form = "(N, C) of one C" if classes else "(N)"
-            raise ValueError(
-                f"expected numbers, {split}_inputs (N, d) with the d of train_inputs, and "
-                f"{split}_labels {form}, got {values.shape} and {labels[split].shape}, {values.dtype}"
-            )
-        with np.errstate(over="ignore"):
-            vectors = values.astype(np.float32)
-        bad = int((~np.isfinite(vectors)).any(1).sum())
-        if bad:
-            found = "NaN, infinity or more than float32 holds"
-            raise ValueError(f"{bad} rows of {split}_inputs hold {found}: leave them out")
+    def vectors_of(
+        self, inputs: dict[str, np.ndarray], labels: dict[str, np.ndarray]
+    ) -> dict[str, Tensor]:
+        """Return the vectors of each split; a ValueError says what is not as expected."""
+        width, classes = inputs["train"].shape[1:], labels["train"].shape[1:]
+        vectors = {}
+        for split, values in inputs.items():
+            shapes = values.shape, labels[split].shape
+            expected = (len(values), *width), (len(values), *classes)
+            dimensions = len(width), len(classes)
+            if dimensions != (1, self.label_shape.count("C")) or shapes != expected:
+                raise ValueError(
+                    f"expected {split}_inputs (N, d) with the d of train_inputs, and {split}_labels "
+                    f"{self.label_shape}, got {shapes[0]} and {shapes[1]}"
+                )
+            with np.errstate(over="ignore"):
+                vectors[split] = torch.from_numpy(values.astype(np.float32))
+            bad = int((~vectors[split].isfinite()).any(1).sum())
+            if bad:
+                found = "NaN, infinity or more than float32 holds"
+                raise ValueError(f"{bad} rows of {split}_inputs hold {found}: leave them out")
         return vectors
 
     def targets_of(self, labels: dict[str, np.ndarray]) -> dict[str, Tensor]:
-        """The targets of each split; sets `class_names`."""
+        """Return the targets of each split; sets `class_names`."""
         names = {}
         for split, values in labels.items():
             names[split] = [normal_form(str(label).strip()) for label in values]
@@ -98,6 +96,7 @@ class MultilabelFeatures(Features):
     """
 
     task = "multilabel"
+    label_shape = "(N, C)"
 
     def targets_of(self, labels: dict[str, np.ndarray]) -> dict[str, Tensor]:
         self.class_names = [str(number) for number in range(labels["train"].shape[1])]

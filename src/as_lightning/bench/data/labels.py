@@ -18,7 +18,7 @@ INVISIBLE = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u00ad"))
 def targets_of(
     labels: Mapping[str, Sequence[Any]], class_names: Sequence[str], several: bool
 ) -> dict[str, Tensor]:
-    """The targets of each split: ``(N)`` indices, or for ``several`` labels ``(N, C)`` of 0 and 1.
+    """Return each split's targets: ``(N)`` indices, or for ``several`` labels ``(N, C)`` of 0 and 1.
 
     A ValueError names labels that are no class.
     """
@@ -39,7 +39,7 @@ def targets_of(
 
 
 def names_in(rows: Sequence[Any], several: bool) -> set[str]:
-    """The names of the rows' labels."""
+    """Return the names of the rows' labels."""
     return set().union(*rows) if several else set(rows)
 
 

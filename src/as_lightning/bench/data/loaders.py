@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from functools import partialmethod
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,7 @@ from torch.utils.data import BatchSampler, RandomSampler, Sampler
 
 
 def permutation(length: int, *entropy: int) -> list[int]:
-    """The numbers from 0 to ``length - 1`` in an order that depends on the integers ``entropy``
-    alone.
-    """
+    """Return the numbers below ``length`` in an order that only the integers ``entropy`` decide."""
     return np.random.default_rng(entropy).permutation(length).tolist()
 
 
@@ -63,30 +60,20 @@ class LengthBatchSampler(BatchSampler):
 
     @classmethod
     def bound(cls, lengths: Sequence[int], **settings: Any) -> Callable[..., LengthBatchSampler]:
-        """A subclass with these arguments bound: Lightning makes a run's sampler anew with the
-        first three alone.
-        """
-        return type(
-            cls.__name__,
-            (cls,),
-            {"__init__": partialmethod(cls.__init__, lengths=lengths, **settings)},
-        )
+        """Return a subclass with these arguments bound, as Lightning knows the first three alone."""
+        bound = partialmethod(cls.__init__, lengths=lengths, **settings)
+        return type(cls.__name__, (cls,), {"__init__": bound})
 
     def __iter__(self) -> Iterator[list[int]]:
-        order = iter(self.sampler)
-        for number, pool in enumerate(
-            iter(lambda: list(islice(order, self.pool_batches * self.batch_size)), [])
-        ):
-            pool.sort(key=self.lengths.__getitem__)
-            batches = [
-                pool[start : start + self.batch_size]
-                for start in range(0, len(pool), self.batch_size)
-            ]
+        order, size = list(self.sampler), self.pool_batches * self.batch_size
+        seed, epoch = getattr(self.sampler, "seed", 0), getattr(self.sampler, "epoch", 0)
+        for number, first in enumerate(range(0, len(order), size)):
+            pool = sorted(order[first : first + size], key=self.lengths.__getitem__)
+            starts = range(0, len(pool), self.batch_size)
+            batches = [pool[start : start + self.batch_size] for start in starts]
             if self.drop_last and len(batches[-1]) < self.batch_size:
                 batches.pop()
             if self.shuffle:
-                seed, epoch = (getattr(self.sampler, name, 0) for name in ("seed", "epoch"))
-                batches = [
-                    batches[place] for place in permutation(len(batches), seed, epoch, number)
-                ]
+                places = permutation(len(batches), seed, epoch, number)
+                batches = [batches[place] for place in places]
             yield from batches

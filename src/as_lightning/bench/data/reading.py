@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_only
 
@@ -14,9 +16,6 @@ log = logging.getLogger(__name__)
 
 SAID_FROM = 0.01  # the share from which the summary says it
 NAMED = 5  # names that a message lists; it counts the others
-
-_MESSAGES: list[list[str]] = []  # a list for each open block of `collected_messages`
-_READINGS: list[list[Reading]] = []  # a list for each open block of `collected_readings`
 
 
 @dataclass(frozen=True)
@@ -30,14 +29,55 @@ class Reading:
     split: str = ""
 
 
+_MESSAGES: list[list[str]] = []  # a list for each open block of `collected_messages`
+_READINGS: list[list[Reading]] = []  # a list for each open block of `collected_readings`
+
+
+@contextmanager
+def _collected(stack: list[list[Any]]) -> Iterator[list[Any]]:
+    """Collect what is said or noted inside the block."""
+    stack.append([])
+    try:
+        yield stack[-1]
+    finally:
+        stack.pop()
+
+
+collected_messages = partial(_collected, _MESSAGES)
+collected_readings = partial(_collected, _READINGS)
+
+
+@rank_zero_only
+def say(message: str) -> None:
+    """Log a message about the data, or add it to those of `collected_messages`."""
+    if _MESSAGES:
+        _MESSAGES[-1].append(message)
+    else:
+        log.info(message)
+
+
 def note(what: str, count: int, total: int, example: object = "", split: str = "") -> None:
     """Collect what a reader changed or left out, of one split or of all; nothing for a count of 0."""
     if count and _READINGS:
         _READINGS[-1].append(Reading(what, count, total, str(example)[:60], split))
 
 
+def note_repeats(
+    samples: Mapping[str, Sequence[Hashable]], names: Mapping[str, Sequence[str]]
+) -> None:
+    """Note the samples of validation and test that stand in a split before them, by content."""
+    earlier = set(samples["train"])
+    for split in ("validation", "test"):
+        pairs = zip(samples[split], names[split], strict=True)
+        repeated = [name for sample, name in pairs if sample in earlier]
+        if repeated:
+            what = "samples stand in train or validation too"
+            note(what, len(repeated), len(samples[split]), repeated[0], split)
+        earlier |= set(samples[split])
+
+
 def said_of(readings: Iterable[Reading]) -> list[str]:
-    """A sentence for each change that concerns at least 1% of a split.
+    """Return a sentence for each change that concerns at least 1% of a split.
 
     >>> said_of([Reading("texts are cut at data.max_length=8", 3, 40, "a long text", "test")])
     ['texts are cut at data.max_length=8: 3 of 40 in test, e.g. a long text']
@@ -58,50 +98,7 @@ def said_of(readings: Iterable[Reading]) -> list[str]:
     return said
 
 
-def note_repeats(
-    samples: Mapping[str, Sequence[Hashable]], names: Mapping[str, Sequence[str]]
-) -> None:
-    """Note the samples of validation and test that stand in a split before them, by content."""
-    earlier = set(samples["train"])
-    for split in ("validation", "test"):
-        pairs = zip(samples[split], names[split], strict=True)
-        repeated = [name for sample, name in pairs if sample in earlier]
-        if repeated:
-            what = "samples stand in train or validation too"
-            note(what, len(repeated), len(samples[split]), repeated[0], split)
-        earlier |= set(samples[split])
-
-
-@contextmanager
-def collected_readings() -> Iterator[list[Reading]]:
-    """Collect what is noted inside the block."""
-    _READINGS.append([])
-    try:
-        yield _READINGS[-1]
-    finally:
-        _READINGS.pop()
-
-
-@rank_zero_only
-def say(message: str) -> None:
-    """Log a message about the data, or add it to those of `collected_messages`."""
-    if _MESSAGES:
-        _MESSAGES[-1].append(message)
-    else:
-        log.info(message)
-
-
-@contextmanager
-def collected_messages() -> Iterator[list[str]]:
-    """Collect the messages of `say` in the place of a log."""
-    _MESSAGES.append([])
-    try:
-        yield _MESSAGES[-1]
-    finally:
-        _MESSAGES.pop()
-
-
 def shortened(names: Sequence[str]) -> str:
-    """The first five names, and how many more there are."""
+    """Return the first five names, and how many more there are."""
     more = f"; and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return "; ".join(names[:NAMED]) + more

@@ -4,23 +4,12 @@ layers.
 
 from __future__ import annotations
 
-import copy
-from typing import Any, Literal
+from typing import Literal
 
-import torch
 from torch import Tensor, nn
 
 from as_lightning.bench.encoders.from_scratch import pool
-from as_lightning.bench.encoders.frozen import (
-    Cache,
-    FrozenEncoder,
-    FrozenOutput,
-    stop,
-    until_stopped,
-)
-
-# What an encoder of another structure raises where it is cut.
-UNCUT = (RuntimeError, TypeError, ValueError, AttributeError, AssertionError, StopIteration)
+from as_lightning.bench.encoders.frozen import Cache, FrozenEncoder
 
 
 class AutoModelEncoder(FrozenEncoder):
@@ -29,18 +18,18 @@ class AutoModelEncoder(FrozenEncoder):
     Give the data the same tokeniser: ``data.tokenizer=<name>`` (``model=auto_model`` does).
 
     With ``trainable_layers=k`` the embeddings and all layers but the last ``k`` keep their weights
-    and run without gradients and dropout; with 0 the encoder gives fixed features.
+    and run without dropout; with 0 the encoder gives fixed features.
 
     The settings are described in ``conf/model/auto_model.yaml``. Pickled weights can run any code.
 
     Shape:
-        - input: ``(N, L)`` ``int64`` token ids, or the `FrozenOutput` of them; output: ``(N, hidden
-          size)``, without pooling ``(N, L, hidden size)``.
+        - input: ``(N, L)`` ``int64`` token ids; output: ``(N, hidden size)``, without pooling ``(N,
+          L, hidden size)``.
 
     Raises:
         ValueError: if there is no such model, its weights are pickled, its embeddings hold fewer
             tokens or positions than the data have, or it has fewer layers than ``trainable_layers``
-            or cannot be cut between two of them.
+            or no list of them.
     """
 
     def __init__(
@@ -79,84 +68,43 @@ class AutoModelEncoder(FrozenEncoder):
             positions -= padding_idx + 1
         if max_length > positions:
             raise ValueError(f"data.max_length is {max_length}, {name!r} has {positions} positions")
-        self.network.train()  # from_pretrained leaves it in eval mode, without dropout
         self.padding_id, self.pooling = padding_id, pooling
         self.out_features = int(config.hidden_size)
-        if trainable_layers is not None:
-            self._freeze(name, trainable_layers)
         pooler = getattr(self.network, "pooler", None)
         if isinstance(pooler, nn.Module):
             pooler.requires_grad_(False)  # no loss reaches it, and ddp refuses such parameters
+        # This also leaves the evaluation mode, without dropout, in which it is loaded.
+        self.freeze(*self._frozen_parts(name))
 
-    def run_frozen(self, inputs: Tensor) -> FrozenOutput:
-        present = inputs != self.padding_id
-        hidden = until_stopped(self._hidden, inputs, present)
-        if self.top is None:
-            hidden = pool(hidden, present, self.pooling)
-        return FrozenOutput(hidden, present)
+    def _frozen_parts(self, name: str) -> list[nn.Module]:
+        if not self.trainable_layers:
+            return [] if self.trainable_layers is None else [self.network]
+        count = int(self.network.config.num_hidden_layers)
+        if self.trainable_layers > count:
+            raise ValueError(
+                f"model.trainable_layers is {self.trainable_layers}, {name!r} has {count} layers"
+            )
+        for part in self.network.modules():
+            if isinstance(part, nn.ModuleList) and len(part) == count:
+                embeddings = self.network.get_input_embeddings()
+                embeddings = getattr(self.network, "embeddings", embeddings)
+                return [embeddings, *part[: count - self.trainable_layers]]
+        raise ValueError(
+            f"model.trainable_layers: {name!r} ({type(self.network).__name__}) has no list of its "
+            "layers: use 0 for fixed features, or null to train the whole encoder"
+        )
 
-    def frozen_settings(self) -> str:
+    @property
+    def can_be_kept(self) -> bool:
+        return super().can_be_kept and self.pooling != "none"
+
+    def settings(self) -> str:
         from transformers import __version__
 
-        return f"{super().frozen_settings()} {__version__} {self.pooling} {self.padding_id} {self.network.config}"
+        own = f"{__version__} {self.pooling} {self.padding_id} {self.network.config}"
+        return f"{super().settings()} {own}"
 
-    def run_top(self, top: nn.Module, frozen: FrozenOutput) -> Tensor:
-        hidden = top(
-            inputs_embeds=frozen.values, attention_mask=frozen.present.long()
-        ).last_hidden_state
-        return pool(hidden, frozen.present, self.pooling)
-
-    def _hidden(self, token_ids: Tensor, present: Tensor) -> Tensor:
-        return self.network(input_ids=token_ids, attention_mask=present.long()).last_hidden_state
-
-    def _freeze(self, name: str, trainable_layers: int) -> None:
-        """Freeze `network`; `top` is what follows the frozen layers and shares its parameters."""
-        count = int(self.network.config.num_hidden_layers)
-        if trainable_layers > count:
-            raise ValueError(
-                f"model.trainable_layers is {trainable_layers}, {name!r} has {count} layers"
-            )
-        self.network.requires_grad_(False)
-        if trainable_layers == 0:
-            self.train()
-            return
-        probe = torch.tensor([[token for token in range(5) if token != self.padding_id]])
-        self.network.eval()
-        with torch.no_grad():
-            expected = self._hidden(probe, probe != self.padding_id)
-        lists = {
-            path: part
-            for path, part in self.network.named_modules()
-            if isinstance(part, nn.ModuleList) and len(part) == count
-        }
-        path = next(iter(lists), "")
-        shared = {id(tensor): tensor for tensor in self.network.parameters()}
-        self.top = copy.deepcopy(self.network, shared)
-        self.top.embeddings = _Given()
-        try:
-            first_trainable = self.network.get_submodule(f"{path}.{count - trainable_layers}")
-            layers: Any = self.top.get_submodule(path)
-            self.top.set_submodule(path, layers[count - trainable_layers :])
-            first_trainable.register_forward_pre_hook(stop, with_kwargs=True)
-            self.top.requires_grad_(True)
-            frozen = self.frozen_output(probe)
-            self.top.eval()
-            with torch.no_grad():
-                output = self.top(inputs_embeds=frozen.values, attention_mask=frozen.present.long())
-            torch.testing.assert_close(output.last_hidden_state, expected)
-        except UNCUT as error:
-            raise ValueError(
-                f"model.trainable_layers: {name!r} ({type(self.network).__name__}) cannot be cut "
-                "between its layers: use 0 for fixed features, or null to train the whole encoder"
-            ) from error
-        self.train()
-
-
-class _Given(nn.Module):
-    """Replaces the embeddings of `top`, and returns the hidden states that it is called with."""
-
-    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        arguments = (*args, *kwargs.values())
-        return next(
-            value for value in arguments if isinstance(value, Tensor) and value.is_floating_point()
-        )
+    def features(self, inputs: Tensor) -> Tensor:
+        present = inputs != self.padding_id
+        output = self.network(input_ids=inputs, attention_mask=present.long())
+        return pool(output.last_hidden_state, present, self.pooling)

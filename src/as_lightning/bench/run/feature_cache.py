@@ -1,13 +1,11 @@
-"""Outputs of frozen layers, computed once for each sample and kept in memory or by joblib."""
+"""Outputs of a frozen encoder, computed once for each sample and kept in memory or by joblib."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
-from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import joblib
 import numpy as np
@@ -16,31 +14,21 @@ from torch import Tensor
 from torch.utils.data import ConcatDataset, Subset
 
 from as_lightning.bench.data.base import BenchmarkDataModule, LabelledDataset, say
-from as_lightning.bench.encoders.frozen import FrozenEncoder, FrozenOutput
+from as_lightning.bench.encoders.frozen import FrozenEncoder
 
-CHUNK = 64  # samples of one size that the frozen layers take at once
-
-
-class Outputs(NamedTuple):
-    """The outputs of distinct samples, ``(samples, ...)``; or of all their tokens, with the number
-    of tokens of each.
-    """
-
-    values: np.ndarray
-    lengths: list[int] | None
+CHUNK = 64  # samples of one size that the encoder takes at once
 
 
 def cache_features(
     datamodule: BenchmarkDataModule, encoder: torch.nn.Module, data_dir: Path
 ) -> None:
-    """Replace the inputs of all splits by the outputs of the encoder's frozen layers, if it has
-    any.
+    """Replace the inputs of all splits by the outputs of an encoder that can be kept.
 
     With ``feature_cache="file"`` they are kept in ``data_dir/frozen`` by `joblib.Memory`, under the
     digest of the frozen weights and their settings, and that of the samples: those of a split, or
     of all splits where ``split_seed`` deals them out.
     """
-    if not isinstance(encoder, FrozenEncoder) or encoder.trainable_layers is None:
+    if not isinstance(encoder, FrozenEncoder) or not encoder.can_be_kept:
         return
     if encoder.feature_cache == "off":
         return
@@ -53,7 +41,7 @@ def cache_features(
         return
     place = data_dir / "frozen" if encoder.feature_cache == "file" else None
     memory = joblib.Memory(place, mmap_mode="c", verbose=0)
-    computed = memory.cache(frozen_outputs, ignore=["encoder", "samples"])
+    computed = memory.cache(features_of, ignore=["encoder", "samples"])
     digest = encoder_digest(encoder)
     groups = [[split] for split in datamodule.splits]
     if datamodule.splits_by_seed:
@@ -65,32 +53,30 @@ def cache_features(
         distinct = dict(sorted({key: index for index, key in enumerate(keys)}.items()))
         rows = {key: row for row, key in enumerate(distinct)}
         outputs = computed(encoder, Subset(samples, list(distinct.values())), digest, list(rows))
-        values: Any = torch.from_numpy(outputs.values)
-        if outputs.lengths is not None:
-            values = values.split(outputs.lengths)
+        values: Any = torch.from_numpy(outputs)
         remaining = iter(keys)
         for split in group:
             targets = datamodule.splits[split].targets
             own: Any = Subset(values, [rows[key] for key in islice(remaining, len(targets))])
             datamodule.splits[split] = LabelledDataset(own, targets)
-    datamodule.collate = partial(_collated, datamodule.collate)
+    encoder.inputs_are_features = True
 
 
 def encoder_digest(encoder: FrozenEncoder) -> str:
-    """A digest of what decides the outputs: weights, settings, and the version of torch."""
+    """Return a digest of what decides the outputs: weights, settings, and the version of torch."""
     weights = {
         name: weight.cpu().numpy()
         for name, weight in encoder.network.state_dict().items()
         # Nothing reads the pooler, whose weights are random where a checkpoint has none.
         if not name.startswith("pooler.")
     }
-    return joblib.hash([torch.__version__, encoder.frozen_settings(), weights])
+    return joblib.hash([torch.__version__, encoder.settings(), weights])
 
 
-def frozen_outputs(
+def features_of(
     encoder: FrozenEncoder, samples: Subset[Any], encoder_key: str, sample_keys: list[str]
-) -> Outputs:
-    """The outputs of the frozen layers; the two keys are what they are kept under."""
+) -> np.ndarray:
+    """Return the features ``(samples, d)``; the two keys are what they are kept under."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     before = next(encoder.parameters()).device
     encoder.to(device)
@@ -103,22 +89,9 @@ def frozen_outputs(
         for start in range(0, len(indices), CHUNK):
             chunk = indices[start : start + CHUNK]
             batch = torch.stack([inputs[index] for index in chunk]).to(device)
-            for index, values in zip(chunk, encoder.frozen_output(batch).values, strict=True):
+            for index, values in zip(chunk, encoder(batch), strict=True):
                 outputs[index] = values.float().cpu()
     encoder.to(before)
     size = outputs[0].numel() * 4 * len(outputs) / 2**20
     say(f"the outputs of the frozen layers are computed, some {size:,.0f} MiB")
-    if inputs[0].ndim == 1 and outputs[0].ndim == 2:  # of texts, without pooling
-        return Outputs(torch.cat(outputs).numpy(), list(map(len, outputs)))
-    return Outputs(torch.stack(outputs).numpy(), None)
-
-
-def _collated(
-    collate: Callable[[list[Any]], Any], samples: list[Any]
-) -> tuple[FrozenOutput, Tensor]:
-    """A batch of outputs, put together by `collate`, with a mask of the positions that are no
-    padding.
-    """
-    values, targets = collate(samples)
-    lengths = torch.tensor([len(sample[0]) for sample in samples])
-    return FrozenOutput(values, torch.arange(values.size(1)) < lengths[:, None]), targets
+    return torch.stack(outputs).numpy()

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from as_lightning.bench.data.base import BenchmarkDataModule, LabelledDataset
-from as_lightning.bench.data.decoded_files import DecodedDataModule
+from as_lightning.bench.data.class_folder import ClassFolder
 from as_lightning.bench.data.tables import read_table
 from as_lightning.bench.data.text.data_module import TextDataModule
 from as_lightning.bench.data.text.tagging import TaggingDataModule
@@ -60,9 +60,8 @@ def new_examples(
     data: BenchmarkDataModule, path: Path, text_column: str
 ) -> tuple[list[str], LabelledDataset]:
     """Return the names of new examples, and the examples as a run reads its own, of class 0."""
-    if isinstance(data, DecodedDataModule):
-        suffixes: tuple[str, ...] = getattr(data, "suffixes", ())
-        files = [file for file in sorted(path.rglob("*")) if file.suffix.lower() in suffixes]
+    if isinstance(data, ClassFolder):
+        files = [file for file in sorted(path.rglob("*")) if file.suffix.lower() in data.suffixes]
         names = [file.relative_to(path).as_posix() for file in files]
         decoded = [data.decode(file.read_bytes(), []) for file in files]
         return names, _dataset(decoded, data.splits["test"].transform)

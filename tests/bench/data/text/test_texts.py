@@ -1,7 +1,6 @@
 """Texts, published ones read from their real files: sizes, classes, tokens and batches."""
 
 import csv
-import gzip
 import json
 import pickle
 from itertools import islice
@@ -9,12 +8,10 @@ from itertools import islice
 import pytest
 import torch
 from harness.data_settings import TEXT
-from sklearn.datasets import _twenty_newsgroups as newsgroups
 
 from as_lightning.bench.data.tables import Sentence
+from as_lightning.bench.data.text.clinc150 import Clinc150
 from as_lightning.bench.data.text.data_module import TextDataModule, fit_tokenizer
-from as_lightning.bench.data.text.newsgroups import body
-from as_lightning.bench.data.text.published import Clinc150, GoEmotions
 from as_lightning.bench.run.train import read_data
 
 
@@ -52,28 +49,19 @@ def test_fitting_the_tokenizer_twice_gives_the_same_tokens(clinc):
     assert fit_tokenizer(texts, 4000).get_vocab() == clinc.tokenizer.get_vocab()
 
 
-def test_goemotions_has_its_labels_and_targets_are_ones_at_the_labels_of_the_file_alone(real_data):
-    emotions = GoEmotions(data_dir=real_data, **TEXT)
-    # The texts need not be tokenised for that.
-    rows = emotions.read_splits()
-    labels = {split: [row.label for row in rows] for split, rows in rows.items()}
-    targets = emotions.encode_labels(labels)
-    assert (emotions.num_classes, emotions.class_names[0], emotions.class_names[-1]) == (
-        28,
-        "admiration",
-        "neutral",
-    )
-    for split, part, size in (
-        ("train", "train", 43_410),
-        ("validation", "dev", 5_426),
-        ("test", "test", 5_427),
-    ):
+def test_goemotions_has_its_labels_and_targets_are_ones_at_the_labels_of_the_file_alone(
+    composed, real_data
+):
+    data = read_data(composed("experiment=goemotions", f"data_dir={real_data}"))
+    assert len(data.class_names) == 28
+    assert (data.class_names[0], data.class_names[-1]) == ("admiration", "neutral")
+    for split, part in (("train", "train"), ("validation", "dev"), ("test", "test")):
         with (real_data / f"goemotions_{part}.tsv").open(encoding="utf-8", newline="") as file:
             rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-        expected = torch.zeros(size, 28, dtype=torch.int64)
+        expected = torch.zeros(len(rows), 28, dtype=torch.int64)
         for number, row in enumerate(rows):
             expected[number, [int(label) for label in row[1].split(",")]] = 1
-        assert torch.equal(targets[split], expected)
+        assert torch.equal(data.splits[split].targets, expected)
 
 
 class Small(TextDataModule):
@@ -91,14 +79,12 @@ def test_the_tokenizer_sees_the_training_split_alone_no_text_becomes_padding_and
 ):
     data = Small(**(TEXT | {"max_length": max_length}))
     data.setup()
-    data.trainer = (
-        nothing for nothing in ""
-    )  # as this, a trainer cannot be sent to a loader's process
+    # As this, a trainer cannot be sent to a loader's process.
+    data.trainer = (nothing for nothing in "")
     assert "z" not in data.tokenizer.get_vocab()
     unknown, nothing, *others = (data.splits["validation"][index][0].tolist() for index in range(4))
-    assert {*unknown, *nothing} == {
-        1
-    }  # unknown, and not the padding; the tokeniser leaves nothing of the second
+    # Unknown, and not the padding; the tokeniser leaves nothing of the second.
+    assert {*unknown, *nothing} == {1}
     assert all(0 not in row for row in others)
     token_ids, _ = pickle.loads(pickle.dumps(data.collate))(
         [data.splits["train"][0], data.splits["train"][1]]
@@ -114,6 +100,7 @@ def test_the_tokenizer_sees_the_training_split_alone_no_text_becomes_padding_and
         ("sst5", [8_544, 1_101, 2_210], 5, 2_322),
         ("banking77", [9_002, 1_001, 3_080], 77, 169),
         ("reuters8", [4_936, 549, 2_189], 8, 2_556),
+        ("goemotions", [43_410, 5_426, 5_427], 28, 14_219),
         ("newsgroups20", [10_182, 1_132, 7_532], 20, 540),
     ],
 )
@@ -130,13 +117,3 @@ def test_published_texts_have_their_sizes_and_classes_and_a_test_split_that_no_s
     other = read_data(composed(f"experiment={name}", f"data_dir={real_data}", "data.split_seed=1"))
     assert other.texts["test"] == data.texts["test"]
     assert other.texts["validation"] != data.texts["validation"]
-
-
-def test_posts_lose_what_scikit_learn_removes_from_them(real_data):
-    posts = gzip.decompress((real_data / "newsgroups20_test.jsonl.gz").read_bytes()).splitlines()
-    for line in posts[::10]:
-        post = json.loads(line)["text"]
-        expected = newsgroups.strip_newsgroup_quoting(
-            newsgroups.strip_newsgroup_footer(newsgroups.strip_newsgroup_header(post))
-        )
-        assert body(post) == expected.strip()

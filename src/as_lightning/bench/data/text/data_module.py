@@ -53,8 +53,8 @@ def split_sentences(
     if small:
         raise ValueError(
             f"{len(small)} of {len(sizes)} classes have fewer than {least} texts, too few to hold "
-            f"out {share:.0%}: {shortened(small)}: leave them out (data.min_per_class={least}), or "
-            "give files for validation and test"
+            f"out {share:.0%}: {shortened(small)}: leave them out of the table, or give files for "
+            "validation and test"
         )
     return train_test_split(sentences, test_size=share, stratify=labels, random_state=split_seed)
 
@@ -70,8 +70,8 @@ def split_in_three(sentences: Sequence[Sentence], split_seed: int) -> dict[str, 
 def fit_tokenizer(
     texts: Iterable[str] | Iterable[Sequence[str]], vocab_size: int, lowercase: bool = True
 ) -> Tokenizer:
-    """A byte-pair tokeniser of ``vocab_size`` tokens, or of all characters where those are more;
-    padding is token 0.
+    """Return a byte-pair tokeniser of ``vocab_size`` tokens, or of all characters where those are
+    more; padding is token 0.
     """
     # Without a continuing-subword prefix: with one, as WordPiece has, the library breaks ties in
     # the order of a hash map, and two fits on the same texts differ.
@@ -89,8 +89,8 @@ def fit_tokenizer(
 
 
 def pretrained_tokenizer(name: str) -> tuple[Tokenizer, int]:
-    """The fast tokeniser of a Hugging Face model, by name or local path, and its padding token;
-    else a ValueError.
+    """Return the fast tokeniser of a Hugging Face model, by name or local path, and its padding
+    token, or raise a ValueError.
     """
     try:
         from transformers import AutoTokenizer
@@ -119,9 +119,7 @@ def _pad_batch(
 ) -> tuple[Tensor, Tensor]:
     """Stack samples into a batch, padded to the longest."""
     token_ids, targets = zip(*samples, strict=True)
-    # hidden states of frozen layers are padded with zeros
-    padding = 0.0 if token_ids[0].is_floating_point() else padding_id
-    padded = pad_sequence(list(token_ids), batch_first=True, padding_value=padding)
+    padded = pad_sequence(list(token_ids), batch_first=True, padding_value=padding_id)
     if of_tokens:
         return padded, pad_sequence(list(targets), batch_first=True, padding_value=IGNORED)
     return padded, torch.stack(targets)
@@ -155,7 +153,7 @@ class TokenizedDataModule(BenchmarkDataModule):
 
     @abstractmethod
     def read_splits(self) -> Mapping[str, Sequence[Any]]:
-        """The sentences of the splits ``train``, ``validation`` and ``test``."""
+        """Return the sentences of the splits ``train``, ``validation`` and ``test``."""
 
     @property
     def input_spec(self) -> dict[str, Any]:
@@ -171,9 +169,8 @@ class TokenizedDataModule(BenchmarkDataModule):
             self.tokenizer, self.padding_id = pretrained_tokenizer(self.pretrained)
         self.tokenizer.no_padding()
         self.tokenizer.enable_truncation(self.max_length)
-        self.collate = partial(
-            _pad_batch, padding_id=self.padding_id, of_tokens=self.task == "token"
-        )
+        of_tokens = self.task == "token"
+        self.collate = partial(_pad_batch, padding_id=self.padding_id, of_tokens=of_tokens)
         return self.tokenizer
 
     def batching(self, dataset: Any, order: Sampler[int]) -> dict[str, Any]:
@@ -182,10 +179,8 @@ class TokenizedDataModule(BenchmarkDataModule):
         shuffle = isinstance(order, RandomSampler)
         lengths = [len(token_ids) for token_ids in dataset.inputs]
         pool_batches = POOL_BATCHES if shuffle else max(len(dataset), 1)
-        sampler_class = LengthBatchSampler.bound(
-            lengths, pool_batches=pool_batches, shuffle=shuffle
-        )
-        return {"batch_sampler": sampler_class(order, self.batch_size, False)}
+        bound = LengthBatchSampler.bound(lengths, pool_batches=pool_batches, shuffle=shuffle)
+        return {"batch_sampler": bound(order, self.batch_size, False)}
 
 
 class TextDataModule(TokenizedDataModule):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 import sys
 import sysconfig
@@ -11,33 +10,25 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from as_lightning.bench.data.files import has_suffix
 from as_lightning.bench.data.tables import Sentence
 from as_lightning.bench.data.text.data_module import TextDataModule, split_in_three
 
-TEST_FOLDERS = {"test", "tests", "idle_test"}
+LEFT_OUT = {"test", "tests", "idle_test", "site-packages"}
 
 
 def library_folder() -> Path:
-    """The folder of the standard library."""
+    """Return the folder of the standard library."""
     return Path(sysconfig.get_path("stdlib"))
 
 
 def source_files(root: Path) -> list[Path]:
-    """The ``.py`` files below ``root`` in alphabetical order, without tests and
-    installed packages.
-    """
-    paths = []
-    for folder, subfolders, files in os.walk(root):
-        subfolders[:] = [
-            name for name in subfolders if name != "site-packages" and name not in TEST_FOLDERS
-        ]
-        paths += [Path(folder, name) for name in files if has_suffix(name, (".py",))]
-    return sorted(paths)
+    """Return the ``.py`` files below ``root`` in order, without tests and installed packages."""
+    files = root.rglob("*.py")
+    return sorted(file for file in files if LEFT_OUT.isdisjoint(file.relative_to(root).parts))
 
 
 def docstring_paragraphs(file: Path) -> Iterator[str]:
-    """The paragraphs of all docstrings of a source file, read without importing it."""
+    """Yield the paragraphs of all docstrings of a source file, read without importing it."""
     try:
         tree = ast.parse(file.read_bytes())
     except SyntaxError:  # lib2to3 keeps files of other grammars
@@ -69,14 +60,10 @@ class Docstrings(TextDataModule):
         for file in source_files(root):
             module = file.relative_to(root).parts[0].removesuffix(".py")
             if module in sys.stdlib_module_names and not module.startswith("_"):
-                paragraphs = [
-                    text for text in docstring_paragraphs(file) if len(text.split()) >= MIN_WORDS
-                ]
-                distinct |= {Sentence(text, module) for text in paragraphs}
-        sizes = Counter(sentence.label for sentence in distinct)
-        sentences = sorted(
-            sentence for sentence in distinct if sizes[sentence.label] >= MIN_PARAGRAPHS
-        )
+                distinct |= {Sentence(text, module) for text in docstring_paragraphs(file)}
+        distinct = {row for row in distinct if len(row.text.split()) >= MIN_WORDS}
+        sizes = Counter(row.label for row in distinct)
+        sentences = sorted(row for row in distinct if sizes[row.label] >= MIN_PARAGRAPHS)
         if not sentences:
             raise RuntimeError(
                 f"no docstrings below {root}: this Python comes without its library's source files"

@@ -34,9 +34,9 @@ class TaggingDataModule(TokenizedDataModule):
         sentences = self.read_splits()
         words = {split: [row.words for row in rows] for split, rows in sentences.items()}
         note_repeats(words, {split: list(map(" ".join, rows)) for split, rows in words.items()})
-        labels = {
-            split: [tag for row in rows for tag in row.tags] for split, rows in sentences.items()
-        }
+        labels = {}
+        for split, rows in sentences.items():
+            labels[split] = [tag for row in rows for tag in row.tags]
         tags = self.encode_labels(labels)
         self.texts = {split: [" ".join(row) for row in rows] for split, rows in words.items()}
         self.make_tokenizer(words["train"])
@@ -135,11 +135,9 @@ def read_conll(
 
 
 def way_out(columns: list[str], tag: str) -> str:
-    """What to do about a line whose tag is of another form."""
+    """Return what to do about a line whose tag is of another form."""
     if re.fullmatch("[BILOUES]-.+", tag):
-        return (
-            ": tags of the forms BIOES and BILOU are to be converted to BIO: S, U to B; E, L to I"
-        )
+        return ": convert tags of the forms BIOES and BILOU to BIO: S, U to B; E, L to I"
     others = [number for number, value in enumerate(columns) if number and BIO.fullmatch(value)]
     return f": set data.tag_column={others[0]}" if others else ": data.tag_column names the column"
 

@@ -1,6 +1,4 @@
-"""Clips: how they are read and turned into features, standardised, with SpecAugment on the training
-split.
-"""
+"""A user's own clips: how they are read and turned into features, with SpecAugment."""
 
 from __future__ import annotations
 
@@ -8,6 +6,7 @@ import io
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from as_lightning.bench.data.base import check_least
-from as_lightning.bench.data.decoded_files import DecodedDataModule, Transform, mean_and_std
+from as_lightning.bench.data.class_folder import ClassFolder, Transform, mean_and_std
 from as_lightning.bench.packages import loading
 from as_lightning.functional.argument_checks import check_choice, check_number
 
@@ -41,8 +40,8 @@ class _Stream(soundfile.SoundFile):
 
 
 def decode_clip(content: bytes, changes: list[str] | None = None) -> tuple[Tensor, int]:
-    """The samples of an audio file, its channels averaged, ``float32`` of shape ``(samples,)``, and
-    their rate in Hz.
+    """Return the samples of an audio file, its channels averaged, ``float32`` of shape
+    ``(samples,)``, and their rate in Hz.
 
     Where channels cancel out, the first one is taken. ``changes`` gets what was done. A ValueError
     refuses what is no audio, has no samples, or some that are not finite; a WAV file that was cut
@@ -71,29 +70,12 @@ def decode_clip(content: bytes, changes: list[str] | None = None) -> tuple[Tenso
     return waveform, rate
 
 
-# An audio file, or the samples ``(samples,)`` in [-1, 1] and their rate in Hz.
-Clip = bytes | tuple[Tensor, int]
-
-
-def clip_features(
-    clip: Clip,
-    changes: list[str] | None = None,
-    *,
-    sample_rate: int,
-    samples: int,
-    mel: MelSpectrogram | None,
+def fitted(
+    waveform: Tensor, rate: int, changes: list[str], *, sample_rate: int, samples: int
 ) -> Tensor:
-    r"""A clip's waveform at this rate and length, cut off or padded with zeros; with ``mel`` its
-    log-mel spectrogram.
-
-    $$
-    \log \max\Big(\epsilon, \sum_f M_{mf} \, |\mathrm{STFT}(x)_{ft}|^2\Big), \quad \epsilon = 10^{-6}
-    $$
-
-    ``changes`` gets what was done.
+    """Return a waveform at this rate and length, cut off or padded with zeros; ``changes`` gets
+    what was done.
     """
-    changes = [] if changes is None else changes
-    waveform, rate = decode_clip(clip, changes) if isinstance(clip, bytes) else clip
     if rate != sample_rate:
         changes.append(f"are resampled to data.sample_rate={sample_rate}")
     if len(waveform) * sample_rate > (samples + 1) * rate:
@@ -104,39 +86,44 @@ def clip_features(
     ratio = Fraction(sample_rate, rate).limit_denominator(1000)
     waveform = waveform[: (samples + REACH) * rate // sample_rate + REACH]
     waveform = torchaudio.functional.resample(waveform, ratio.denominator, ratio.numerator)
-    waveform = F.pad(waveform[:samples], (0, max(samples - len(waveform), 0)))
-    return waveform if mel is None else mel(waveform).clamp(min=LOG_FLOOR).log().unsqueeze(0)
+    return F.pad(waveform[:samples], (0, max(samples - len(waveform), 0)))
 
 
 def standardised(
     features: Tensor, mean: float, std: float, masks: Sequence[nn.Module] = ()
 ) -> Tensor:
-    """Features less ``mean``, divided by ``std``; masked after that, where zero is the mean."""
+    """Return features less ``mean``, divided by ``std``, and masked: zero is the mean."""
     features = features.sub(mean).div_(std)
     for mask in masks:
         features = mask(features)
     return features
 
 
-class AudioDataModule(DecodedDataModule):
-    """Clips of one class each, mixed to mono, resampled to ``sample_rate`` and brought to
-    ``seconds``.
+class AudioFolder(ClassFolder):
+    r"""A user's own clips, mixed to mono, resampled to ``sample_rate`` and brought to ``seconds``.
 
     Inputs are ``float32``: log-mel spectrograms ``(1, n_mels, samples // hop_length + 1)``,
-    normalised by mean and standard deviation over the training split, or waveforms ``(samples,)``
-    in [-1, 1]. Targets are ``int64``.
 
-    The settings are described in ``conf/data/fsdd.yaml``. A clip that is too long is cut off, one
-    that is too short is followed by zeros. ``freq_mask`` and ``time_mask`` are SpecAugment's, of
-    the training split's spectrograms.
+    $$
+    \log \max\Big(\epsilon, \sum_f M_{mf} \, |\mathrm{STFT}(x)_{ft}|^2\Big), \quad \epsilon = 10^{-6}
+    $$
+
+    normalised by mean and standard deviation over the training split, or with
+    ``features="waveform"`` the samples ``(samples,)`` in [-1, 1]. Layouts as of `ClassFolder`.
+
+    The settings are described in ``conf/data/audio_folder.yaml``. A clip that is too long is cut
+    off, one that is too short is followed by zeros. ``freq_mask`` and ``time_mask`` are
+    SpecAugment's, of the training split's spectrograms.
 
     Source of SpecAugment: Park et al., Interspeech 2019 (arXiv 1904.08779), without time warping.
     """
 
     kind = "clips"
+    suffixes = (".wav", ".flac", ".ogg")
 
     def __init__(
         self,
+        path: str | Path | None = None,
         *,
         sample_rate: int,
         seconds: float,
@@ -146,15 +133,14 @@ class AudioDataModule(DecodedDataModule):
         freq_mask: int,
         time_mask: int,
         features: Literal["log_mel", "waveform"] = "log_mel",
-        **loader: Any,
+        **settings: Any,
     ) -> None:
-        super().__init__(**loader)
+        super().__init__(path, **settings)
         check_choice("features", features, ("log_mel", "waveform"))
         check_least(1, sample_rate=sample_rate, n_mels=n_mels, n_fft=n_fft, hop_length=hop_length)
         check_least(0, freq_mask=freq_mask, time_mask=time_mask)
         check_number("seconds", seconds, lambda length: length > 0, "a positive number")
-        self.sample_rate, self.seconds = sample_rate, seconds
-        self.samples = round(seconds * sample_rate)
+        self.sample_rate, self.samples = sample_rate, round(seconds * sample_rate)
         self.freq_mask, self.time_mask = freq_mask, time_mask
         self.mel, least = None, 1
         if features == "log_mel":
@@ -163,18 +149,23 @@ class AudioDataModule(DecodedDataModule):
             self.random_inputs = bool(freq_mask or time_mask)
         if self.samples < least:
             raise ValueError(f"seconds={seconds} are {self.samples} samples: {least} are needed")
-        self.decode = partial(
-            clip_features, sample_rate=sample_rate, samples=self.samples, mel=self.mel
-        )
 
     @property
     def input_spec(self) -> dict[str, Any]:
         return {} if self.mel is None else {"in_channels": 1}
 
-    def transforms(self, sums: Tensor, shape: torch.Size) -> tuple[Transform, Transform]:
+    def decode(self, content: bytes, changes: list[str]) -> Tensor:
+        waveform, rate = decode_clip(content, changes)
+        size = {"sample_rate": self.sample_rate, "samples": self.samples}
+        waveform = fitted(waveform, rate, changes, **size)
+        if self.mel is None:
+            return waveform
+        return self.mel(waveform).clamp(min=LOG_FLOOR).log().unsqueeze(0)
+
+    def transforms(self, train: Tensor) -> tuple[Transform, Transform]:
         if self.mel is None:
             return None, None
-        (mean,), (std,) = mean_and_std(sums)
+        (mean,), (std,) = mean_and_std(train)
         masks = [FrequencyMasking(self.freq_mask), TimeMasking(self.time_mask)]
         plain = partial(standardised, mean=mean, std=std)
         return partial(plain, masks=masks), plain
