@@ -123,7 +123,7 @@ class AudioFolder(ClassFolder):
 
     def __init__(
         self,
-        path: str | Path | None = None,
+        path: str | Path | None,
         *,
         sample_rate: int,
         seconds: float,

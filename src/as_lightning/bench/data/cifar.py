@@ -27,7 +27,7 @@ class CIFAR(ImageFolder):
     """
 
     def __init__(self, classes: int = 10, horizontal_flip: bool = True, **images: Any) -> None:
-        super().__init__(horizontal_flip=horizontal_flip, **images)
+        super().__init__(None, horizontal_flip=horizontal_flip, **images)
         self.published = getattr(datasets, f"CIFAR{classes}")
 
     def prepare_data(self) -> None:

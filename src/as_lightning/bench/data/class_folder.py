@@ -73,7 +73,7 @@ class ClassFolder(BenchmarkDataModule):
 
     def __init__(
         self,
-        path: str | Path | None = None,
+        path: str | Path | None,
         validation_share: float = 0.1,
         max_per_class: Limit = None,
         labels: str | Path | None = None,

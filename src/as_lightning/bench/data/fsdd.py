@@ -42,7 +42,7 @@ class FSDD(AudioFolder):
     def __init__(
         self, sample_rate: int = 8_000, split_seed: int | None = None, **audio: Any
     ) -> None:
-        super().__init__(sample_rate=sample_rate, split_seed=split_seed or 0, **audio)
+        super().__init__(None, sample_rate=sample_rate, split_seed=split_seed or 0, **audio)
         self.split_seed = split_seed
 
     def index(self) -> dict[str, list[LabelledFile]]:

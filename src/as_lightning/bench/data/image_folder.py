@@ -73,7 +73,7 @@ class ImageFolder(ClassFolder):
 
     def __init__(
         self,
-        path: str | Path | None = None,
+        path: str | Path | None,
         image_size: int | None = None,
         *,
         crop_padding: int = 4,

@@ -71,7 +71,7 @@ def note_repeats(
         pairs = zip(samples[split], names[split], strict=True)
         repeated = [name for sample, name in pairs if sample in earlier]
         if repeated:
-            what = "samples stand in train or validation too"
+            what = "the same samples stand in train or validation too"
             note(what, len(repeated), len(samples[split]), repeated[0], split)
         earlier |= set(samples[split])
 

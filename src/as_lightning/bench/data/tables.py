@@ -50,6 +50,7 @@ def read_table(
     try:
         table = _frame(path, columns, separator, encoding, quotes)
         texts, labels = (_column(table, name) for name in names)
+        labels = labels.str.removeprefix("__label__")  # as fastText writes them
     except (ValueError, pd.errors.ParserWarning) as error:
         hint = "; a quotation mark at its start opens a field: data.quotes=false makes it text"
         said = f"{path}: {str(error).removeprefix(f'{path}: ').strip()}"
