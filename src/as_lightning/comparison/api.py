@@ -134,7 +134,8 @@ def compare(
         max_hours: the most hours of training, in all runs together.
         tuning_seeds: how many, or which, others than ``seeds``: the first for all trials, the rest
             for the two best.
-        equal_within: what counts as equal, in points (hundredths of the score).
+        equal_within: what counts as equal: by default 0.5 points (hundredths) of an accuracy;
+            needed for other scores, in their own unit.
         lr_factor: the first learning rates are the module's, times and divided by it; None tunes
             none.
         logits: called as ``logits(module, batch)``, returns logits and target: with it calibration

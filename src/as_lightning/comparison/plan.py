@@ -14,6 +14,7 @@ import yaml
 from as_lightning.bench.packages import config_dir
 from as_lightning.comparison.search import FINALISTS, Space, settings_in
 from as_lightning.functional.argument_checks import check_count, check_number
+from as_lightning.statistics.score_names import known_unit
 from as_lightning.statistics.verdicts import LEAD_SEEDS, RACERS, Design
 
 FIRST_TUNING_SEED = 1000
@@ -112,6 +113,7 @@ class ComparisonPlan:
             check_number(
                 "max_hours", self.max_hours, lambda hours: hours > 0, "a positive number of hours"
             )
+        self.equal_is_said = resolved["equal_within"] is not None
         self.design = _design(resolved, self.family)
         self.race = bool(resolved["race"]) and len(self.design.looks) > 1
         self.seeds = self.design.seeds
@@ -128,6 +130,12 @@ class ComparisonPlan:
         """Return this plan with what is tuned of each candidate, the test examples by their ids,
         and fields of the record.
         """
+        score = facts.get("score", "")
+        if score and known_unit(score) == "raw" and not self.equal_is_said:
+            raise ValueError(
+                f"say equal_within, the difference in {score} that counts as none: of an accuracy "
+                "and the like it is 0.5 points, of another score nobody knows it but you"
+            )
         plan = copy.copy(self)
         plan.spaces = {name: spaces[name] for name in self.candidates}
         plan.examples = examples or {}
@@ -236,7 +244,9 @@ def check_processes(n_jobs: int, processes: int) -> None:
 
 def _design(settings: Mapping[str, Any], family: tuple[str, ...]) -> Design:
     """Return the design that the settings ask for, with its looks, seeds and candidates."""
-    design = Design(equal_within=settings["equal_within"], candidates=family)
+    design = Design(candidates=family)
+    if settings["equal_within"] is not None:
+        design = replace(design, equal_within=settings["equal_within"])
     last = LAST_LOOK[bool(settings["race"])]
     most = last
     if settings["max_seeds"] is not None:

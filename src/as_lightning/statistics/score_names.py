@@ -33,7 +33,7 @@ def plain_name(score: str) -> str:
         name = name.replace(sign, "_")
     for prefix in BEFORE:
         name = name.removeprefix(f"{prefix}_")
-    return name
+    return name.partition("_dataloader_idx_")[0]  # as Lightning ends it
 
 
 def known_direction(score: str) -> Literal["max", "min"] | None:
