@@ -34,19 +34,21 @@ from as_lightning.functional.tracing import can_read_values, in_plain_operations
 IGNORED = -100
 
 
+HALF_TYPES = (torch.float16, torch.bfloat16)
+
+
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype in which a loss is computed: float32 for the half types, else ``dtype``."""
-    if dtype in (torch.float16, torch.bfloat16):
+    if dtype in HALF_TYPES:
         return torch.float32
     return dtype
 
 
 def widened(values: Tensor) -> Tensor:
     """Return the values in their `accumulation_dtype`."""
-    dtype = accumulation_dtype(values.dtype)
-    if values.dtype == dtype:  # in less time than values.to(dtype)
-        return values
-    return values.to(dtype)
+    if values.dtype in HALF_TYPES:
+        return values.float()
+    return values
 
 
 def in_float64(values: Tensor) -> Tensor:

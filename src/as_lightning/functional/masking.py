@@ -13,6 +13,8 @@ DEFAULT_DELTA = 0.5  # of every loss whose caller gives no margin; the paper has
 
 def check_delta(delta: float) -> float:
     """Return the margin ``delta`` as a float, or raise where it is not a number in [0, 1]."""
+    if type(delta) is float and 0 <= delta <= 1:  # of each batch
+        return delta
     return check_number("delta", delta, lambda value: 0 <= value <= 1, "a number in [0, 1]")
 
 
