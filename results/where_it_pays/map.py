@@ -1,24 +1,24 @@
 """Write which loss pays where: the tables of README.md, docs/which_loss.md and the first page, and ``map.svg``.
 
-    python results/where_it_pays/map.py                # from what is committed
-    python results/where_it_pays/map.py COMPARISON ... # first take over these folders of `as-lightning-compare`
+    python results/where_it_pays/map.py    # from what is committed
 
-A cell of the map is a comparison called DATA_HEAD_CONDITION (``clinc150_linear_tail50``). Of each one ``cells/`` keeps
-``design.json`` and ``runs.csv``, the table of its runs. A comparison called
-CELL_decay, in which the weight decay is tuned too, is a control in ``controls/``.
+A cell of the map is a comparison called DATA_HEAD_CONDITION (``clinc150_linear_tail50``), made by heads.py. Of each one
+``cells/`` keeps ``design.json`` and ``runs.csv``, the table of its runs. ``earlier/`` has comparisons of
+`as-lightning-compare` whose wrong labels and rare classes are one draw for all seeds.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from io import StringIO
-from itertools import groupby, product
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,8 +28,10 @@ from matplotlib import rc_context
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from scipy import stats
 
 from as_lightning.report.record import DESIGN_FILE, TABLE_FILE, ComparisonRecord
+from as_lightning.statistics.example_spread import ExampleSpread
 from as_lightning.statistics.verdicts import Verdict
 
 FOLDER = Path(__file__).resolve().parent
@@ -45,16 +47,22 @@ README, PAGE, MAP = (
 FIRST_PAGE = FOLDER.parents[1] / "README.md"
 DATA = {
     "clinc150": "CLINC150",
-    "cifar10": "CIFAR-10",
+    "banking77": "Banking77",
+    "newsgroups20": "20 Newsgroups",
     "sst5": "SST-5",
+    "cifar10": "CIFAR-10",
     "fsdd": "spoken digits",
+    "reuters8": "Reuters R8",
+    "goemotions1": "GoEmotions, one label",
+    "docstrings": "docstrings",
     "goemotions": "GoEmotions",
 }
 HEADS = {"linear": "linear head", "hidden": "one hidden layer", "layers": "the last two layers"}
 # of a condition: in a row of the map, and as a reader has it
 KINDS = {
     "clean": ("clean", "as many examples of each class, and right labels"),
-    "tail": ("tail {}:1", "a long tail, and each class counts the same"),
+    "tail": ("tail {}:1", "a long tail, made by leaving examples out"),
+    "natural": ("natural tail, {}", "a natural tail"),
     "uniform": ("{}% wrong", "wrong labels, at random"),
     "pairs": ("{}% wrong, pairs", "wrong labels, each class confused with one other"),
     "shots": ("{} a class", "few examples of each class"),
@@ -81,13 +89,20 @@ BETTER, WORSE, GROUND, DARK_GROUND, DARK_INK, CELL_INK = (
     "#e3e6ee",
     "#111418",
 )
+OTHER_SCORES = "other_scores.json"  # of a natural tail: the spread over examples, by the score
 FULL_COLOUR = 5.0  # points from which a cell has the whole colour
 LINES = {
     "undecided": "un-\ndecided",
     "not worse": "not\nworse",
     "no gain": "no\ngain",
 }  # of words, in a narrow column
-SHORT = {"generalised_cross_entropy": "generalised\ncross-entropy", "as_softmax": "AS-Softmax"}
+SHORT = {
+    "generalised_cross_entropy": "generalised\ncross-entropy",
+    "as_softmax": "AS-Softmax",
+    "adjusted_after": "adjusted\nafter training",
+    "as_softmax_adjusted_after": "AS-Softmax, adjusted\nafter training",
+}
+SCORES = {"balanced_accuracy": "balanced accuracy", "accuracy": "accuracy", "f1_macro": "macro F1"}
 
 
 @dataclass(frozen=True)
@@ -109,6 +124,8 @@ class Cell:
         """The data set, the head, the kind of the condition and its number."""
         data, head, condition, *_ = self.name.split("_")
         kind, number = re.fullmatch(r"([a-z]+)(\d*)", condition).groups()  # type: ignore[union-attr]
+        if kind == "natural":
+            number = str([*SCORES].index(self.record.score))
         return data, head, kind, number
 
     @property
@@ -126,7 +143,8 @@ class Cell:
     @property
     def condition(self) -> str:
         """The condition, in words."""
-        return KINDS[self.place[2]][0].format(self.place[3])
+        kind, number = self.place[2:]
+        return KINDS[kind][0].format(SCORES[self.record.score] if kind == "natural" else number)
 
     @property
     def several(self) -> bool:
@@ -151,7 +169,18 @@ class Cell:
 
     def is_softmax(self, method: str) -> bool:
         """Whether validation chose the setting at which the method is softmax."""
-        return method in self.record.same_as
+        return self.record.same_as.get(method) == self.record.baseline
+
+    def by(self, score: str) -> Cell:
+        """The same runs, judged by another score."""
+        if score == self.record.score:
+            return self
+        path = FOLDER / "cells" / self.name / OTHER_SCORES
+        spreads = json.loads(path.read_text(encoding="utf-8"))[score]
+        rows = [row | {"score": row[score]} for row in self.record.rows]
+        record = replace(self.record, score=score, rows=rows)
+        record.spreads = {name: ExampleSpread(*values) for name, values in spreads.items()}
+        return Cell(self.name, record, self.runs)
 
     def shown(self, method: str) -> str:
         """A cell of a table: the difference in points with its interval, and the word."""
@@ -164,7 +193,7 @@ class Cell:
 
 
 def cells(folder: str = "cells") -> list[Cell]:
-    """The committed cells, or the controls, in the order of the map."""
+    """The committed cells, those of before, or the controls, in the order of the map."""
     found = [Cell.read(path.parent) for path in (FOLDER / folder).glob(f"*/{DESIGN_FILE}")]
     return sorted(found, key=lambda cell: cell.order)
 
@@ -173,14 +202,6 @@ def methods_of(found: Sequence[Cell]) -> list[str]:
     """The methods beside softmax, AS-Softmax first."""
     names = [name for cell in found for name in cell.record.design.candidates[1:]]
     return list(dict.fromkeys(names))
-
-
-def take(folder: Path, kept: Path) -> None:
-    """Keep of a finished comparison what a page needs: no text of an example, no run's own file."""
-    record = ComparisonRecord.read(folder)
-    record.examples = []
-    kept.mkdir(parents=True, exist_ok=True)
-    record.write(kept)
 
 
 # --- the figure
@@ -232,23 +253,18 @@ class Square(NamedTuple):
         """
         if all(cell.is_softmax(method) for cell in found):
             return cls(0.0, "=", "softmax")
-        measured = {
-            cell.name: cell.verdicts[method] for cell in found if not cell.is_softmax(method)
-        }
-        difference = sum(verdict.difference for verdict in measured.values()) / len(found)
-        words = Counter(verdict.word for verdict in measured.values())
+        words = words_by_data(found, method)
         decided = [f"{words[word]} {word}" for word in ("better", "worse") if words[word]]
-        if len(words) == 1 and (len(found) == 1 or not decided):
+        if len(words) == 1 and not decided:
             said = next(iter(words))
         elif not decided:
             said = "mixed"
+        elif len(decided) == 2:
+            said = "\n".join(decided)
         else:
-            said = (
-                "\n".join(decided)
-                if len(decided) == 2
-                else decided[0].replace(" ", f" of {len(found)}\n")
-            )
-        return cls(difference, f"{round(difference, 1) + 0.0:+.1f}", LINES.get(said, said))
+            said = decided[0].replace(" ", f" of {words.total()}\n")
+        difference = np.mean([*means_by_data(found, method).values()])
+        return cls(float(difference), f"{round(difference, 1) + 0.0:+.1f}", LINES.get(said, said))
 
 
 def drawn(found: Sequence[Cell]) -> str:
@@ -264,7 +280,7 @@ def drawn(found: Sequence[Cell]) -> str:
         alike = [[*group] for _, group in groupby(own, key=lambda cell: cell.place[2:])]
         rows += [of_head, *alike] if alike else []
     heights = [0.45 if isinstance(row, str) else 1.0 for row in rows]
-    head_height, width, row_height = 2.1, 4.05, 0.36  # rows, inches, inches
+    head_height, width, row_height = 3.0, 4.05, 0.36  # rows, inches, inches
     with rc_context(STYLE | {"font.size": 7.5}):
         figure = Figure(figsize=(width, row_height * (head_height + sum(heights)) + 0.05))
         axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
@@ -305,6 +321,68 @@ def draw_square(axes: Any, left: float, top: float, square: Square) -> None:
     )
 
 
+# --- over data sets
+
+
+def by_data(found: Iterable[Cell], method: str) -> dict[str, list[Cell]]:
+    """The cells that have a method, by their data set."""
+    groups: dict[str, list[Cell]] = {}
+    for cell in found:
+        if method in cell.verdicts:
+            groups.setdefault(cell.place[0], []).append(cell)
+    return groups
+
+
+def means_by_data(found: Iterable[Cell], method: str) -> dict[str, float]:
+    """The mean difference to softmax in points on each data set; 0 where softmax was chosen."""
+    return {
+        data: float(np.mean([cell.verdicts[method].difference for cell in own]))
+        for data, own in by_data(found, method).items()
+    }
+
+
+def words_by_data(found: Iterable[Cell], method: str) -> Counter[str]:
+    """On how many data sets which word fell: the same word in all cells of a data set, or *mixed*."""
+    words = Counter[str]()
+    for own in by_data(found, method).values():
+        said = {
+            "softmax chosen" if cell.is_softmax(method) else cell.verdicts[method].word
+            for cell in own
+        }
+        words[said.pop() if len(said) == 1 else "mixed"] += 1
+    return words
+
+
+def over_data_sets(found: Sequence[Cell], method: str) -> str:
+    """The mean difference over data sets with its 95% interval (Student's t over data sets), and on
+    how many of them which word fell.
+    """
+    differences = [*means_by_data(found, method).values()]
+    words = words_by_data(found, method)
+    said = f"{np.mean(differences):+.1f}"
+    if len(differences) > 1 and np.ptp(differences) > 0:
+        half = stats.t.isf(0.025, len(differences) - 1) * stats.sem(differences)
+        said += f" ({np.mean(differences) - half:+.1f} to {np.mean(differences) + half:+.1f})"
+    counts = ", ".join(f"{word} on {count}" for word, count in words.most_common())
+    return f"{said}: {counts} of {len(differences)}"
+
+
+def advised(found: Sequence[Cell]) -> str | None:
+    """The method to try: of those better on more than half of the data sets the one with the
+    largest mean difference.
+    """
+    better = [
+        method
+        for method in methods_of(found)
+        if 2 * words_by_data(found, method)["better"] > len({cell.place[0] for cell in found})
+    ]
+
+    def mean(method: str) -> float:
+        return float(np.mean([*means_by_data(found, method).values()]))
+
+    return max(better, key=mean, default=None)
+
+
 # --- the tables
 
 
@@ -314,19 +392,19 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def all_cells(found: Sequence[Cell]) -> str:
+def all_cells(found: Sequence[Cell], folder: str = "cells") -> str:
     """Each cell with the numbers of all methods; those with several labels a sample have methods of
     their own.
     """
     kinds = ([cell for cell in found if cell.several == several] for several in (False, True))
-    return "\n\n".join(_cells_alike(alike) for alike in kinds if alike)
+    return "\n\n".join(_cells_alike(alike, folder) for alike in kinds if alike)
 
 
-def _cells_alike(found: Sequence[Cell]) -> str:
+def _cells_alike(found: Sequence[Cell], folder: str) -> str:
     methods = methods_of(found)
     rows = [
         [
-            f"[{c.group}, {c.condition}](cells/{c.name}/{TABLE_FILE})",
+            f"[{c.group}, {c.condition}]({folder}/{c.name}/{TABLE_FILE})",
             c.softmax,
             *(c.shown(m) for m in methods),
         ]
@@ -335,27 +413,42 @@ def _cells_alike(found: Sequence[Cell]) -> str:
     return table(["condition", "softmax", *methods], rows)
 
 
+def natural(found: Sequence[Cell]) -> str:
+    """Natural tails: the methods, tuned by the balanced accuracy, in three scores; then each tuned
+    by the score itself.
+    """
+    own = {(cell.place[0], cell.record.score): cell for cell in found if cell.place[2] == "natural"}
+    rows = []
+    for data, score in own:
+        if score != "balanced_accuracy":
+            continue
+        cell = own[data, score]
+        judged = [cell.by(name) for name in SCORES]
+        others = [own[data, name] for name in [*SCORES][1:] if (data, name) in own]
+        rows.append([DATA[data], "softmax", *(f"{c.softmax}" for c in (*judged, *others))])
+        for method in methods_of([cell]):
+            rows.append(["", method, *(c.shown(method) for c in (*judged, *others))])
+    tuned = [f"{SCORES[name]}, tuned by it" for name in [*SCORES][1:]]
+    return table(["data", "method", *SCORES.values(), *tuned], rows)
+
+
 def by_frequency(found: Sequence[Cell]) -> str:
     """With a long tail: the accuracy on frequent, medium and rare classes."""
     rows = []
     for cell in found:
-        if cell.record.score != "balanced_accuracy" or cell.place[2] != "tail":
+        if cell.record.score != "balanced_accuracy":
             continue
         best = max(cell.verdicts.values(), key=lambda verdict: verdict.difference).arm
-        means = (
-            cell.runs.groupby("candidate")[
-                ["accuracy_many", "accuracy_medium", "accuracy_few"]
-            ].mean()
-            * 100
-        )
-        for method in dict.fromkeys([cell.record.baseline, "as_softmax", best]):
+        thirds = ["accuracy_many", "accuracy_medium", "accuracy_few"]
+        means = cell.runs.groupby("candidate")[thirds].mean() * 100
+        for method in dict.fromkeys([cell.record.baseline, "adjusted_after", best]):
             values = [f"{value:.1f}" for value in means.loc[method]]
             rows.append([f"{cell.group}, {cell.condition}", method, *values])
     return table(["condition", "method", "frequent classes", "medium", "rare classes"], rows)
 
 
 def at_an_edge(found: Sequence[Cell]) -> str:
-    """In how many cells a method's best learning rate has no tried one beyond it."""
+    """In how many cells the best learning rate of a method has no tried one beyond it."""
     counts, cells_of = Counter[str](), Counter[str]()
     for cell in found:
         for method, trials in cell.record.tuning.items():
@@ -364,123 +457,146 @@ def at_an_edge(found: Sequence[Cell]) -> str:
             counts[method] += at_edge and not cell.is_softmax(method)
             cells_of[method] += 1
     said = ", ".join(f"{name} in {n} of {cells_of[name]}" for name, n in counts.most_common() if n)
-    text = f"The best learning rate is the smallest or largest that was tried for {said}: a better one may lie beyond."
+    text = f"The best learning rate is the smallest or largest that was tried for {said or 'none'}: a better one may lie beyond."
+    return filled(text)
+
+
+def filled(text: str) -> str:
+    """A paragraph in lines of 120 characters."""
     return textwrap.fill(text, 120, break_on_hyphens=False, break_long_words=False)
 
 
-def controlled(found: Sequence[Cell]) -> str:
-    """Whether AS-Softmax's lead stays when the weight decay of both methods is tuned."""
-    rows: list[list[str]] = []
-    leads = {cell.name: cell for cell in found}
+def controlled() -> str:
+    """Whether a lead stays: trained three times as long, tuned anew, on seeds that have seen
+    nothing of it.
+    """
+    leads = {cell.name: cell for cell in cells()}
+    rows = []
     for control in cells("controls"):
-        cell = leads[control.name.removesuffix("_decay")]
+        cell = leads.get(control.name.removesuffix("_longer"))
+        if cell is None or cell is control:
+            continue
+        for method in methods_of([control]):
+            name = f"[{cell.group}, {cell.condition}](controls/{control.name}/{TABLE_FILE})"
+            shown = [cell.shown(method), control.shown(method)]
+            rows.append([name, method, cell.softmax, control.softmax, *shown])
+    head = ["condition", "method", "softmax", "softmax, control", "difference", "control"]
+    return table(head, rows)
+
+
+def controlled_decay() -> str:
+    """Whether AS-Softmax's lead in earlier comparisons stays when the weight decay of both methods
+    is tuned.
+    """
+    rows: list[list[str]] = []
+    leads = {cell.name: cell for cell in cells("earlier")}
+    for control in cells("controls"):
+        cell = leads.get(control.name.removesuffix("_decay"))
+        if cell is None:
+            continue
         word = control.verdicts["as_softmax"].word
+        said = "stays" if word == "better" else "is not shown"
         settings = control.record.settings
         decay = [
             f"{settings[method]['optimizer.weight_decay']:g}"
             for method in ("softmax", "as_softmax")
         ]
-        said = "stays" if word == "better" else "is not shown"
-        name = f"[{cell.group}, {cell.condition}](controls/{control.name}/{TABLE_FILE})"
-        gain = np.mean([*control.scores["softmax"].values()]) - np.mean(
-            [*cell.scores["softmax"].values()]
-        )
+        means = [np.mean([*c.scores["softmax"].values()]) for c in (control, cell)]
         rows.append(
             [
-                name,
+                f"[{cell.group}, {cell.condition}](controls/{control.name}/{TABLE_FILE})",
                 cell.shown("as_softmax"),
                 control.shown("as_softmax"),
                 " / ".join(decay),
-                f"{gain:+.1f}",
+                f"{means[0] - means[1]:+.1f}",
                 said,
             ]
         )
-    words = [
-        cell.verdicts[own].word
-        for cell in found
-        for own in cell.verdicts
-        if own.endswith("as_softmax")
-    ]
-    if "better" not in words:
-        return f"AS-Softmax is better in none of the {len(found)} cells, so that there is no lead to explain."
     head = ["condition", "weight decay 0.01", "weight decay tuned", "chosen: softmax / AS-Softmax"]
     return table([*head, "what softmax gains by it", "AS-Softmax's lead"], rows)
 
 
-def spread_of(group: Sequence[Cell], method: str) -> str:
-    """The smallest and the largest difference of a method over cells, and how often which word
-    fell.
-    """
-    own = [cell for cell in group if method in cell.verdicts]
-    measured = [cell.verdicts[method] for cell in own if not cell.is_softmax(method)]
-    words = Counter(verdict.word for verdict in measured)
-    said = [f"{word} in {count}" for word, count in words.most_common()]
-    chosen = len(own) - len(measured)
-    said += [f"softmax chosen in {chosen}"] if chosen else []
-    values = sorted(round(verdict.difference, 1) for verdict in measured)
-    between = " to ".join(dict.fromkeys(f"{value:+.1f}" for value in (values[:1] + values[-1:])))
-    return f"{between or '0'} points: {', '.join(said)} of {len(own)}"
-
-
-def advised(group: Sequence[Cell]) -> str | None:
-    """The method to try: of those better in more than half of the cells the one with the largest
-    mean difference.
-    """
-
-    def mean(method: str) -> float:
-        return float(np.mean([cell.verdicts[method].difference for cell in group]))
-
-    everywhere = [
-        method for method in methods_of(group) if all(method in cell.verdicts for cell in group)
-    ]
-    better = [
-        m for m in everywhere if 2 * sum(c.verdicts[m].word == "better" for c in group) > len(group)
-    ]
-    return max(better, key=mean, default=None)
+def groups_of(found: Sequence[Cell]) -> dict[str, list[Cell]]:
+    """The cells by what a reader's data have, and the score."""
+    groups: dict[str, list[Cell]] = {}
+    for kind, (_, said) in KINDS.items():
+        for score, name in SCORES.items():
+            own = [c for c in found if c.place[2] == kind and c.record.score == score]
+            if own:
+                groups[f"{said}; {name}"] = own
+    return groups
 
 
 def short(found: Sequence[Cell]) -> str:
-    """What to try, by what the data have."""
-    groups: dict[str, list[Cell]] = {}
-    for several, kind, head in product((False, True), KINDS, HEADS):
-        of_kind = [
-            cell for cell in found if (cell.several, *cell.place[1:3]) == (several, head, kind)
-        ]
-        if of_kind:
-            groups[f"{SEVERAL if several else KINDS[kind][1]}; {HEADS[head]}"] = of_kind
+    """What to try, by what the data have: a data set counts once."""
     rows = []
+    groups = groups_of(found)
+    groups[f"{SEVERAL}; micro F1"] = [cell for cell in cells("earlier") if cell.several]
     for said, group in groups.items():
         method = advised(group)
         of_paper = "multilabel_as_softmax" if group[0].several else "as_softmax"
-        card = (
-            f"[{method}](methods/{method}.md)" if method else "softmax: nothing is clearly better"
+        adjusted = "adjusted_after" in methods_of(group)
+        card = f"[{method}](methods/{(method or '').removesuffix('_0.5').removesuffix('_1.0')}.md)"
+        if method is None:
+            card = "softmax: nothing is better on most"
+        elif method == "as_softmax_adjusted_after":
+            card = "as_softmax, adjusted after training"
+        data = ", ".join(dict.fromkeys(DATA[cell.place[0]] for cell in group))
+        rows.append(
+            [
+                said,
+                card,
+                over_data_sets(group, method) if method else "–",
+                over_data_sets(group, "adjusted_after") if adjusted else "–",
+                over_data_sets(group, of_paper),
+                data,
+            ]
         )
-        conditions = ", ".join(dict.fromkeys(DATA[cell.place[0]] for cell in group))
-        numbers = spread_of(group, method) if method else "–"
-        rows.append([said, card, numbers, spread_of(group, of_paper), conditions])
-    return table(
-        ["your data have", "try", "its difference to softmax", "AS-Softmax's", "measured on"], rows
-    )
+    head = ["your data have; your score", "try", "its difference to softmax"]
+    head += ["softmax, adjusted after training", "AS-Softmax", "measured on"]
+    return table(head, rows)
+
+
+def on_data_sets(found: Sequence[Cell], method: str, word: str) -> str:
+    """On how many data sets a word fell in all cells: *3 of 6 data sets*."""
+    words = words_by_data(found, method)
+    return f"{words[word] or 'none'} of {words.total()}"
 
 
 def first_page(found: Sequence[Cell]) -> str:
-    """Which method is better than softmax in the most cells."""
-    text = ""
-    for have, kinds in (("a long tail", {"tail"}), ("wrong labels", {"uniform", "pairs"})):
-        group = [cell for cell in found if cell.place[2] in kinds and not cell.several]
-        words = Counter(
-            (name, verdict.word) for cell in group for name, verdict in cell.verdicts.items()
-        )
-        method = max(methods_of(group), key=lambda name: words[name, "better"])
-        text += f"With {have} [`{method}`](docs/methods/{method}.md) is better in {words[method, 'better']} of "
-        text += f"{len(group)} comparisons and worse in {words[method, 'worse'] or 'none'}. "
-    own = [(cell, name) for cell in found for name in cell.verdicts if name.endswith("as_softmax")]
-    said = Counter(
-        "softmax" if cell.is_softmax(name) else cell.verdicts[name].word for cell, name in own
+    """What the map says in short; a data set counts once."""
+    groups = groups_of(found)
+
+    def group(kind: str, score: str = "accuracy") -> list[Cell]:
+        return groups[f"{KINDS[kind][1]}; {SCORES[score]}"]
+
+    def linked(method: str) -> str:
+        return f"[`{method}`](docs/methods/{method}.md)"
+
+    tail, pairs = group("tail", "balanced_accuracy"), group("pairs")
+    text = "With a long tail made by leaving examples out, subtracting the prior after training is better than softmax, by "
+    text += f"balanced accuracy, on {on_data_sets(tail, 'adjusted_after', 'better')} data sets, the loss "
+    text += f"{linked('logit_adjusted')} on {on_data_sets(tail, 'logit_adjusted', 'better')}. "
+    changes = []
+    for score, name in SCORES.items():
+        mean = np.mean([*means_by_data(group("natural", score), "adjusted_after").values()])
+        changes.append(f"{name} by {mean:+.1f}")
+    natural_data = ", ".join(DATA[cell.place[0]] for cell in group("natural", "accuracy"))
+    text += (
+        f"On natural tails ({natural_data}) the subtraction changes {', '.join(changes)} points. "
     )
-    text += f"AS-Softmax is better in {said['better']} of {len(found)} and worse in {said['worse'] or 'none'}; in "
-    text += f"{said['softmax']} of them tuning chose softmax."
-    return textwrap.fill(text, 120, break_on_hyphens=False, break_long_words=False)
+    text += "With 40% of the labels wrong, in pairs of classes, "
+    text += f"{linked('generalised_cross_entropy')} is better on "
+    text += (
+        f"{on_data_sets(pairs, 'generalised_cross_entropy', 'better')}, {linked('encouraging')} on "
+    )
+    text += f"{on_data_sets(pairs, 'encouraging', 'better')}. "
+    own = [cell for cell in found if "as_softmax" in cell.verdicts]
+    better = [cell for cell in own if cell.verdicts["as_softmax"].word == "better"]
+    chosen = sum(cell.is_softmax("as_softmax") for cell in own)
+    text += f"AS-Softmax is better in {len(better) or 'none'} of {len(own)} cells on {len({c.place[0] for c in own})} data "
+    text += f"sets; in {chosen} tuning chose softmax."
+    return filled(text)
 
 
 def pages() -> dict[Path, str]:
@@ -492,18 +608,18 @@ def pages() -> dict[Path, str]:
             SCRIPT,
             all_cells(found),
             at_an_edge(found),
+            natural(found),
             by_frequency(found),
-            controlled(found),
+            controlled(),
+            all_cells(cells("earlier"), "earlier"),
+            controlled_decay(),
         ),
         PAGE: written(PAGE, SCRIPT, short(found)),
         FIRST_PAGE: written(FIRST_PAGE, SCRIPT, first_page(found)),
-        MAP: drawn([cell for cell in found if not cell.several]),
+        MAP: drawn(found),
     }
 
 
 if __name__ == "__main__":
-    for finished in map(Path, sys.argv[1:]):
-        kind = "controls" if finished.name.endswith("_decay") else "cells"
-        take(finished, FOLDER / kind / finished.name)
     for path, text in pages().items():
         path.write_text(text, encoding="utf-8")

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from lightning.pytorch import LightningModule
-from map import FOLDER, PAGE, Cell, table, take
+from map import FOLDER, PAGE, Cell, table
 from torch import Tensor
 from torchmetrics.classification import MulticlassAccuracy
 from written import written
@@ -99,6 +99,7 @@ def train() -> None:
     """Make the comparison, and keep its record and the table of its final runs."""
     from as_lightning import compare
     from as_lightning.bench.data.features import Features
+    from as_lightning.report.record import ComparisonRecord
 
     margins = {"delta": {"low": 0.01, "high": 0.8, "default": 0.1}}
     candidates = {
@@ -121,7 +122,10 @@ def train() -> None:
         folder=folder,
         name="prior",
     )
-    take(folder, KEPT)
+    record = ComparisonRecord.read(folder)
+    record.examples = []
+    KEPT.mkdir(parents=True, exist_ok=True)
+    record.write(KEPT)
 
 
 def pages() -> dict[Path, str]:
