@@ -124,8 +124,8 @@ def answer() -> str:
         "enough (half the epochs cost at most a point), AS-Softmax is *better* than softmax "
         f"{told[True]}. Where it is "
         f"cut short, AS-Softmax is *better* {told[False]}. If runs scatter by 0.6 points, a "
-        "comparison finds a true "
-        f"gain of half a point in {share}% of cases; each report says what it could have found."
+        "comparison of eight candidates, one of which gains half a point, finds it in "
+        f"{share}% of cases; each report says what it could have found."
     )
     return textwrap.fill(text, 120, break_on_hyphens=False, break_long_words=False)
 

@@ -171,9 +171,9 @@ def judged(
     word, seeds = np.full(shape, UNDECIDED), np.zeros(shape, dtype=np.int64)
     difference, error, low, high = np.full((4, *shape), np.nan)
     for look, count in enumerate(design.looks):
-        spread = ExampleSpread()
+        spread: Any = ExampleSpread()
         if examples is not None:
-            spread = ExampleSpread(error=examples(count)[going])
+            spread = spread._replace(error=examples(count)[going])
         at = estimate(differences[going][:, :count], design, shape[1], look, spread)
         flat = at.error == 0  # nothing can be tested
         word[going], sure[going] = np.where(flat, UNDECIDED, at.word), at.sure & ~flat

@@ -328,7 +328,7 @@ def _is_copy(scores: Scores, pair: tuple[Arm, Arm], spreads: Spreads) -> bool:
     table = _table(scores, pair, sorted(scores[own].keys() & scores[others].keys()))
     if np.isfinite(table).all(0).sum() < MIN_PAIRS:
         return False
-    return bool(np.allclose(*table, rtol=IDENTICAL, atol=0, equal_nan=True))
+    return np.allclose(table[0], table[1], rtol=IDENTICAL, atol=0, equal_nan=True)
 
 
 def _equal(pair: tuple[Arm, Arm], seeds: int, design: Design) -> Verdict:
