@@ -19,9 +19,7 @@ CLASSIFIER = re.compile(r"For(?!AudioFrame)\w*Classification$")
 
 
 def is_hugging_face_model(part: Any) -> bool:
-    """Return whether ``part`` is a model of ``transformers``: their configurations have a
-    ``problem_type``.
-    """
+    """Return whether ``part`` is a model of ``transformers``, known by its ``problem_type``."""
     return isinstance(part, nn.Module) and hasattr(getattr(part, "config", None), "problem_type")
 
 

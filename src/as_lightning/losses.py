@@ -113,9 +113,7 @@ def denominator(
 
 
 def summed_weights(target: Tensor, weight: Tensor, ignore_index: int = -100) -> Tensor:
-    """Return the sum of the class weights of the targets that are not ignored: what a weighted mean
-    divides by.
-    """
+    """Return what a weighted mean divides by: the targets' class weights, without ignored ones."""
     ignored = target == ignore_index
     weights = weight[target.masked_fill(ignored, 0)]
     return weights.masked_fill(ignored, 0.0).sum()

@@ -153,9 +153,7 @@ class ASSoftmaxMixin(_Base):
         self._as_softmax_fitted.multilabel = value
 
     def configure_callbacks(self) -> list[pl.Callback]:
-        """Add the check that training calls the masked loss, and softmax in validation if asked
-        for.
-        """
+        """Add the check that training calls the masked loss, and `as_softmax_validation`."""
         callbacks = super().configure_callbacks()
         if isinstance(callbacks, pl.Callback):
             callbacks = [callbacks]
@@ -240,9 +238,7 @@ class ASSoftmaxMixin(_Base):
 
 
 def replace_loss(module: nn.Module, name: str, delta: float) -> None:
-    """Put a masked loss like the attribute ``name`` of ``module`` in its place; dots reach into
-    submodules.
-    """
+    """Put a masked loss in the place of an attribute; dots in its name reach into submodules."""
     path, _, attribute = name.rpartition(".")
     parent = module.get_submodule(path)
     existing = getattr(parent, attribute)
@@ -265,9 +261,7 @@ def replace_loss(module: nn.Module, name: str, delta: float) -> None:
 
 
 class RefusesSilence(pl.Callback):
-    """Raises after the first batch that computes a loss and calls no masked one: training itself
-    would not show it.
-    """
+    """Raises after the first batch that computes a loss and calls no masked one."""
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, *batch: Any) -> None:
         for loss in masked_losses(pl_module):

@@ -162,10 +162,7 @@ def _unread_targets(
 
 
 def class_rows(logits: Tensor, target: Tensor, ignore_index: int) -> ClassRows:
-    """Check logits and class indices in a shape that ``F.cross_entropy`` takes; return rows.
-
-    Logits are ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``.
-    """
+    """Check logits and class indices of any shape that ``F.cross_entropy`` takes; return rows."""
     check_logits(logits)
     check_tensor("target", target)
     shape = logits.shape
@@ -303,10 +300,7 @@ class LabelRows(NamedTuple):
 
 
 def label_rows(logits: Tensor, target: Tensor, ignore_index: int | None) -> LabelRows:
-    """Check logits and labels of one shape; find the positive, negative and ignored labels.
-
-    With ``ignore_index`` None all are known.
-    """
+    """Check logits and labels of one shape; all are known where ``ignore_index`` is None."""
     check_logits(logits, "label")
     check_tensor("target", target)
     if target.shape != logits.shape:

@@ -1,6 +1,4 @@
-r"""The multi-label AS-Softmax loss (paper, section III: the extension to several
-positive labels).
-"""
+r"""The AS-Softmax loss of several labels a sample (paper, section III)."""
 
 from __future__ import annotations
 

@@ -24,9 +24,7 @@ def transformed() -> bool:
 
 
 def recorded(x: Tensor) -> bool:
-    """Return whether ``torch.export``, ``make_fx`` or ``torch.jit.trace`` records the call, or
-    ``x`` has no values.
-    """
+    """Return whether export, ``make_fx`` or ``torch.jit.trace`` records, or ``x`` has no values."""
     # torch.compiler.is_exporting() is True in a graph of torch.compile too
     if isinstance(x, FakeTensor) or getattr(torch.compiler, "_is_exporting_flag", False):
         return True

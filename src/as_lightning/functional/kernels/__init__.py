@@ -1,3 +1,1 @@
-"""Where the speed is: from rows of logits (or of hidden states) to loss and gradient, without
-checks.
-"""
+"""Where the speed is: from rows of logits or hidden states to loss and gradient, unchecked."""

@@ -359,10 +359,7 @@ def _gradients_of_rows(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]
 
 
 def _in_place_gradient(logits: Tensor, target: Tensor, delta: float) -> tuple[Tensor, Tensor]:
-    """Return loss and masked competitors of rows; their gradient overwrites the logits.
-
-    It is multiplied by `gradient_unit`.
-    """
+    """Return loss and masked competitors of rows; the gradient, in its unit, overwrites them."""
     kernels = triton_kernels_for(logits)
     if kernels is None:
         return losses_and_gradient(logits, target, None, delta, logits, zeroes=False)

@@ -92,10 +92,7 @@ def losses_and_softmax_gradient(
 
 
 def _softmax(logits: Tensor, column: Tensor, out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Write the probabilities into ``out``; return them, the target's, and the log of the target's.
-
-    ``out`` may be ``logits``.
-    """
+    """Write the probabilities into ``out``; return them, the target's, and the target's log."""
     target_logit, peak = logits.gather(-1, column), None
     if out is logits:
         peak = logits.amax(-1, keepdim=True)
@@ -295,10 +292,7 @@ def differentiable_backward(
     grad_loss: Tensor | None,
     grad_gradient: Tensor | None,
 ) -> Tensor | None:
-    """Return the gradient of the rows by differentiable operations.
-
-    The stored gradient is a softmax less a constant, which gives the second derivative.
-    """
+    """Return the rows' gradient, differentiable: the stored one is a softmax less a constant."""
     unit, terms = gradient_unit(gradient.dtype), []
     if grad_loss is not None:
         scale = (_zero_where_ignored(grad_loss, ignored) / unit).unsqueeze(-1)

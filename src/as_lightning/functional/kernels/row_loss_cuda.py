@@ -175,11 +175,7 @@ def losses_and_gradient(
 
 
 def scale_rows(gradient: Tensor, scale: Tensor, ignored: Tensor | None, unit: float) -> Tensor:
-    """Multiply the rows of a contiguous ``(N, C)`` gradient by ``scale / unit``, ``(N)``, in
-    float32 and in place.
-
-    Ignored rows stay as they are.
-    """
+    """Multiply the rows of a contiguous gradient that are not ignored by ``scale / unit``."""
     mask = scale if ignored is None else ignored.contiguous()
     _launch(
         _scale_rows,

@@ -1,3 +1,1 @@
-"""The alternatives to softmax, one method a file: the transform and its loss, called as
-``F.cross_entropy`` is.
-"""
+"""The alternatives to softmax: a method a file, its loss called as ``F.cross_entropy`` is."""

@@ -1,6 +1,4 @@
-r"""Several labels, of which easy negatives count less or not at all (Ridnik et al.: arXiv
-2009.14119).
-"""
+r"""Several labels whose easy negatives count less (Ridnik et al.: arXiv 2009.14119)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-r"""Between cross-entropy and the absolute error, for wrong labels (Zhang, Sabuncu: arXiv
-1805.07836).
-"""
+r"""Between cross-entropy and the absolute error (Zhang, Sabuncu: arXiv 1805.07836)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-r"""The probability of winning under noise (Cohen Indelman, Hazan: arXiv 2406.02180), by
-quadrature.
-"""
+r"""The probability of winning under noise (Cohen Indelman, Hazan: arXiv 2406.02180)."""
 
 from __future__ import annotations
 
@@ -71,10 +69,7 @@ def _masses(rows: Tensor, _: Tensor, nodes: Tensor, noise: str) -> Tensor:
 
 @torch.no_grad()
 def _nodes(rows: Tensor, logit: Tensor, noise: str) -> tuple[Tensor, Tensor]:
-    """Return equidistant nodes over the hump of the integrand, and the log of their distance.
-
-    The integrand is log-concave; rows peak at 0.
-    """
+    """Return nodes over the hump of the log-concave integrand, and the log of their distance."""
     nats = -math.log(torch.finfo(rows.dtype).eps)
     tail, largest_noise, logit_factor = nats, math.log(rows.size(-1)), 1.0
     if noise != "logistic":
