@@ -81,7 +81,7 @@ def test_optuna_looks_for_the_margin_of_the_best_validation_score(search):
     }
     assert len(best_scores) == 2
     assert all(0.01 <= delta <= 1.0 for delta in best_scores)
-    found = yaml.safe_load((folder / OF_SEARCH).with_name("optimization_results.yaml").read_text())
+    found = yaml.safe_load((folder / OF_SEARCH / "optimization_results.yaml").read_text())
     best = best_scores[found["best_params"]["method.delta"]]
     assert found["best_value"] == max(best_scores.values()) == best
 

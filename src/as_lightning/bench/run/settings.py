@@ -189,13 +189,13 @@ def _named(words: Sequence[str], left_out: Sequence[str]) -> str:
     """Settings as folders show them: a path by its last part and four digits of its hash."""
     settings = dict(word.lstrip("+~").split("=", 1) for word in words)
     shown = []
-    for key, value in sorted(settings.items()):
+    for key, value in settings.items():
         if "/" in value:
             value = f"{Path(value).name}-{hashlib.sha256(value.encode()).hexdigest()[:4]}"
         its_name = key == "experiment" and {"name", "data"}.isdisjoint(settings)
         if key not in left_out and not its_name:
             shown.append(f"{key}={value}")
-    return ",".join(shown)
+    return ",".join(sorted(shown))
 
 
 def names(group: str) -> list[str]:
