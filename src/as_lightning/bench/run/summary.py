@@ -26,7 +26,10 @@ WORST = 5
 WIDTH = 80
 TENSORBOARD = "then open http://localhost:6006"
 # docs/which_loss.md, by score
-TO_TRY = {"balanced_accuracy": "adjusted_after", "f1_macro": "class_weighted"}
+TO_TRY = {
+    "balanced_accuracy": "method=adjusted_after",
+    "f1_macro": "method=class_weighted method.power=0.5",
+}
 
 
 def tensorboard_lines(directory: str | Path) -> list[str]:
@@ -61,9 +64,9 @@ def summary(result: Result, directory: Path) -> list[tuple[str, str]]:
         lines.append(("masked", f"{100 * ratio:.1f}% of the samples in the last epoch"))
     epochs = f"epochs {len(result.epoch_seconds)}, optimizer steps {result.optimizer_steps}"
     lines.append(("training", f"{result.train_seconds:.1f} s, {epochs}"))
-    if tail(result) > LONG_TAIL and result.candidate not in TO_TRY.values():
-        for score, method in TO_TRY.items():
-            lines.append(("try", f"method={method} data.score={score}"))
+    for score, settings in TO_TRY.items():
+        if tail(result) > LONG_TAIL and result.candidate not in settings:
+            lines.append(("try", f"{settings} data.score={score}"))
     if Path.cwd() in directory.parents:
         directory = directory.relative_to(Path.cwd())
     lines.append(("folder", str(directory)))
