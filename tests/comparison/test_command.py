@@ -3,6 +3,7 @@
 import gc
 import logging
 import re
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -11,7 +12,6 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-import yaml
 from harness.run_findings import failed_runs, written
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
@@ -21,14 +21,8 @@ from as_lightning.bench.commands.compare import main
 from as_lightning.bench.packages import config_dir
 from as_lightning.bench.run.recorder import RunRecorder
 from as_lightning.bench.run.result import Result, find_results
-from as_lightning.comparison.configured import (
-    Command,
-    app_candidates,
-    app_configs,
-    app_space,
-    configured_candidate,
-    own_loss,
-)
+from as_lightning.bench.run.settings import checked_settings
+from as_lightning.comparison.configured import Command, app_space, described_candidates
 from as_lightning.report.page import write_report
 from as_lightning.report.record import ComparisonRecord
 
@@ -39,12 +33,6 @@ SHORT = [
     "half_epochs=false",
     "seeds=2",
 ]
-OF_OWN = [
-    "module._target_=harness.own_modules.WithCriterion",
-    "module.replaces=criterion",
-    "data._target_=harness.own_modules.Points",
-]
-OF_NONE = "module.replaces=null"
 SPLITS = ["data=text_file", *(f"data.{part}path=x.csv" for part in ("", "validation_", "test_"))]
 STOPPED = "stopped; the same command again goes on from here"
 REPORT = ("report.md", "report.html")
@@ -171,7 +159,7 @@ def test_a_given_learning_rate_is_where_the_search_begins_and_is_fixed_on_reques
     fast = ["candidates={fast: [method=softmax, optimizer.lr=0.1]}", "baseline=softmax"]
     assert compare(*asked, *fast, "search.lr_factor=null", "name=fixed").error == 0
     fixed = ComparisonRecord.read(tmp_path / "comparisons" / "fixed")
-    assert fixed.notes == ["The learning rate was not tuned: all candidates ran at 0.008 or 0.1."]
+    assert "The learning rate was not tuned of softmax, label_smoothing, fast" in fixed.notes[0]
     runs = final_runs(tmp_path / "comparisons" / "fixed")
     assert {(run.candidate, run.config["optimizer"]["lr"]) for run in runs} == {
         ("softmax", 0.008),
@@ -182,47 +170,28 @@ def test_a_given_learning_rate_is_where_the_search_begins_and_is_fixed_on_reques
 
 def spaces(*arguments: str) -> dict[str, Any]:
     command = configured(*arguments)
-    described, baseline = app_candidates(command)
-    plan = command.plan(described, baseline)
-    configs = app_configs(command, plan, described)
-    return {n: app_space(command, plan, described, n, config) for n, config in configs.items()}
+    described, baseline = described_candidates(command)
+    configs = {n: checked_settings(command.compose(*d[0]))[0] for n, d in described.items()}
+    return {n: app_space(command, described, n, baseline, c) for n, c in configs.items()}
 
 
-def test_swept_settings_are_searched_in_the_order_of_the_command():
-    swept = {
-        "optimizer.lr": (1e-3, 1e-2),
-        "scale": (0.5, 1.0),
-        "lr_scale": ("auto", "none"),
-        "max_steps": (2, 4),
-    }
-    arguments = [
-        f"{'++method.' * ('.' not in name)}{name}={one},{two}" for name, (one, two) in swept.items()
-    ]
-    found = spaces(*arguments, "methods=as_speed")["as_speed"]
-    assert list(found) == ["lr", "delta", "scale", "lr_scale", "max_steps"]
-    found = spaces("methods=as_softmax", "baseline=focal", "method.delta=0.1,1.0")["as_softmax"]
-    assert found["delta"].values == [0.1, 1.0]  # of which no trial of the baseline is one
-    focal = "+candidates.a=['method=focal','method.gamma=3']"
-    assert [*spaces(focal, "method.gamma=1,2")["a"]] == ["lr"]
-    decayed = "+candidates.softmax={overrides: ['method=softmax'], search: {optimizer.weight_decay: {low: 0, high: 1}}}"
+def test_what_a_method_and_a_candidate_search_is_tuned_beside_the_learning_rate():
+    assert list(spaces("methods=as_speed")["as_speed"]) == ["lr", "delta"]
+    assert list(spaces("methods=as_speed", "method.delta=0.1")["as_speed"]) == ["lr"]
+    listed = "+candidates.a={overrides: ['method=as_softmax'], search: {method.delta: [0.1, 1.0]}}"
+    assert spaces(listed)["a"]["delta"].values == [0.5, 0.1, 1.0]  # the default first
+    assert list(spaces("+candidates.a=['method=focal','method.gamma=3']")["a"]) == ["lr"]
+    assert spaces("methods=as_softmax")["as_softmax"]["delta"].neutral == 1.0
+    # of which no trial of the baseline is one
+    other = spaces("methods=as_softmax", "baseline=focal")
+    assert other["as_softmax"]["delta"].neutral is None
+    decay = "search: {optimizer.weight_decay: {low: 0, high: 1}}"
+    decayed = f"+candidates.softmax={{overrides: ['method=softmax'], {decay}}}"
     assert spaces(decayed, "methods=as_softmax")["as_softmax"]["delta"].neutral is None
     # methods of several labels are compared with the baseline of theirs
-    several = app_candidates(configured("methods=bce,asymmetric"))
-    assert (list(several[0]), several[1]) == (
-        ["bce", "asymmetric", "multilabel_softmax"],
-        "multilabel_softmax",
-    )
-
-
-def test_a_range_of_ones_own_module_begins_at_the_argument_that_a_candidate_sets():
-    tuned = "+candidates.a={overrides: ['+module.hidden=64'], search: {module.hidden: {low: 4, high: 128}}}"
-    command = configured(*OF_OWN, OF_NONE, tuned)
-    (overrides, search) = command.described()["a"]
-    own = configured_candidate(command, set(), overrides, search)
-    assert own.search["hidden"].default == 64
-    loss = "{_target_: harness.own_modules.WithMixin, hidden: 3, search: {lr: [1, 2]}}"
-    make, ranges = own_loss(yaml.safe_load(loss))
-    assert (make(lr=1).hparams["hidden"], ranges) == (3, {"lr": [1, 2]})
+    several, baseline = described_candidates(configured("methods=[bce,asymmetric]"))
+    assert list(several) == ["bce", "asymmetric", "multilabel_softmax"]
+    assert baseline == "multilabel_softmax"
 
 
 @pytest.mark.slow
@@ -272,8 +241,6 @@ def test_a_folder_takes_any_settings_until_its_first_run_and_then_the_same_data_
     for change, found in {
         "data.batch_size=3": "its runs are with data.batch_size=64",
         "optimizer.lr=0.1": "its runs are with optimizer.lr=",
-        "method.delta=0.3": "its runs are with method.delta=null",
-        "search.lr_factor=3": "its runs are with search.lr_factor=null",
         "equal_within=1": "was begun with equal_within 0.5 (now 1): a comparison keeps the design "
         "of its",
     }.items():
@@ -291,42 +258,35 @@ def test_a_folder_takes_any_settings_until_its_first_run_and_then_the_same_data_
     assert written(tmp_path) == runs
 
 
-PACKAGE = """
-from harness.own_modules import Points as MyData, WithCriterion as LitModel
+ARGUMENTS = """
+from functools import partial
+from harness.own_modules import Points, WithCriterion
 from torch import nn
+
 class Focal(nn.CrossEntropyLoss): ...
+
+def arguments():
+    trainer = {"max_epochs": 1, "accelerator": "cpu"}
+    compared = {"factory": WithCriterion, "datamodule": Points(150), "replaces": "criterion"}
+    compared |= {"losses": {"focal": Focal}, "methods": ["as_softmax"], "seeds": 2}
+    return compared | {"monitor": "val/acc", "trainer": trainer, "half_epochs": False}
 """
 
 
-def test_a_module_and_a_loss_of_ones_own_in_the_working_directory_are_compared(
-    compare, tmp_path, monkeypatch
-):
-    (tmp_path / "my_package.py").write_text(PACKAGE)
-    own = [
-        "module._target_=my_package.LitModel",
-        "module.replaces=criterion",
-        "data._target_=my_package.MyData",
-    ]
-    own += [
-        "+data.rows=150",
-        "methods=as_softmax",
-        "+losses.focal._target_=my_package.Focal",
-        "name=own",
-    ]
-    own += ["trials=2", "tuning_seeds=1", "seeds=1", "half_epochs=false", "trainer.max_epochs=1"]
-    assert compare(*own, "+module.hidden=8").error == 0
+def test_a_function_in_the_working_directory_gives_the_arguments_of_a_comparison(compare, tmp_path):
+    (tmp_path / "my_file.py").write_text(ARGUMENTS)
+    asked = ["call=my_file.arguments", "name=own", "trials=2", "tuning_seeds=1", "seeds=1"]
+    assert compare(*asked).error == 0
     folder = tmp_path / "comparisons" / "own"
     assert len(written(folder / "tuning")) == 3 * 2
     scores = ComparisonRecord.read(folder).scores()
-    assert {arm: len(seeds) for arm, seeds in scores.items()} == {
-        "softmax": 1,
-        "as_softmax": 1,
-        "focal": 1,
-    }
+    assert {arm: len(seeds) for arm, seeds in scores.items()} == dict.fromkeys(
+        ("softmax", "as_softmax", "focal"), 1
+    )
     before = written(folder)
-    assert compare(*own, "+module.hidden=4").error == 0
-    assert not before.items() & written(folder).items()
-    assert ComparisonRecord.read(folder).commands[0].endswith("+module.hidden=4")
+    assert compare(*asked).error == 0
+    assert before == written(folder)
+    assert ComparisonRecord.read(folder).commands[0].endswith("seeds=1")
 
 
 def test_a_comparison_that_is_interrupted_says_so_and_goes_on(compare, tmp_path, monkeypatch):
@@ -335,7 +295,7 @@ def test_a_comparison_that_is_interrupted_says_so_and_goes_on(compare, tmp_path,
 
     def interrupt_one(self, *arguments):
         begun.append(1)
-        if len(begun) == 3:
+        if len(begun) == 2 + 3:  # after the look at two candidates
             gc.disable()  # so that it does not arrive in a finalizer
             signal.raise_signal(signal.SIGINT)
         begin(self, *arguments)
@@ -353,7 +313,7 @@ def test_a_comparison_that_is_interrupted_says_so_and_goes_on(compare, tmp_path,
     assert len(written(tmp_path)) == 2
     done = compare(*command)
     assert done.error == 0, done
-    assert len(begun) == 3 + 2
+    assert len(begun) == 2 + 3 + 2 + 2
 
 
 def test_failed_runs_are_named(compare, tmp_path, monkeypatch):
@@ -413,173 +373,48 @@ def test_what_a_candidate_names_as_its_range_is_tuned_and_one_called_softmax_is_
     assert not any(trial.shared for trial in tuning["as_softmax"])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["methods=as_softmx"], "there is no method=as_softmx: did you mean as_softmax"),
-        (
-            ["methods=softmax,as_softmax", "optimizer.lrr=1"],
-            "there is no optimizer.lrr: did you mean lr?",
-        ),
-        (["method.dleta=0.05,0.2"], "did you mean delta"),
-        (["method.tau=2"], "no method of the comparison has method.tau"),
-        (
-            ["method.delta_warmup.ratio=0.1,0.2"],
-            "method.delta_warmup.ratio cannot be swept in a comparison",
-        ),
-        (
-            ["method.delta=0.05,0.1,0.2,0.3", "trials=3"],
-            "trials=3 cannot try all 4 values of delta (0.05, 0.1, 0.2, 0",
-        ),
-        (["trainer.max_epochs=0"], "trainer.max_epochs must be an integer of at least 1, got 0"),
-        (["search.lr_factor=0.1"], "search.lr_factor must be a number above 1, got 0.1"),
-        (["name=../x"], "name=../x cannot name a folder below comparisons"),
-        (["data=text_file", "data.path=none.csv"], "none.csv: give its full path, or set data_dir"),
-        (
-            ["data=text_file", "data.path=a, b.csv"],
-            "a value that holds a comma needs quotes inside the shell's",
-        ),
-        (
-            ["data.path=x.csv"],
-            "there is no data.path",
-        ),
-        (
-            [*SPLITS, "data.split_seed=per_seed"],
-            "data=text_file comes with its test split, which a comparison keeps",
-        ),
-        (
-            ["data.split_seed=abc"],
-            "no run has started: split_seed must be an integer of at least 0, got 'abc'",
-        ),
-        (
-            ["data=text_file", "data.path=folder.csv"],
-            "the data cannot be read, so no run has started: [Errno 21] Is a",
-        ),
-        (["module._target_=harness.own_modules.Nothing"], "harness.own_modules.Nothing"),
-        ([OF_OWN[0], OF_OWN[2]], 'as in replaces="criterion"'),
-        (
-            ["baseline=softmax,label_smoothing"],
-            "baseline must be the name of one candidate, got ['softmax', 'label",
-        ),
-        (["baseline=softmx"], "no candidate is called softmx: did you mean softmax"),
-        (
-            ["candidates={wide: [model.chanels=9]}"],
-            "there is no model.chanels: did you mean channels",
-        ),
-        (["candidates={wide: model.width=9}"], "candidates.wide must be a list of overrides, as ["),
-        (
-            ["candidates={a: [optimizer=sgd], b: [optimizer=sgd]}"],
-            "a and b are the same run: leave one out",
-        ),
-        (
-            ["candidates={less: [data=docstrings]}"],
-            "in the candidate less: other validation or test ex",
-        ),
-        (
-            ["candidates={a: {search: {data.split_seed: [1, 2]}}}"],
-            "a cannot set data.split_seed, which is the same",
-        ),
-        (
-            ["candidates={a: {search: {optimizer.eps: [1, 2, 3, 4, 5, 6]}}}"],
-            "a: trials=5 cannot try all 6 val",
-        ),
-        (
-            ["candidates={a: [trainer.max_steps=5]}"],
-            "trainer must not set max_steps=5",
-        ),
-        (
-            ["candidates={a: {search: {data.imbalance: [null, 20]}}}"],
-            "a cannot set data.imbalance, which is the same",
-        ),
-        (
-            ["candidates={a: [debug=overfit]}"],
-            "in the candidate a: trainer.overfit_batches is 3, not None: set one",
-        ),
-        (
-            ["module.monitor=val/f1"],
-            "module.monitor is of a module of your own: give module._target_ too",
-        ),
-        (
-            ["candidates={a: {overides: [optimizer=sgd]}}"],
-            "candidates.a has overides: did you mean overrides?",
-        ),
-        (
-            ["hydra.run.dir=x"],
-            "hydra.run.dir is the comparison's own, and would be ignored: set hydra.sweep.dir=",
-        ),
-        (
-            ["seeds=[3]", "seed=5"],
-            "seed and seeds are both given: write seeds=[0, 1, 2], or how many",
-        ),
-        (["method=focal"], "a comparison takes methods: write methods=focal"),
-        (
-            [*OF_OWN, "candidates={a: [trainer.precision=64]}"],
-            "a cannot set trainer.precision, which is the same for",
-        ),
-        (
-            [*OF_OWN, OF_NONE, "candidates={less: [+data.rows=150]}"],
-            "in the candidate less: other validation or test",
-        ),
-        (
-            [*OF_OWN, "candidates={a: {overrides: [], search: {module.hiden: [1, 2]}}}"],
-            "module.hiden: With",
-        ),
-        (
-            ["candidates={a: {overrides: [], search: {optimiser.lr: [1, 2]}}}"],
-            "no optimiser: did you mean optimizer",
-        ),
-        (
-            ["candidates={wide: [model.width=256"],
-            "in quotes, or a YAML file of these, got candidates={wide",
-        ),
-        (["n_jobs=0"], "n_jobs must be an integer of at least 1, got 0"),
-        (
-            ["n_jobs=2", "hydra/launcher=joblib"],
-            "a launcher has its own, as hydra.launcher.n_jobs=2",
-        ),
-        (
-            [*OF_OWN, "data._target_=harness.own_modules.Pints"],
-            "_target_=harness.own_modules.Pints cannot be loaded: ",
-        ),
-        (
-            [*OF_OWN, "candidates={a: [+module.hidden=8]}", "baseline=c"],
-            "no candidate is called c: there are: ",
-        ),
-        ([*OF_OWN, "+module.feetures=3"], "module.feetures: WithCriterion has no such argument; "),
-        (
-            ["candidates={a: [trainer.accelerator=cuda]}"],
-            "in the candidate a: the settings of trainer are refused: ",
-        ),
-        (
-            ["methods=softmax,as_softmax", "method.delta=null"],
-            "delta must be a number in [0, 1]",
-        ),
-        ([*OF_OWN, "method.delta=0.05,0.1"], "delta: a list of values is for the app's methods"),
-        (
-            [*OF_OWN, "optimizer.lr=1e-3"],
-            "optimizer.lr is read by the app's models alone; an argument of yours is +",
-        ),
-        (
-            [*OF_OWN, "++method.dleta=0.2"],
-            "no method here has a setting dleta",
-        ),
-        (
-            [*OF_OWN, "data.split_seed=per_seed"],
-            "data of your own get one data.split_seed, not per_seed",
-        ),
-        (
-            [*OF_OWN, "candidates={wide: []}", "methods=as_softmax"],
-            "are compared as they are: leave methods",
-        ),
-    ],
-    ids=lambda value: (
-        ",".join(word.partition("=")[0] for word in value) if isinstance(value, list) else None
-    ),
-)
-def test_bad_input_is_refused_before_the_first_run(compare, arguments, message, tmp_path):
+# fmt: off
+REFUSED = [
+    ("methods=as_softmx", "Could not find 'method/as_softmx'"),
+    ("methods=as_softmax optimizer.lrr=1", "there is no optimizer.lrr: did you mean lr?"),
+    ("method.dleta=0.05", "did you mean delta"),
+    ("method.tau=2", "no method of the comparison has method.tau"),
+    ("method.delta=0.1,0.2", "method.delta names several values: make a candidate for each"),
+    ("data=text_file data.path=a,b.csv", "a value that holds a comma needs quotes"),
+    ("trainer.max_epochs=0", "trainer.max_epochs must be an integer of at least 1, got 0"),
+    ("search.lr_factor=0.1", "search.lr_factor must be a number above 1, got 0.1"),
+    ("name=../x", "name=../x cannot name a folder below comparisons"),
+    ("data=text_file data.path=none.csv", "none.csv"),
+    ("data=text_file data.path=folder.csv", "[Errno 21] Is a"),
+    ("data.path=x.csv", "there is no data.path"),
+    (" ".join([*SPLITS, "data.split_seed=per_seed"]), "data=text_file comes with its test split"),
+    ("data.split_seed=abc", "split_seed must be an integer of at least 0, got 'abc'"),
+    ("call=harness.own_modules.nothing", "harness.own_modules.nothing"),
+    ("baseline=softmx", "no candidate is called softmx: did you mean softmax"),
+    ("candidates={wide:[model.chanels=9]}", "there is no model.chanels: did you mean channels"),
+    ("candidates='{wide: model.width=9}'", "candidates.wide must be a list of overrides, as ["),
+    ("candidates={a:{overides:[optimizer=sgd]}}", "or have overrides and search, got"),
+    ("candidates={less:[data=docstrings]}", "in the candidate less: other validation or test ex"),
+    ("candidates={a:{search:{data.split_seed:[1,2]}}}", "a cannot set data.split_seed, which is"),
+    ("candidates={a:{search:{data.imbalance:[null,20]}}}", "a cannot set data.imbalance, which"),
+    ("candidates={a:{search:{optimiser.lr:[1,2]}}}", "no optimiser: did you mean optimizer"),
+    ("candidates={a:[trainer.max_steps=5]}", "trainer must not set max_steps=5"),
+    ("candidates={a:[trainer.accelerator=cuda]}", "in the candidate a: the arguments of trainer"),
+    ("candidates={wide:[model.width=256", "in quotes, or a YAML file of these, got candidates={wide"),
+    ("hydra.run.dir=x", "hydra.run.dir is the comparison's own: set hydra.sweep.dir="),
+    ("seed=5", "seed is the comparison's own: write seeds=[5]"),
+    ("method=focal", "method is the comparison's own: write methods="),
+    ("n_jobs=0", "n_jobs must be an integer of at least 1, got 0"),
+    ("n_jobs=2 hydra/launcher=joblib", "a launcher has its own, as hydra.launcher.n_jobs=2"),
+    ("methods=softmax,as_softmax method.delta=null", "delta must be a number in [0, 1]"),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("words", "message"), REFUSED, ids=[words for words, _ in REFUSED])
+def test_bad_input_is_refused_before_the_first_run(compare, words, message, tmp_path):
     (tmp_path / "folder.csv").mkdir()
-    (tmp_path / "x.csv").write_text(
-        "text,label\n" + "\n".join(f"word {n},{n % 2}" for n in range(40))
-    )
-    assert message in str(compare("experiment=digits", *arguments).error)
+    rows = [f"word {number},{number % 2}" for number in range(40)]
+    (tmp_path / "x.csv").write_text("\n".join(["text,label", *rows]))
+    assert message in str(compare("experiment=digits", *shlex.split(words)).error)
     assert not written(tmp_path)

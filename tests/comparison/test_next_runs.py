@@ -486,7 +486,7 @@ def test_the_fewest_and_the_most_runs_are_counted(space, least, most):
 def test_the_defaults_of_a_comparison_are_stated_once():
     parameters = inspect.signature(compare).parameters
     shared = parameters.keys() & default_settings().keys() - {"methods"}
-    assert len(shared) == 11
+    assert len(shared) == 10
     assert {parameters[name].default for name in shared} == {None}
     assert default_settings()["trials"] == plan().trials
 

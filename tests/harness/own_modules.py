@@ -85,6 +85,20 @@ class ByRank(WithCriterion):
         self.log("test/acc", self.tested / 10)
 
 
+def comparison_of_losses() -> dict[str, Any]:
+    """The arguments of a comparison of losses, as ``call=`` takes them."""
+    trainer = {"max_epochs": 1, "accelerator": "cpu", "limit_train_batches": 5}
+    compared = {"factory": WithCriterion, "datamodule": Points(), "replaces": "criterion"}
+    return compared | {"monitor": "val/acc", "trainer": trainer}
+
+
+def comparison_of_two_ranks() -> dict[str, Any]:
+    """The arguments of a comparison whose runs have two processes."""
+    trainer = {"max_epochs": 3, "accelerator": "cpu", "devices": 2, "strategy": "ddp"}
+    compared = {"factory": {"a": ByRank, "b": ByRank}, "datamodule": Points()}
+    return compared | {"monitor": "val/acc", "trainer": trainer}
+
+
 class WithMixin(ASSoftmaxMixin, WithCriterion):
     """Its training_step calls ``self.as_softmax_loss``."""
 

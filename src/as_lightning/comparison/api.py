@@ -4,6 +4,7 @@ one, from Python.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +19,16 @@ from as_lightning.bench.run.runner import quiet_training
 from as_lightning.callbacks.evaluation_logits import LogitsAndTarget
 from as_lightning.comparison.candidates import Candidate, baseline_first, own_candidate
 from as_lightning.comparison.engine import end_processes, execute_here, run_comparison
-from as_lightning.comparison.look import prepared
+from as_lightning.comparison.look import Prepared, prepared
+from as_lightning.comparison.make import Recipe
 from as_lightning.comparison.methods import BASELINE, with_losses
-from as_lightning.comparison.plan import ComparisonPlan, default_settings
+from as_lightning.comparison.plan import ComparisonPlan, check_trainer, default_settings
 from as_lightning.functional.argument_checks import check_count
 from as_lightning.report.advice import advice
 from as_lightning.report.findings import Findings, findings
 from as_lightning.report.page import ReportPaths, print_comparison, write_report
 from as_lightning.report.record import ComparisonRecord
+from as_lightning.statistics.score_names import checked_mode
 
 Factory = Callable[..., pl.LightningModule]
 Data = pl.LightningDataModule | Callable[..., pl.LightningDataModule]
@@ -100,8 +103,8 @@ def compare(
             to be compared as they are: ``{"small": make_small, "large": make_large}``. A candidate
             with data of its own, or with arguments that are tuned, is a tuple: ``(make_large,
             data)`` or ``(make_large, None, {"width": {"low": 64, "high": 256}})``. The learning
-            rate is tuned where the factory has an argument ``lr`` (or ``learning_rate``), or the
-            module an attribute or hyperparameter of that name.
+            rate is tuned where the factory has an argument ``lr`` (or ``learning_rate``) with a
+            default.
         datamodule: the data, of which each run gets a copy, or a function that makes them. The
             function gets the run's seed if it has an argument ``seed``: its splits may then differ
             from seed to seed. Candidates may differ in their training data, not in their validation
@@ -140,10 +143,12 @@ def compare(
             none.
         logits: called as ``logits(module, batch)``, returns logits and target: with it calibration
             is measured and predictions are stored.
-        version: of what the comparison cannot read: another one makes all runs anew.
+        version: of your code: finished runs are read again, whatever files have changed, until you
+            give another one.
         n_jobs: how many runs are made at once, each in a process of this machine.
         folder: keeps the report and the results of all runs, so that the same call goes on where it
-            was interrupted. A run is read again if code, module, data and trainer are the same.
+            was interrupted. A run is read again if code, module, data and trainer are the same; an
+            interrupted one goes on from its last epoch.
         name: of the comparison, in the report.
         progress: whether to show the progress bar.
 
@@ -167,52 +172,38 @@ def compare(
     jobs = check_count(
         "n_jobs", default_settings()["n_jobs"] if n_jobs is None else n_jobs, least=1
     )
-    several = isinstance(factory, Mapping)
-    if isinstance(factory, Mapping):
-        if methods is not None or losses is not None or replaces is not None:
-            raise ValueError(
-                "several factories are compared as they are: leave methods, losses and replaces out"
-            )
-        candidates = {}
-        for label, entry in factory.items():
-            candidates[label] = candidate_of(label, entry, datamodule, lr_factor)
-        baseline = next(iter(candidates), "") if baseline is None else baseline
-    else:
-        own = own_candidate(type(factory).__name__, factory, datamodule, lr_factor=lr_factor)
-        baseline = BASELINE if baseline is None else baseline
-        candidates = with_losses(own, replaces, methods, losses or {}, baseline, {})
-    candidates = baseline_first(candidates, baseline)
-    design = {
-        "half_epochs": half_epochs,
-        "trials": trials,
-        "seeds": seeds,
-        "race": race,
-        "max_seeds": max_seeds,
-        "max_hours": max_hours,
-        "tuning_seeds": tuning_seeds,
-        "equal_within": equal_within,
-    }
-    epochs = trainer.get("max_epochs") if isinstance(trainer, Mapping) else 1
-    plan = ComparisonPlan(list(candidates), baseline, epochs, **design)
     with TemporaryDirectory() as temporary, quiet_training():
         directory = Path(temporary if folder is None else folder)
         try:
-            plan, recipe, subject = prepared(
-                candidates,
-                plan,
-                trainer,
-                monitor,
+            ready = own_comparison(
+                factory,
+                datamodule,
+                monitor=monitor,
+                trainer=trainer,
+                replaces=replaces,
                 mode=mode,
-                name=name,
+                methods=methods,
+                losses=losses,
+                baseline=baseline,
                 lr_factor=lr_factor,
                 logits=logits,
                 version=version,
                 n_jobs=jobs,
-                same_module=not several,
+                name=name,
+                half_epochs=half_epochs,
+                trials=trials,
+                seeds=seeds,
+                race=race,
+                max_seeds=max_seeds,
+                max_hours=max_hours,
+                tuning_seeds=tuning_seeds,
+                equal_within=equal_within,
             )
             console = Console(quiet=not progress)
-            execute = execute_here(recipe, directory, jobs)
-            record = run_comparison(plan, recipe, subject, directory, console, execute)
+            execute = execute_here(ready.recipe, directory, jobs)
+            record = run_comparison(*ready, directory, console, execute)
+            if folder is not None:
+                write_report(record, directory / "report")
         except (KeyboardInterrupt, SystemExit) as end:
             # Lightning ends the program at an interrupt
             if isinstance(end, KeyboardInterrupt) or isinstance(end.__context__, KeyboardInterrupt):
@@ -222,12 +213,55 @@ def compare(
         finally:
             if jobs > 1:
                 end_processes()
-        if folder is not None:
-            write_report(record, directory / "report")
     return ComparisonReport(record)
 
 
-def candidate_of(name: str, entry: Any, data: Any, lr_factor: float | None) -> Candidate:
+def own_comparison(
+    factory: Factory | Mapping[str, Any],
+    datamodule: Data | None = None,
+    *,
+    monitor: str,
+    trainer: Mapping[str, Any],
+    replaces: str | None = None,
+    mode: Any = None,
+    methods: Sequence[str] | None = None,
+    losses: Mapping[str, Any] | None = None,
+    baseline: str | None = None,
+    lr_factor: float | None = 4.0,
+    logits: Callable[..., Any] | None = None,
+    version: str = "",
+    n_jobs: int = 1,
+    name: str = "comparison",
+    elsewhere: bool = False,
+    **design: Any,
+) -> Prepared:
+    """Return the comparison that the arguments of `compare` ask for, after the look."""
+    if unknown := design.keys() - default_settings().keys():
+        raise TypeError(f"compare has no argument {min(unknown)}")
+    arguments = checked_trainer(trainer)
+    if isinstance(factory, Mapping):
+        if methods is not None or losses is not None or replaces is not None:
+            raise ValueError(
+                "several factories are compared as they are: leave methods, losses and replaces out"
+            )
+        candidates = {}
+        for label, entry in factory.items():
+            candidates[label] = candidate_of(label, entry, datamodule, arguments, lr_factor)
+        baseline = next(iter(candidates), "") if baseline is None else baseline
+    else:
+        label = type(factory).__name__
+        own = candidate_of(label, factory, datamodule, arguments, lr_factor)
+        baseline = BASELINE if baseline is None else baseline
+        candidates = with_losses(own, replaces, methods, losses or {}, baseline)
+    candidates = baseline_first(candidates, baseline)
+    plan = ComparisonPlan(list(candidates), baseline, arguments.get("max_epochs"), **design)
+    recipe = Recipe(name, {}, {}, monitor, checked_mode(mode, monitor), logits)
+    return prepared(candidates, plan, recipe, version=version, n_jobs=n_jobs, elsewhere=elsewhere)
+
+
+def candidate_of(
+    name: str, entry: Any, data: Any, trainer: Mapping[str, Any], lr_factor: float | None
+) -> Candidate:
     """Return the candidate of an entry of `compare`: a factory, or a tuple of it, its data and its
     ranges.
     """
@@ -236,4 +270,22 @@ def candidate_of(name: str, entry: Any, data: Any, lr_factor: float | None) -> C
         raise TypeError(f"{name} must be a factory, or (factory, data, ranges), got {len(parts)}")
     factory, own_data, ranges = (*parts, None, None)[:3]
     own_data = data if own_data is None else own_data
-    return own_candidate(name, factory, own_data, ranges, lr_factor)
+    return own_candidate(name, factory, own_data, trainer, ranges, lr_factor)
+
+
+def checked_trainer(trainer: Any) -> dict[str, Any]:
+    """Return the trainer's arguments, and refuse what a comparison cannot allow."""
+    if not isinstance(trainer, Mapping):
+        expected = 'the arguments of each run\'s Trainer, as {"max_epochs": 10}'
+        raise TypeError(f"trainer must be {expected}, got {trainer!r}")
+    check_trainer(trainer)
+    strategy = str(trainer.get("strategy", "auto"))
+    if re.search("spawn|fork|notebook", strategy):
+        raise ValueError(
+            f"trainer must not set strategy={strategy!r}: what its processes measure does not come "
+            'back to this one; take strategy="ddp"'
+        )
+    callbacks = trainer.get("callbacks") or []
+    if isinstance(callbacks, pl.Callback):
+        callbacks = [callbacks]
+    return {**trainer, "callbacks": list(callbacks)}

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 import lightning.pytorch as pl
-from lightning.pytorch.utilities.parsing import lightning_hasattr, lightning_setattr
 from omegaconf import DictConfig
 from torch import nn
 
@@ -23,11 +22,12 @@ RATES = ("lr", "learning_rate")
 class Candidate(NamedTuple):
     """What is compared: everything a run needs, made anew for it."""
 
+    data: Callable[[int], pl.LightningDataModule]  # called with the seed, before the module is made
     module: Callable[..., pl.LightningModule]  # called with the tuned settings
-    data: Callable[[int], pl.LightningDataModule]  # called with the seed
+    trainer: Callable[[str], Mapping[str, Any]]  # called with the run's folder: its arguments
     search: Space = MappingProxyType({})
     splits_by_seed: bool = False  # whether the data may have other splits for each seed
-    config: DictConfig | None = None  # of the app's own modules: `train` makes their runs by it
+    config: DictConfig | None = None  # of a configured candidate: results are recognised by it
 
     def pickled(self, name: str) -> bytes:
         """Return the candidate's pickle, of which each run gets a copy."""
@@ -44,6 +44,7 @@ def own_candidate(
     name: str,
     factory: Any,
     data: Any,
+    trainer: Mapping[str, Any],
     ranges: Mapping[str, Any] | None = None,
     lr_factor: float | None = None,
 ) -> Candidate:
@@ -63,30 +64,35 @@ def own_candidate(
             f"{name} has no data: give compare(factories, data) or {name!r}: (factory, data)"
         )
     check_arguments(factory, ranges or {})
-    argument = rate_name(factory)
+    arguments = inspect.signature(factory).parameters
+    argument = next((rate for rate in RATES if rate in arguments), None)
     search: dict[str, Any] = {}
-    rate = None if argument is None else inspect.signature(factory).parameters[argument].default
+    rate = arguments[argument].default if argument else None
     if isinstance(rate, (int, float)) and lr_factor is not None:
         search[RATE] = learning_rates(float(rate), lr_factor)
     for key, description in (ranges or {}).items():
         search[RATE if key == argument else key] = setting_range(description)
     return Candidate(
-        partial(made_module, factory), partial(made_data, data), search, takes_seed(data)
+        partial(made_data, data),
+        partial(made_module, factory, argument),
+        partial(given, trainer),
+        search,
+        takes_seed(data),
     )
 
 
-def made_module(factory: Callable[..., Any], **settings: Any) -> pl.LightningModule:
-    """Return the module of a factory; the learning rate goes to its argument or to the module's
-    attribute.
-    """
-    argument = rate_name(factory)
-    rate = settings.pop(RATE, None)
-    if rate is not None and argument is not None:
-        settings[argument] = rate
-    module = checked(factory(**settings), pl.LightningModule, "the factory must return a module")
-    if rate is not None and argument is None:
-        lightning_setattr(module, str(rate_name(module)), rate)
-    return module
+def given(arguments: Mapping[str, Any], folder: str) -> Mapping[str, Any]:
+    """Return arguments of a trainer as the user has given them, in any folder."""
+    return arguments
+
+
+def made_module(
+    factory: Callable[..., Any], argument: str | None, **settings: Any
+) -> pl.LightningModule:
+    """Return the module of a factory, whose ``argument`` is the learning rate."""
+    if argument is not None and RATE in settings:
+        settings[argument] = settings.pop(RATE)
+    return checked(factory(**settings), pl.LightningModule, "the factory must return a module")
 
 
 def made_data(data: Any, seed: int) -> pl.LightningDataModule:
@@ -104,20 +110,6 @@ def takes_seed(data: Any) -> bool:
     return callable(data) and "seed" in inspect.signature(data).parameters
 
 
-def rate_name(owner: Any) -> str | None:
-    """Return the name of the learning rate: an argument of a factory, or an attribute or
-    hyperparameter of a module; None if there is none.
-    """
-    for name in RATES:
-        if isinstance(owner, pl.LightningModule):
-            found = lightning_hasattr(owner, name)
-        else:
-            found = name in inspect.signature(owner).parameters
-        if found:
-            return name
-    return None
-
-
 def checked(made: Any, kind: type, hint: str) -> Any:
     """Return what a user's function has made; a ``TypeError`` unless it is of a class of
     ``lightning``.
@@ -129,17 +121,13 @@ def checked(made: Any, kind: type, hint: str) -> Any:
     raise TypeError(f"expected a {kind.__name__}, got {type(made).__name__}: {hint}")
 
 
-def check_arguments(
-    function: Callable[..., Any], names: Mapping[str, Any], prefix: str = ""
-) -> None:
+def check_arguments(function: Callable[..., Any], names: Mapping[str, Any]) -> None:
     """Raise ``ValueError`` if a function lacks an argument of one of these names."""
     accepted = accepted_arguments(function)
     for name in names:
         if accepted is not None and name not in accepted:
             kind = getattr(function, "__name__", type(function).__name__)
-            raise ValueError(
-                f"{prefix}{name}: {kind} has no such argument; {nearest(name, accepted)}"
-            )
+            raise ValueError(f"{name}: {kind} has no such argument; {nearest(name, accepted)}")
 
 
 def baseline_first(candidates: Mapping[str, Candidate], baseline: str) -> dict[str, Candidate]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
 from pathlib import Path
 from typing import Any
 
-import torch.distributed
 from joblib.externals.loky import cpu_count, get_reusable_executor
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -22,10 +21,12 @@ from as_lightning.bench.run.identity import RunIdentity
 from as_lightning.bench.run.predictions import Predictions
 from as_lightning.bench.run.result import RESULT_FILE, Result
 from as_lightning.bench.run.runner import quiet_training
-from as_lightning.comparison.make import Recipe, make
+from as_lightning.comparison.make import CodeChanged, Recipe, make
 from as_lightning.comparison.next_runs import Outcome, Replay
 from as_lightning.comparison.plan import ComparisonPlan, Run
 from as_lightning.comparison.search import RATE
+from as_lightning.report.findings import findings
+from as_lightning.report.page import write_report
 from as_lightning.report.record import (
     DESIGN_FILE,
     ComparisonRecord,
@@ -33,7 +34,6 @@ from as_lightning.report.record import (
     write_design,
 )
 
-log = logging.getLogger(__name__)
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 # makes runs, wherever that is, and yields them in any order
 Execute = Callable[[Sequence[Run]], Iterable[tuple[Run, Outcome]]]
@@ -47,7 +47,7 @@ def run_comparison(
     console: Console,
     execute: Execute,
 ) -> ComparisonRecord:
-    """Make a comparison in a folder, and write its record there.
+    """Make a comparison in a folder; its record is written there at each look, and at the end.
 
     A folder holds runs of one ``subject`` (shared settings, and the data), and keeps the design of
     its first final run: a ``ValueError`` refuses others.
@@ -59,6 +59,8 @@ def run_comparison(
     stored = stored_runs(directory, recipe, console)
     with Bar(plan, console) as bar:
         while runs := (replay := Replay(plan, finished, predictions)).runs:
+            if any(run not in stored for run in runs):
+                show_look(replay.record, directory, console)
             for run, outcome in outcomes(runs, stored, execute):
                 finished[run] = outcome
                 refuse_what_training_shows(finished, recipe)
@@ -77,6 +79,19 @@ def run_comparison(
     return record
 
 
+def show_look(record: ComparisonRecord, directory: Path, console: Console) -> None:
+    """Write the record and the report of a comparison that goes on, and print its verdicts."""
+    if record.baseline not in set(record.final["candidate"]):
+        return
+    record.stopped = "Still running: these are the verdicts so far."
+    record.write(directory)
+    write_report(record, directory / "report")
+    for verdict in findings(record).verdicts:
+        interval = f"{verdict.difference:+.2f} ({verdict.low:+.2f} to {verdict.high:+.2f})"
+        line = f"after {verdict.seeds} seeds {verdict.arm}: {interval}, {verdict.word}"
+        console.print(line, markup=False, highlight=False)
+
+
 def outcomes(
     runs: Sequence[Run], stored: Mapping[Run, Result], execute: Execute
 ) -> Iterator[tuple[Run, Outcome]]:
@@ -91,12 +106,12 @@ def stored_runs(directory: Path, recipe: Recipe, console: Console) -> dict[Run, 
     are made anew, and why.
     """
     stored: dict[Run, Result] = {}
-    anew: dict[str, int] = {}
+    anew: Counter[str] = Counter()
     for file in sorted(directory.rglob(RESULT_FILE)):
         try:
             result = Result.read(file)
         except ValueError:
-            anew["cannot be read"] = anew.get("cannot be read", 0) + 1
+            anew["what cannot be read"] += 1
             continue
         phase = result.phase or "final"
         run = Run(phase, result.candidate, result.settings, result.seed, result.trial)
@@ -104,17 +119,14 @@ def stored_runs(directory: Path, recipe: Recipe, console: Console) -> dict[Run, 
             continue
         read = RunIdentity.of(result.config, result.inputs)
         if changed := read.changed(recipe.identity(run)):
-            reason = f"other {changed[0].removeprefix('inputs.')}"
-            anew[reason] = anew.get(reason, 0) + 1
+            anew[f"other {changed[0].removeprefix('inputs.')}"] += 1
         else:
             stored[run] = result
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        shared = [stored]  # digests of other processes may be of other files
-        torch.distributed.broadcast_object_list(shared)
-        (stored,) = shared
     if stored or anew:
         reasons = ", ".join(f"{count} with {reason}" for reason, count in anew.items())
         made_anew = f"; made anew: {reasons}" if anew else ""
+        if "other code" in anew:
+            made_anew += " (with version=, edited files make no run anew)"
         line = f"{len(stored)} finished runs are read from {directory}{made_anew}."
         console.print(line, markup=False, highlight=False)
     return stored
@@ -250,10 +262,14 @@ def end_processes() -> None:
 
 
 def attempt(make_run: Callable[[Run], Result], run: Run) -> tuple[Run, Outcome]:
-    """Return a run with its result, or with the error that has ended it in words."""
+    """Return a run with its result, or with the error that has ended it in words; changed code ends
+    the comparison.
+    """
     try:
         with quiet_training():
             return run, make_run(run)
+    except CodeChanged:
+        raise
     except Exception as error:
         return run, f"{run}: {type(error).__name__}: {error}"
 
@@ -297,5 +313,6 @@ class Bar(Progress):
             self.console.print(f"{self._made} runs made, {time_left}", highlight=False)
 
     def __exit__(self, *error: Any) -> None:
-        self.update(self._comparison, total=self._made, left="")
+        if error[0] is None:  # an interrupted comparison has not made all
+            self.update(self._comparison, total=self._made, left="")
         super().__exit__(*error)

@@ -5,11 +5,13 @@ run.
 from __future__ import annotations
 
 import functools
+import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -18,13 +20,18 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from as_lightning.bench.run.identity import RunIdentity, code_files
 from as_lightning.bench.run.predictions import PredictionRecorder
-from as_lightning.bench.run.processes import one_job
 from as_lightning.bench.run.recorder import RunRecorder
-from as_lightning.bench.run.result import Result
-from as_lightning.bench.run.resume import BestWeights
+from as_lightning.bench.run.result import RESULT_FILE, Result
+from as_lightning.bench.run.resume import (
+    LAST_FILE,
+    BestWeights,
+    LastEpoch,
+    ResumedState,
+    checkpoint_to_resume,
+)
 from as_lightning.bench.run.runner import RunOutput, finished_or_made, trained
-from as_lightning.bench.run.settings import checked_settings
-from as_lightning.bench.run.train import comparable_config, run_inputs
+from as_lightning.bench.run.settings import SettingError
+from as_lightning.bench.run.train import comparable_config
 from as_lightning.callbacks import TemperatureScaling
 from as_lightning.comparison.candidates import Candidate
 from as_lightning.comparison.next_runs import best_validation
@@ -32,7 +39,8 @@ from as_lightning.comparison.plan import Run
 from as_lightning.comparison.same_run import ScoredTargets
 from as_lightning.comparison.search import RATE
 
-CANDIDATES_FILE = "candidates.pkl"  # for the jobs of a launcher
+CANDIDATES_FILE = "candidates.pkl"  # for jobs of a launcher, and runs of several processes
+ONE_RUN = (sys.executable, "-m", "as_lightning.comparison.one_run")
 RATE_KEY = "optimizer.lr"
 QUIET = {
     "logger": False,
@@ -43,6 +51,10 @@ QUIET = {
 files_of_this_process = functools.cache(code_files)  # as its first run has read them
 
 
+class CodeChanged(SettingError):
+    """A file of the user's has changed since a comparison has begun: it ends at once."""
+
+
 class Recipe(NamedTuple):
     """What all runs of a comparison share; each process has a copy."""
 
@@ -51,108 +63,114 @@ class Recipe(NamedTuple):
     epochs: Mapping[str, int]  # of the runs of each candidate
     monitor: str = ""
     mode: str = "max"
-    trainer: bytes = b""  # its arguments, pickled
     logits: Callable[..., Any] | None = None  # of the batches of a module, as calibration takes it
     test_metric: str | None = None  # None where the validation split is scored
+    configs: Mapping[str, DictConfig] = {}  # of the candidates that the app configures
     inputs: Mapping[str, Mapping[str, str]] = {}  # digests, by candidate
-    processes: int = 1  # of each run
+    several_processes: bool = False  # whether each run has more than one
     split_per_seed: bool = False
+    kept_seed: int = -1  # whose final runs keep their best weights
     process: int = 0  # that has looked at the candidates
     files: Mapping[str, str] = {}  # its digests of the user's code
 
-    def candidate(self, run: Run) -> Candidate:
-        """Return a fresh copy of a run's candidate."""
-        candidate: Candidate = cloudpickle.loads(self.candidates[run.candidate])
+    def candidate(self, name: str) -> Candidate:
+        """Return a fresh copy of a candidate."""
+        candidate: Candidate = cloudpickle.loads(self.candidates[name])
         return candidate
 
     def settings(self, run: Run) -> dict[str, Any]:
-        """Return what decides a run of one's own module beside the digests of its inputs."""
+        """Return what decides a run beside the digests of its inputs."""
+        epochs = self.epochs[run.candidate]
+        if run.candidate in self.configs:
+            config = self.configs[run.candidate].copy()
+            config.trainer.max_epochs = epochs
+            of_this_run(config, run.seed, run.settings)
+            return comparable_config(config)
         trained_by = {"seed": run.seed, "monitor": self.monitor, "mode": self.mode}
-        return {**run.about(self.epochs[run.candidate]), **trained_by, "metric": self.test_metric}
+        return {**run.about(epochs), **trained_by, "metric": self.test_metric}
 
     def identity(self, run: Run) -> RunIdentity:
         """Return the identity of a run."""
-        if self.inputs:
-            return RunIdentity.of(self.settings(run), self.inputs[run.candidate])
-        config = self.candidate(run).config
-        assert config is not None
-        config = checked_settings(run_config(config, run, self, Path()))[0]
-        with open_dict(config):
-            del config.comparison
-        return RunIdentity.of(comparable_config(config), run_inputs(config))
+        return RunIdentity.of(self.settings(run), self.inputs[run.candidate])
 
 
 def make(recipe: Recipe, directory: Path, run: Run) -> Result:
     """Make a run in its folder below a directory, or read the same run that is there.
 
-    All executions call this: this process, other ones of this machine, and jobs of a launcher.
+    All executions call this: this process, other ones of this machine, and jobs of a launcher. A
+    run of several processes gets a command of its own, by which Lightning starts the others.
     """
     folder = directory / run.folder
-    candidate = recipe.candidate(run)
+    if recipe.several_processes:
+        (directory / CANDIDATES_FILE).write_bytes(cloudpickle.dumps(recipe))
+        words = [*ONE_RUN, str(directory), json.dumps(vars(run))]
+        paths = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        if status := subprocess.run(words, env=paths, check=False).returncode:
+            raise RuntimeError(f"the processes of the run ended with status {status}")
+        result = Result.read(folder / RESULT_FILE)
+    else:
+        result = make_here(recipe, directory, run)
+    if run.phase == "final" and run.seed == recipe.kept_seed:
+        (folder / "checkpoints" / LAST_FILE).unlink(missing_ok=True)
+    else:
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    return result
+
+
+def make_here(recipe: Recipe, directory: Path, run: Run) -> Result:
+    """Make a run in this process, or read the same run that is there."""
+    folder = directory / run.folder
+    candidate = recipe.candidate(run.candidate)
     if os.getpid() != recipe.process:
         now = files_of_this_process()
         for path in recipe.files.keys() & now.keys():
             if recipe.files[path] != now[path]:
-                raise ValueError(f"{path} has changed since the comparison has begun: start again")
-    if candidate.config is not None:
-        job = run_config(candidate.config, run, recipe, folder)
-        result = one_job(job)
-        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-        return result
+                raise CodeChanged(f"{path} has changed since the comparison has begun: start again")
     config, inputs = recipe.settings(run), dict(recipe.inputs[run.candidate])
-    about = {"config": config, "inputs": inputs}
     return finished_or_made(
-        folder, config, inputs, lambda: own_run(recipe, candidate, run, **about), recipe.processes
+        folder, config, inputs, lambda: made_run(recipe, candidate, run, folder, config, inputs)
     )
 
 
-def run_config(config: DictConfig, run: Run, recipe: Recipe, folder: Path) -> DictConfig:
-    """Return a run's configuration: that of its candidate with the settings of the run."""
-    config = config.copy()
-    fields = run.about(recipe.epochs[run.candidate])
-    with open_dict(config):
-        for name, value in run.settings.items():
-            OmegaConf.update(config, setting_path(name), value, force_add=True)
-        config.trainer.max_epochs = fields["epochs"]
-        config.test = run.phase == "final"
-        config.seed = run.seed
-        config.output_dir = str(folder)
-        config.comparison = fields
-        if recipe.split_per_seed:
-            config.data.split_seed = run.seed
-    return config
+def made_run(
+    recipe: Recipe,
+    candidate: Candidate,
+    run: Run,
+    folder: Path,
+    config: dict[str, Any],
+    inputs: dict[str, str],
+) -> RunOutput:
+    """Train from the last epoch of this run, if it was interrupted, and test.
 
-
-def setting_path(name: str) -> str:
-    """Return the path of a tuned setting in a configuration.
-
-    >>> setting_path("lr"), setting_path("delta"), setting_path("model.width")
-    ('optimizer.lr', 'method.delta', 'model.width')
+    The score is the test metric, or the best validation where there is none.
     """
-    if name == RATE:
-        return RATE_KEY
-    return name if "." in name else f"method.{name}"
-
-
-def own_run(recipe: Recipe, candidate: Candidate, run: Run, **about: Any) -> RunOutput:
-    """Train and test one's own module; the score is the test metric, or the best validation
-    where there is none.
-    """
-    epochs = recipe.epochs[run.candidate]
-    arguments = cloudpickle.loads(recipe.trainer)
-    every = arguments.get("check_val_every_n_epoch", 1)
-    limits = {"max_epochs": epochs, "check_val_every_n_epoch": every and min(every, epochs)}
+    epochs, checkpoints = recipe.epochs[run.candidate], folder / "checkpoints"
     metric = recipe.test_metric if run.phase == "final" else None
-    targets = ScoredTargets()
-    with TemporaryDirectory() as folder:
-        module, data = made(candidate, run)
-        arguments |= limits
-        trainer = own_trainer(recipe, arguments, folder, targets)
-        about |= {"name": recipe.name, "seed": run.seed, **run.about(epochs)}
-        output = trained(trainer, module, data, score=recipe.monitor, test_metric=metric, **about)
+    module, data = made(candidate, run)
+    arguments = dict(candidate.trainer(str(folder)))
+    every = arguments.get("check_val_every_n_epoch", 1)
+    arguments |= {"max_epochs": epochs, "check_val_every_n_epoch": every and min(every, epochs)}
+    recorder, targets = RunRecorder(recipe.monitor, config, inputs), ScoredTargets()
+    own = [recorder, targets, ResumedState(checkpoints)]
+    trainer = run_trainer(recipe, arguments, checkpoints, *own)
+    checkpoint = checkpoint_to_resume(checkpoints, recorder.identity)
+    output = trained(
+        trainer,
+        module,
+        data,
+        checkpoint,
+        score=recipe.monitor,
+        test_metric=metric,
+        name=recipe.name,
+        seed=run.seed,
+        config=config,
+        resumed=checkpoint is not None,
+        reading=[dict(vars(reading)) for reading in getattr(data, "readings", ())],
+        **run.about(epochs),
+    )
     result = output[0]
     require_monitor(result, trainer, recipe.monitor)
-    result.inputs = {**result.inputs, "validation": targets.seen}
+    result.inputs = {**inputs, "validation": targets.seen}
     if run.phase == "final" and metric is None:
         sign = 1.0 if recipe.mode == "max" else -1.0
         result.metrics = {recipe.monitor: best_validation(result, sign)}
@@ -166,36 +184,60 @@ def own_run(recipe: Recipe, candidate: Candidate, run: Run, **about: Any) -> Run
 
 
 def made(candidate: Candidate, run: Run) -> tuple[pl.LightningModule, pl.LightningDataModule]:
-    """Return a run's module and data: those of a seed, and their order, are the same however many
-    random numbers a module has drawn.
+    """Return a run's module and data: the order of the data is the same however many random numbers
+    a module has drawn.
     """
+    pl.seed_everything(run.seed, workers=True, verbose=False)
+    data = candidate.data(run.seed)
     pl.seed_everything(run.seed, workers=True, verbose=False)
     module = candidate.module(**run.settings)
     pl.seed_everything(run.seed, workers=True, verbose=False)
-    return module, candidate.data(run.seed)
+    return module, data
 
 
-def own_trainer(
-    recipe: Recipe, arguments: Mapping[str, Any], folder: str, *more: pl.Callback
+def run_trainer(
+    recipe: Recipe, arguments: Mapping[str, Any], checkpoints: Path, *more: pl.Callback
 ) -> pl.Trainer:
     """Return the trainer of a run; arguments that the user sets replace the defaults here."""
-    callbacks: Sequence[pl.Callback] = arguments["callbacks"]
-    callbacks = [*callbacks, RunRecorder(recipe.monitor), *more]
+    callbacks = [*arguments["callbacks"], *more]
     if recipe.logits is not None:
         predictions = PredictionRecorder()
         predictions.source.logits = recipe.logits
         callbacks += [TemperatureScaling(recipe.logits), predictions]
     best = BestWeights(
-        folder,
+        checkpoints,
         filename="best",
         monitor=recipe.monitor,
         mode=recipe.mode,
         save_on_train_epoch_end=False,
+        enable_version_counter=False,
     )
+    callbacks += [best, LastEpoch(checkpoints)]
     # a logger's files stay
-    root = None if arguments.get("logger") else folder
-    settings = {**QUIET, "default_root_dir": root, **arguments, "callbacks": [*callbacks, best]}
+    root = None if arguments.get("logger") else checkpoints
+    settings = {**QUIET, "default_root_dir": root, **arguments, "callbacks": callbacks}
     return pl.Trainer(**settings)
+
+
+def of_this_run(config: DictConfig, seed: int, settings: Mapping[str, Any]) -> None:
+    """Set a run's seed and its tuned settings in a configuration."""
+    config.seed = seed
+    with open_dict(config):
+        if config.data.split_seed == "per_seed":
+            config.data.split_seed = seed
+        for name, value in settings.items():
+            OmegaConf.update(config, setting_path(name), value, force_add=True)
+
+
+def setting_path(name: str) -> str:
+    """Return the path of a tuned setting in a configuration.
+
+    >>> setting_path("lr"), setting_path("delta"), setting_path("model.width")
+    ('optimizer.lr', 'method.delta', 'model.width')
+    """
+    if name == RATE:
+        return RATE_KEY
+    return name if "." in name else f"method.{name}"
 
 
 def require_monitor(result: Result, trainer: pl.Trainer, monitor: str) -> None:
@@ -210,5 +252,5 @@ def require_monitor(result: Result, trainer: pl.Trainer, monitor: str) -> None:
     logged = ", ".join(name for name in trainer.callback_metrics if name != monitor)
     raise ValueError(
         f"monitor {monitor!r} is never logged in a validation: there is {logged}; name one of "
-        "these as monitor=... (in the command module.monitor=...)"
+        "these as monitor=..."
     )

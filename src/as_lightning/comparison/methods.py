@@ -63,13 +63,11 @@ def with_losses(
     methods: Sequence[str] | str | None,
     losses: Mapping[str, Any],
     baseline: str,
-    fixed: Mapping[str, Any],
 ) -> dict[str, Candidate]:
     """Return one candidate for each loss of a module: softmax is the module as it is, methods are
     the app's, ``losses`` are the user's own.
 
-    ``fixed`` are settings of methods that are not tuned. A loss with ranges is a pair of what makes
-    it and the ranges of its arguments.
+    A loss with ranges is a pair of what makes it and the ranges of its arguments.
     """
     if methods is None:
         methods = default_settings()["default_methods"][BASELINE]
@@ -79,18 +77,12 @@ def with_losses(
     asked = [BASELINE, *(name for name in asked if name != BASELINE)]
     if taken := losses.keys() & set(asked):
         raise ValueError(f"{min(taken)} is a method of this comparison: name the loss otherwise")
-    if unread := fixed.keys() - set().union(
-        *(method_config(name) for name in known(asked, losses))
-    ):
-        raise ValueError(f"no method here has a setting {min(unread)}")
     candidates = {}
-    for name in asked:
+    for name in known(asked, losses):
         config = method_config(name)
-        for key in fixed.keys() & set(map(str, config)):
-            config[key] = fixed[key]
         settings: Any = OmegaConf.to_container(config)
         put = partial(module_by_method, candidate.module, name, replaces, settings)
-        search = {**candidate.search, **knobs(config, fixed)}
+        search = {**candidate.search, **knobs(config, ())}
         candidates[name] = candidate._replace(module=put, search=search)
     for name, loss in losses.items():
         make, ranges = loss if isinstance(loss, tuple) else (loss, {})

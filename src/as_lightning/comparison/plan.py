@@ -95,7 +95,6 @@ class ComparisonPlan:
         self.candidates = tuple(dict.fromkeys([baseline, *candidates]))  # the baseline first
         self.spaces: Mapping[str, Space] = {name: {} for name in self.candidates}
         self.facts: Mapping[str, Any] = {}
-        self.examples: Mapping[int, str] = {}
         self.full_epochs = check_count("trainer.max_epochs", full_epochs, least=1)
         self.own_epochs: dict[str, int] = {}  # of candidates that set trainer.max_epochs
         self.half: str | None = None
@@ -124,12 +123,8 @@ class ComparisonPlan:
                 "by other runs than those that judge them"
             )
 
-    def with_spaces(
-        self, spaces: Mapping[str, Space], examples: Mapping[int, str] | None = None, **facts: Any
-    ) -> ComparisonPlan:
-        """Return this plan with what is tuned of each candidate, the test examples by their ids,
-        and fields of the record.
-        """
+    def with_spaces(self, spaces: Mapping[str, Space], **facts: Any) -> ComparisonPlan:
+        """Return this plan with what is tuned of each candidate, and fields of the record."""
         score = facts.get("score", "")
         if score and known_unit(score) == "raw" and not self.equal_is_said:
             raise ValueError(
@@ -138,7 +133,6 @@ class ComparisonPlan:
             )
         plan = copy.copy(self)
         plan.spaces = {name: spaces[name] for name in self.candidates}
-        plan.examples = examples or {}
         plan.facts = facts
         return plan
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-import cloudpickle
 import lightning.pytorch as pl
 import numpy as np
 import torch
@@ -29,8 +28,8 @@ WITHOUT_EFFECT = ("logger", "profiler", "default_root_dir")
 
 
 def digests(
-    candidate: Candidate,
-    module: pl.LightningModule,
+    pickled: bytes,
+    module: str,
     batches: Mapping[str, Sequence[Any]],
     trainer: Mapping[str, Any],
     version: str,
@@ -38,31 +37,35 @@ def digests(
     """Return the digests by which a candidate's finished runs are read again; what cannot be read
     gives a digest that is like no other.
 
-    ``module`` is a fresh one, made under one seed, and ``batches`` are the first ones of each split
-    (`first_batches`).
+    ``pickled`` is the candidate, ``module`` the digest of a fresh one (`module_digest`), and
+    ``batches`` are the first ones of each split (`first_batches`). With ``version`` the user
+    answers for the code.
     """
-    code = code_files()
+    files = code_files()
+    code = digest(*(files[path] for path in sorted(files)))
+    if version:
+        code = f"version {version}"
+    elif getattr(__import__("__main__"), "__file__", None) is None and b"__main__" in pickled:
+        code = value_digest(object)  # Cells of a notebook have no file.
     read = {name: value for name, value in trainer.items() if name not in WITHOUT_EFFECT}
-    inputs = {
-        "code": digest(*(code[path] for path in sorted(code))),
-        "module": digest(value_digest(candidate.module), module_digest(module)),
+    return {
+        "code": code,
+        "module": module,
         "data": value_digest(batches),
         "trainer": value_digest(read),
-        "version": version,
     }
-    notebook = getattr(__import__("__main__"), "__file__", None) is None
-    if notebook and not version and b"__main__" in cloudpickle.dumps(candidate):
-        inputs["code"] = value_digest(object)  # cells have no file: version= says what has changed
-    return inputs
 
 
-def module_digest(module: pl.LightningModule) -> str:
-    """Return a digest of a module's structure, hyperparameters and weights."""
+def module_digest(candidate: Candidate, module: pl.LightningModule) -> str:
+    """Return a digest of what a candidate's function encloses, and of its module's structure,
+    hyperparameters and weights.
+    """
     weights = []
     for name, weight in module.state_dict().items():
         if not is_lazy(weight):
             weights.append(f"{name} {tensor_text(weight)}")
-    return digest(str(module), value_digest(dict(module.hparams)), *weights)
+    enclosed = value_digest(candidate.module)
+    return digest(enclosed, str(module), value_digest(dict(module.hparams)), *weights)
 
 
 def first_batches(data: pl.LightningDataModule) -> dict[str, list[Any]]:
@@ -110,6 +113,12 @@ class ScoredTargets(pl.Callback):
     def __init__(self) -> None:
         self.seen = ""
         self._sums = [0.0, 0.0, 0.0]
+
+    def state_dict(self) -> dict[str, str]:
+        return {"seen": self.seen}
+
+    def load_state_dict(self, state_dict: dict[str, str]) -> None:
+        self.seen = state_dict["seen"]
 
     def on_validation_batch_end(
         self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, *place: int

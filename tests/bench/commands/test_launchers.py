@@ -23,8 +23,7 @@ DDP = ("trainer=ddp", "trainer.accelerator=cpu")
 SWEEP = "multirun/digits/{}trainer.max_epochs=1{}"
 OF_SEARCH = SWEEP.format("hparams_search=delta_optuna,", "")
 OF_DDP = SWEEP.format("trainer.accelerator=cpu,", ",trainer=ddp")
-OWN = ("module._target_=harness.own_modules.WithCriterion", "module.replaces=criterion")
-OWN += ("data._target_=harness.own_modules.Points",)
+OWN = ("call=harness.own_modules.comparison_of_losses",)
 QUIET = "trainer.enable_progress_bar=false"
 
 
@@ -153,8 +152,9 @@ def test_the_weights_that_two_processes_test_are_those_of_the_best_mean_score(
 ):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
     short = ("trials=1", "seeds=3", "half_epochs=false")
-    asked = ("module._target_=harness.own_modules.ByRank", OWN[-1], *DDP, *short)
-    in_an_interpreter("compare", tmp_path, *asked, "trainer.max_epochs=3", "candidates={b: []}")
+    in_an_interpreter(
+        "compare", tmp_path, "call=harness.own_modules.comparison_of_two_ranks", *short
+    )
     assert {round(10 * run.metrics[run.score]) for run in results(tmp_path)} == {1}
 
 

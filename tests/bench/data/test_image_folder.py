@@ -12,7 +12,6 @@ from PIL import Image
 
 from as_lightning.bench.data import class_folder
 from as_lightning.bench.data.image_folder import ImageFolder, decode_image
-from as_lightning.comparison.configured import data_digest
 
 SPLIT_COUNTS = {"train/cat": 20, "train/dog": 10, "test/cat": 4, "test/dog": 3}
 
@@ -40,7 +39,6 @@ def test_examples_keep_their_names_where_the_folder_moves(folder):
     before, after = ready(folder), ready(folder.rename(folder.with_name("elsewhere")))
     assert before.example_names("test") == after.example_names("test")
     assert all(name.startswith("test/") for name in before.example_names("test"))
-    assert data_digest(before) == data_digest(after)
 
 
 @pytest.mark.parametrize("limit", [2**30, 0])

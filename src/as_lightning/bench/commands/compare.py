@@ -23,13 +23,15 @@ def run_job(config: DictConfig) -> None:
 
 def as_hydra_reads(word: str) -> str:
     """Return a word of the command as an override of Hydra's. Candidates are parsed as YAML, or
-    read from a YAML file: Hydra's grammar has no ``=`` inside a list.
+    read from a YAML file: Hydra's grammar has no ``=`` inside a list. Methods are a list.
 
-    >>> as_hydra_reads("candidates={wide: [model.width=256]}"), as_hydra_reads("method.delta=0.5")
-    ('++candidates={wide:["model.width=256"]}', 'method.delta=0.5')
+    >>> as_hydra_reads("candidates={wide: [model.width=256]}"), as_hydra_reads("methods=entmax,focal")
+    ('++candidates={wide:["model.width=256"]}', 'methods=[entmax,focal]')
     """
     key, _, value = word.partition("=")
     key = key.lstrip("+")
+    if key == "methods" and "," in value and not value.startswith("["):
+        return f"methods=[{value}]"
     if key == "candidates" or (key.startswith("candidates.") and value[:1] in ("{", "[")):
         try:
             file = key == "candidates" and value.endswith((".yaml", ".yml"))
@@ -58,7 +60,5 @@ def main() -> None:
     if not sys.argv[1:]:  # the defaults would compare on the digits, which nobody has asked for
         sys.argv.append("--help")
     if not any(word.startswith("-") for word in sys.argv[1:]):
-        sys.argv.append(
-            "--multirun"
-        )  # else, at a misspelt setting, Hydra complains that methods=a,b is ambiguous
+        sys.argv.append("--multirun")  # else Hydra complains of every comma
     run_command("compare", run_job)

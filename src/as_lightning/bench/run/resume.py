@@ -59,6 +59,18 @@ class BestWeights(ModelCheckpoint):
         super()._save_topk_checkpoint(trainer, monitor_candidates)
 
 
+class LastEpoch(ModelCheckpoint):
+    """Keep the checkpoint of the last epoch, from which an interrupted run goes on."""
+
+    def __init__(self, dirpath: str | Path) -> None:
+        super().__init__(
+            dirpath,
+            filename=Path(LAST_FILE).stem,
+            save_on_train_epoch_end=True,
+            enable_version_counter=False,
+        )
+
+
 def _set_aside(path: Path, error: Exception) -> None:
     aside = path.with_name(f"{path.name}.unreadable")
     os.replace(path, aside)
@@ -126,7 +138,8 @@ class ResumedState(pl.Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._saved = state_dict
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    # not on_train_start: by then Lightning has made the iterator of the training data
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         states, self._saved = self._saved, None
         if states is None:
             return

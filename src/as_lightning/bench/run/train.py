@@ -143,25 +143,13 @@ def _targets(config: DictConfig) -> Iterator[str]:
 
 
 def _run(config: DictConfig, directory: Path, about: dict[str, Any]) -> RunOutput:
-    loggers = _made(config.logger)
+    loggers = configured(config.logger)
     datamodule = read_data(config)
     module = made_module(config, datamodule)
     score = config.data.score
     recorder = RunRecorder(f"val/{score}", about["config"], about["inputs"])
-    examples = datamodule.example_names("test") if config.test else None
-    app_callbacks = _made(config.callbacks)
-    if not loggers:  # a LearningRateMonitor refuses a trainer that could not log its rates
-        app_callbacks = [
-            each for each in app_callbacks if not isinstance(each, LearningRateMonitor)
-        ]
-    # the app's callbacks come last: they see what the method's have logged and decided
-    callbacks = [
-        *_made(config.method.callbacks),
-        recorder,
-        ResumedState(directory / "checkpoints"),
-        PredictionRecorder(examples, datamodule.class_names),
-        *app_callbacks,
-    ]
+    own = [recorder, ResumedState(directory / "checkpoints")]
+    callbacks = run_callbacks(config, datamodule, loggers, *own)
     trainer = instantiate(
         config.trainer,
         callbacks=callbacks,
@@ -194,6 +182,23 @@ def _run(config: DictConfig, directory: Path, about: dict[str, Any]) -> RunOutpu
     return output
 
 
+def run_callbacks(
+    config: DictConfig,
+    datamodule: BenchmarkDataModule,
+    loggers: Sequence[Logger],
+    *recorders: pl.Callback,
+) -> list[pl.Callback]:
+    """Return the callbacks of a run. Those of the app come last: they see what the method's have
+    logged and decided.
+    """
+    examples = datamodule.example_names("test") if config.test else None
+    callbacks = configured(config.callbacks)
+    if not loggers:  # a LearningRateMonitor refuses a trainer that could not log its rates
+        callbacks = [each for each in callbacks if not isinstance(each, LearningRateMonitor)]
+    predictions = PredictionRecorder(examples, datamodule.class_names)
+    return [*configured(config.method.callbacks), *recorders, predictions, *callbacks]
+
+
 @rank_zero_only
 def log_settings(loggers: Sequence[Logger], config: DictConfig, result: Result) -> None:
     """Log the hyperparameters, four at most, to every logger, and the test score to TensorBoard."""
@@ -222,8 +227,8 @@ def _job_overrides() -> list[str]:
     return [w for w in words if not WITHOUT_EFFECT.fullmatch(w.lstrip("+~").partition("=")[0])]
 
 
-def _made(parts: DictConfig) -> list[Any]:
-    """The objects of a group that has a part for each; a part that is null is left out."""
+def configured(parts: DictConfig) -> list[Any]:
+    """Return the objects of a group that has a part for each; a part that is null is left out."""
     return [instantiate(part) for part in parts.values() if part is not None]
 
 
