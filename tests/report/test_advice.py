@@ -4,8 +4,11 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
+from as_lightning.bench.run.predictions import Predictions
 from as_lightning.report.advice import NEW_DATA, advice, in_words, recommended
 from as_lightning.report.findings import Findings, Row, TimeRatio, findings, time_ratio
 from as_lightning.report.record import ComparisonRecord, Trial
@@ -259,3 +262,24 @@ def test_without_a_run_of_the_baseline_there_are_no_findings_but_its_failures(re
         ValueError, match=r"the baseline 'softmax' has finished(.|\n)*out of memory"
     ):
         findings(record)
+
+
+def test_of_balanced_accuracy_examples_are_drawn_within_classes_and_rare_classes_are_named(result):
+    generator = np.random.default_rng(0)
+    target = np.repeat([*"abc"], [300, 60, 1])
+    record = ComparisonRecord("set", "balanced_accuracy", SOFTMAX, [SOFTMAX, A], Design(looks=(5,)))
+    predictions = {}
+    for name, share in ((SOFTMAX, 0.7), (A, 0.85)):
+        for seed in range(5):
+            right = generator.random(len(target)) < share
+            table = {"example": np.arange(len(target)).astype(str), "target": target}
+            table["predicted"] = np.where(right, target, "a")
+            predictions[name, seed] = Predictions.of(pd.DataFrame(table))
+            score = predictions[name, seed].scored("balanced_accuracy").score
+            made = result(name, seed, score, epochs=4, settings={})
+            record.add(replace(made, score="balanced_accuracy"), name, score)
+    record.compare_predictions(predictions)
+    assert record.notes == [predictions[A, 0].rare_classes]
+    assert "one test example: c." in record.notes[0]
+    (verdict,) = record.verdicts()
+    assert verdict.low < verdict.same_low < verdict.same_high < verdict.high

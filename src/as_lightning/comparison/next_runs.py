@@ -72,9 +72,10 @@ class Replay:
         self._sign = 1.0 if self.record.mode == "max" else -1.0
         self._diverged: set[Run] = set()
         self._tune()
+        of_search = [run for run in self.results if run.phase == "tuning"]
+        of_search.sort(key=lambda run: (run.trial, run.seed))
         for name in plan.candidates:
-            of_search = [run for run in self.results if run.phase == "tuning"]
-            for run in sorted(of_search, key=lambda run: (run.trial, run.seed)):
+            for run in of_search:
                 if run.candidate == name:
                     score = best_validation(self.results[run], self._sign)
                     self.record.add(self.results[run], name, score, run.phase)
@@ -87,9 +88,7 @@ class Replay:
 
     @property
     def ended(self) -> ComparisonRecord:
-        """The record of a comparison that has ended; a ValueError without a finished run of the
-        baseline.
-        """
+        """The record of a comparison that has ended; a ValueError without a run of the baseline."""
         notes = self.record.notes
         if self._diverged:
             notes.append(f"{len(self._diverged)} final runs diverged and count as the worst score.")
@@ -128,9 +127,7 @@ class Replay:
                 self._choose(name, tried[name])
 
     def _searched(self, name: str, shared: Sequence[Trial]) -> list[Trial]:
-        """Replay the search with the first tuning seed: return the finished trials, and ask for the
-        next ones.
-        """
+        """Return the finished trials of the first tuning seed, and ask for the next ones."""
         plan = self.plan
         own: list[Trial] = []
         while proposed := next_trials(plan.spaces[name], own, shared, plan.trials, self._sign):
@@ -146,9 +143,7 @@ class Replay:
     def _raced(
         self, name: str, trials: Sequence[Trial], own: Mapping[str, Sequence[Trial]]
     ) -> list[Trial]:
-        """Return the trials of a candidate, the finalists with all tuning seeds; ask for the runs
-        that these lack.
-        """
+        """Return a candidate's trials, those of the finalists with all tuning seeds, or ask for these."""
         raced = list(trials)
         shared = len(trials) - len(own[name])
         for trial in finalists(trials, self._sign) if len(trials) > 1 else ():
@@ -195,7 +190,7 @@ class Replay:
     def _trial(self, runs: Sequence[Run]) -> Trial:
         """Return the trial of runs that differ in the tuning seed alone."""
         scores = [best_validation(self.finished[run], self._sign) for run in runs]
-        return Trial(runs[0].settings, _mean(scores), by_seed=scores)
+        return Trial(runs[0].settings, fmean(scores), by_seed=scores)  # NaN if one is
 
     # --- final runs
 
@@ -305,7 +300,3 @@ def best_validation(outcome: Outcome, sign: float) -> float:
 def _validations(result: Result) -> list[float]:
     scores = [evaluation["score"] for evaluation in result.evaluations]
     return [score for score in scores if math.isfinite(score)]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return fmean(values) if all(map(math.isfinite, values)) else math.nan

@@ -66,11 +66,10 @@ class Design:
         >>> Design(equal_within=1.0, candidates=("softmax", "b")).changed(Design(candidates=("softmax", "a")))
         ['equal_within 0.5 (now 1.0)', 'candidates softmax, a (now without a)']
         """
-        names = [name for name in vars(self) if name != "candidates"]
         changes = []
-        for name in names:
-            old, new = getattr(before, name), getattr(self, name)
-            if old != new:
+        for name, new in vars(self).items():
+            old = getattr(before, name)
+            if old != new and name != "candidates":
                 changes.append(f"{name} {_shown(old)} (now {_shown(new)})")
         lost = [name for name in before.candidates if name not in self.candidates]
         if self.candidates[:1] != before.candidates[:1]:
