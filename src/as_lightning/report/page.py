@@ -27,9 +27,9 @@ SCORE_NAMES = {"f1_micro": "micro F1", "f1_macro": "macro F1", "span_f1": "span 
 FIGURE = "figures/differences.svg"
 LEGEND = """\
 {} in points ({}; {} is better): mean ± standard deviation of each candidate's own runs.
-Differences are to {}, paired by seed, positive where the candidate is better. Of 100 comparisons like
-this one about 95 have no interval that misses the true difference, wherever a candidate stopped. The
-verdicts are read off the intervals. An interval within ±{:g} points is equal."""
+Differences are to {}, paired by seed, positive where the candidate is better. In about 95 of 100
+such comparisons every interval holds the true difference, even though seeds were added one at a
+time. The verdicts are read off the intervals. An interval within ±{:g} points is equal."""
 NEW_DATA = " The intervals are for new data: for other seeds and other test examples like these."
 SAME_DATA = "Intervals over the seeds alone: narrower, and about no other examples."
 DIFFER = "{} and {} differ on {:.1f}% of {} test examples, mean over the seeds."

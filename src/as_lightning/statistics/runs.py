@@ -185,22 +185,21 @@ def _leave_out_unfinished(
 ) -> None:
     """Take the score from runs whose status says that they have not finished."""
     for name in frame.columns.difference(taken):
-        if name.lower() in STATUS:
-            words = texts(frame[name]).str.lower()
-            unknown = words[~words.isin([*FINISHED, *UNFINISHED])]
-            if len(unknown):
-                raise ValueError(
-                    f"row {unknown.index[0]}: {name} is {unknown.iloc[0]!r}, which does not say "
-                    f"whether the run has finished: leave such rows out, or say --aside {name}"
-                )
-            runs.loc[words.isin(UNFINISHED), "score"] = float("nan")
+        if name.lower() not in STATUS:
+            continue
+        words = texts(frame[name]).str.lower()
+        unknown = words[~words.isin([*FINISHED, *UNFINISHED])]
+        if len(unknown):
+            raise ValueError(
+                f"row {unknown.index[0]}: {name} is {unknown.iloc[0]!r}, which does not say whether "
+                f"the run has finished: leave such rows out, or say --aside {name}"
+            )
+        runs.loc[words.isin(UNFINISHED), "score"] = float("nan")
     lost = runs[runs["score"].isna()]
     if len(lost):
-        of = ", ".join(lost["candidate"].unique()[:3])
-        rows = ", ".join(map(str, lost.index[:3]))
         notes.append(
-            f"{len(lost)} runs have no score, as in row {rows} (of {of}). If a run diverged, give "
-            "it the score that it deserves, such as chance."
+            f"{len(lost)} runs have no score, as row {lost.index[0]} (of {lost.iloc[0, 0]}). If a "
+            "run diverged, give it the score that it deserves, such as chance."
         )
 
 
