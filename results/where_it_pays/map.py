@@ -280,11 +280,11 @@ def drawn(found: Sequence[Cell]) -> str:
         alike = [[*group] for _, group in groupby(own, key=lambda cell: cell.place[2:])]
         rows += [of_head, *alike] if alike else []
     heights = [0.45 if isinstance(row, str) else 1.0 for row in rows]
-    head_height, width, row_height = 3.0, 4.05, 0.36  # rows, inches, inches
+    head_height, width, row_height = 3.0, 4.9, 0.36  # rows, inches, inches
     with rc_context(STYLE | {"font.size": 7.5}):
         figure = Figure(figsize=(width, row_height * (head_height + sum(heights)) + 0.05))
         axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
-        axes.set(xlim=(-1.72, len(methods) + 0.04), ylim=(sum(heights) + 0.1, -head_height))
+        axes.set(xlim=(-2.2, len(methods) + 0.04), ylim=(sum(heights) + 0.1, -head_height))
         axes.axis("off")
         for column, method in enumerate(methods):
             name = SHORT.get(method, method.replace("_", "\n"))
@@ -294,9 +294,9 @@ def drawn(found: Sequence[Cell]) -> str:
         top = 0.0
         for row, height in zip(rows, heights, strict=True):
             if isinstance(row, str):
-                axes.text(-1.7, top + 0.27, row, va="center", weight="bold")
+                axes.text(-2.18, top + 0.27, row, va="center", weight="bold")
             else:
-                axes.text(-1.7, top + 0.5, row[0].condition.replace(", ", ",\n"), va="center")
+                axes.text(-2.18, top + 0.5, row[0].condition.replace(", ", ",\n"), va="center")
                 for column, method in enumerate(methods):
                     if measured := [cell for cell in row if method in cell.verdicts]:
                         draw_square(axes, column, top, Square.of(measured, method))
@@ -461,6 +461,23 @@ def at_an_edge(found: Sequence[Cell]) -> str:
     return filled(text)
 
 
+def missing(found: Sequence[Cell]) -> str:
+    """The cells of the linear head that are not made; natural tails and several labels aside."""
+    made = {(cell.place[0], cell.place[2]) for cell in found}
+    natural_data = {data for data, kind in made if kind == "natural"}
+    said = []
+    for data, name in [*DATA.items()][: [*DATA].index("reuters8") + 1]:
+        kinds = [kind for kind in KINDS if kind != "natural" and (data, kind) not in made]
+        if data in natural_data:
+            kinds = [kind for kind in kinds if kind not in ("tail", "clean", "pairs")]
+        if kinds:
+            conditions = (
+                KINDS[kind][0].format({"tail": 50, "shots": 10}.get(kind, 40)) for kind in kinds
+            )
+            said.append(f"{name} ({'; '.join(conditions)})")
+    return filled(f"Not made: {', '.join(said) or 'none'}.")
+
+
 def filled(text: str) -> str:
     """A paragraph in lines of 120 characters."""
     return textwrap.fill(text, 120, break_on_hyphens=False, break_long_words=False)
@@ -607,7 +624,7 @@ def pages() -> dict[Path, str]:
             README,
             SCRIPT,
             all_cells(found),
-            at_an_edge(found),
+            at_an_edge(found) + "\n\n" + missing(found),
             natural(found),
             by_frequency(found),
             controlled(),
