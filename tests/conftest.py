@@ -2,7 +2,6 @@
 
 import gc
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,12 +22,12 @@ os.environ.setdefault("TRITON_INTERPRET", str(int(not torch.cuda.is_available())
 
 
 @pytest.fixture(autouse=True)
-def _seeded() -> None:
+def _seeded():
     torch.manual_seed(0)
 
 
 @pytest.fixture
-def one_thread() -> Iterator[None]:
+def one_thread():
     """A test on one thread of PyTorch's, whatever the process has."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -37,7 +36,7 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def real_data() -> Path:
+def real_data():
     """The folder of real data sets; skips where there is none, fails in CI."""
     folder = os.environ.get("AS_LIGHTNING_DATA")
     if folder and Path(folder).is_dir():
@@ -48,6 +47,6 @@ def real_data() -> Path:
     pytest.skip(reason)
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish():
     """Keep the modules out of all garbage collections: each run of the app asks for one."""
     gc.freeze()

@@ -25,8 +25,8 @@ counts = st.integers(0, 10**9).flatmap(
     monotone=st.booleans(),
 )
 def test_steps_are_the_rounded_ratio_clipped_and_never_fewer_than_before_where_they_are_monotone(
-    counts: tuple[int, int], max_steps: int, previous: int, scale: float, monotone: bool
-) -> None:
+    counts, max_steps, previous, scale, monotone
+):
     samples, masked = counts
     previous = min(previous, max_steps)
     steps = accumulation_steps(
@@ -54,6 +54,6 @@ def test_steps_are_the_rounded_ratio_clipped_and_never_fewer_than_before_where_t
         ({"samples": 2, "masked_samples": 1, "previous": 0}, "previous"),
     ],
 )
-def test_arguments_outside_their_range_are_refused_by_name(arguments: dict, message: str) -> None:
+def test_arguments_outside_their_range_are_refused_by_name(arguments, message):
     with pytest.raises(ValueError, match=message):
         accumulation_steps(**arguments)

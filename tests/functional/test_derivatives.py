@@ -122,11 +122,7 @@ def test_what_is_read_off_logits_ignores_no_class_for_an_ignore_index_beyond_a_n
     # every class that it could wrap around to
     target = torch.arange(256 if dtype == torch.uint8 else 128)
     logits = torch.randn(len(target), len(target))
-    for function in (
-        partial(as_softmax_mask, delta=0.1),
-        target_leads,
-        fit_temperature,
-    ):
+    for function in (partial(as_softmax_mask, delta=0.1), target_leads, fit_temperature):
         found, expected = (
             function(logits, of, ignore_index=ignore_index) for of in (target.to(dtype), target)
         )

@@ -14,27 +14,25 @@ from as_lightning.functional import fit_temperature, reliability
 from as_lightning.functional.calibration import weights_digest
 
 
-def drawn(
-    temperature: float, rows: int = 20_000, classes: int = 5
-) -> tuple[torch.Tensor, torch.Tensor]:
+def drawn(temperature, rows=20_000, classes=5):
     """Logits, and targets that follow ``softmax(logits / temperature)``."""
     logits = 3 * torch.randn(rows, classes)
     return logits, torch.multinomial((logits / temperature).softmax(-1), 1).squeeze(-1)
 
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 4.0])
-def test_the_temperature_that_made_the_targets_or_the_labels_is_found(temperature: float) -> None:
+def test_the_temperature_that_made_the_targets_or_the_labels_is_found(temperature):
     logits, target = drawn(temperature)
     assert fit_temperature(logits, target) == pytest.approx(temperature, rel=0.05)
     labels = torch.bernoulli((logits / temperature).sigmoid())
     assert fit_temperature(logits, labels) == pytest.approx(temperature, rel=0.05)
 
 
-def test_the_temperature_minimises_the_formula() -> None:
+def test_the_temperature_minimises_the_formula():
     logits, target = drawn(0.5, rows=60)
     fitted = fit_temperature(logits, target, prior_samples=2.0)
 
-    def objective(temperature: float) -> float:  # the docstring's, row by row
+    def objective(temperature):  # the docstring's, row by row
         log_p = torch.log_softmax(logits.double() / temperature, -1)
         total = 0.0
         for row in range(60):
@@ -49,9 +47,7 @@ def test_the_temperature_minimises_the_formula() -> None:
 
 @pytest.mark.parametrize("logit", [-1e4, -1e9, torch.finfo(torch.float32).min, -torch.inf])
 @pytest.mark.parametrize("prior_samples", [0.0, 1.0])
-def test_classes_that_the_model_rules_out_do_not_change_the_temperature(
-    logit: float, prior_samples: float
-) -> None:
+def test_classes_that_the_model_rules_out_do_not_change_the_temperature(logit, prior_samples):
     logits, target = drawn(0.5, rows=60)
     more = torch.cat([logits, torch.full((60, 2), logit)], 1)
     assert fit_temperature(more, target, prior_samples=prior_samples) == pytest.approx(
@@ -64,7 +60,7 @@ def test_classes_that_the_model_rules_out_do_not_change_the_temperature(
     )
 
 
-def test_a_row_whose_own_class_is_ruled_out_takes_no_part() -> None:
+def test_a_row_whose_own_class_is_ruled_out_takes_no_part():
     logits, target = drawn(0.5, rows=60)
     one_more = (
         torch.cat([logits, torch.tensor([[0.0, -torch.inf, 1.0, 2.0, 3.0]])]),
@@ -73,21 +69,21 @@ def test_a_row_whose_own_class_is_ruled_out_takes_no_part() -> None:
     assert fit_temperature(*one_more) == fit_temperature(logits, target)
 
 
-def test_a_logit_of_nan_makes_the_temperature_nan() -> None:
+def test_a_logit_of_nan_makes_the_temperature_nan():
     logits, target = drawn(0.5, rows=60)
     logits[3, 2] = torch.nan
     assert math.isnan(fit_temperature(logits, target))
     assert math.isnan(fit_temperature(logits, torch.zeros_like(logits)))
 
 
-def test_ignored_tokens_take_no_part() -> None:
+def test_ignored_tokens_take_no_part():
     logits, target = drawn(0.5, rows=200)
     padded = torch.cat([logits, 9 * torch.randn(200, 5)]).reshape(4, 100, 5)
     with_ignored = torch.cat([target, torch.full((200,), -100)]).reshape(4, 100)
     assert fit_temperature(padded, with_ignored) == fit_temperature(logits, target)
 
 
-def test_predictions_that_are_all_right_give_a_finite_temperature() -> None:
+def test_predictions_that_are_all_right_give_a_finite_temperature():
     target = torch.arange(5).repeat(20)
     logits = F.one_hot(target, 5).float()
     fitted = fit_temperature(logits, target)
@@ -96,7 +92,7 @@ def test_predictions_that_are_all_right_give_a_finite_temperature() -> None:
     assert fit_temperature(logits, target, prior_samples=0.0) < fitted
 
 
-def test_no_row_leaves_the_logits_unscaled() -> None:
+def test_no_row_leaves_the_logits_unscaled():
     assert fit_temperature(torch.zeros(2, 3), torch.full((2,), -100)) == 1.0
 
 
@@ -113,11 +109,11 @@ def test_no_row_leaves_the_logits_unscaled() -> None:
 @pytest.mark.bug_report(
     "autogluon/autogluon#4397", "Logits worse than a constant get a temperature of 0 or less."
 )
-def test_logits_of_which_no_temperature_is_likelier_are_left_unscaled(target) -> None:
+def test_logits_of_which_no_temperature_is_likelier_are_left_unscaled(target):
     assert fit_temperature(torch.zeros(5, 3), target) == 1.0
 
 
-def test_bad_arguments_are_refused() -> None:
+def test_bad_arguments_are_refused():
     with pytest.raises(ValueError, match="movedim"):
         fit_temperature(torch.zeros(4, 3, 7), torch.zeros(4, 7, dtype=torch.long))
     with pytest.raises(ValueError, match="prior_samples"):
@@ -133,7 +129,7 @@ def test_bad_arguments_are_refused() -> None:
         fit_temperature(torch.zeros(4, 3), torch.tensor([1, -1, 2, -100]))
 
 
-def test_unknown_labels_take_no_part() -> None:
+def test_unknown_labels_take_no_part():
     logits = 2 * torch.randn(200, 4)
     known = (torch.arange(800) % 3 > 0).reshape(200, 4)
     target = torch.bernoulli(logits.sigmoid() ** 2).masked_fill(~known, -100.0)
@@ -145,7 +141,7 @@ def test_unknown_labels_take_no_part() -> None:
         assert torch.equal(of_all, of_known)
 
 
-def test_the_calibration_error_is_torchmetrics() -> None:
+def test_the_calibration_error_is_torchmetrics():
     settings = {"n_bins": 15, "norm": "l1"}
     logits, target = drawn(0.5, rows=500)
     expected = multiclass_calibration_error(logits.softmax(-1), target, num_classes=5, **settings)
@@ -165,7 +161,7 @@ def test_the_calibration_error_is_torchmetrics() -> None:
     "Lightning-AI/torchmetrics#1646",
     "A confidence of 0 has no bin: the calibration error ends in an index error.",
 )
-def test_bins_add_up_over_batches_and_extreme_logits_have_theirs() -> None:
+def test_bins_add_up_over_batches_and_extreme_logits_have_theirs():
     logits, target = drawn(1.0, rows=200)
     halves = [reliability(logits[half], target[half]) for half in (slice(0, 70), slice(70, 200))]
     for total, first, second in zip(reliability(logits, target), *halves, strict=True):
@@ -175,7 +171,7 @@ def test_bins_add_up_over_batches_and_extreme_logits_have_theirs() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.int32])
-def test_a_digest_is_the_sum_and_the_sum_of_squares_to_six_digits(dtype: torch.dtype) -> None:
+def test_a_digest_is_the_sum_and_the_sum_of_squares_to_six_digits(dtype):
     weight = (100 * torch.randn(3, 50_000)).to(dtype)
     numbers = torch.view_as_real(weight) if weight.is_complex() else weight
     total, squares = (float(numbers.double().pow(power).sum()) for power in (1, 2))
@@ -185,7 +181,7 @@ def test_a_digest_is_the_sum_and_the_sum_of_squares_to_six_digits(dtype: torch.d
         assert weights_digest({"net.weight": changed}) != dict([digest])
 
 
-def test_a_buffer_of_one_number_has_no_digest_and_a_parameter_of_one_has() -> None:
+def test_a_buffer_of_one_number_has_no_digest_and_a_parameter_of_one_has():
     weights = {"best": torch.ones(1), "scale": torch.nn.Parameter(torch.ones(1)), "name": "text"}
     assert weights_digest(weights) == {"scale": "1 1"}
     assert weights_digest({}) == {}

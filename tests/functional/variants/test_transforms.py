@@ -71,9 +71,7 @@ def test_entmax_is_exactly_zero_where_a_class_is_far_enough_behind(alpha):
 
 
 @pytest.mark.parametrize("classes", [8, 500])
-def test_alpha_of_two_is_sparsemax_and_alpha_to_one_tends_to_softmax_which_it_is_at_one(
-    classes,
-):
+def test_alpha_of_two_is_sparsemax_and_alpha_to_one_tends_to_softmax_which_it_is_at_one(classes):
     logits = random_logits(5, classes)
     assert torch.equal(entmax(logits, alpha=2.0), sparsemax(logits))
     torch.testing.assert_close(entmax(logits, alpha=2 - 1e-9), sparsemax(logits), rtol=0, atol=1e-6)
