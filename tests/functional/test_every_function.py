@@ -353,6 +353,28 @@ def test_large_logits_give_finite_losses_and_gradients(name, dtype, size, as_man
 KINDS_OF_ONE_CLASS = ("classes", "transform")
 
 
+# the others divide the scores, or are not invariant to a shift
+OTHERS = "t_softmax_high", "taylor", "am_softmax,", "perturb_max_normal", "asymmetric", "bce"
+
+
+@pytest.mark.parametrize("name", [name for name in OF_LOGITS if not name.startswith(OTHERS)])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_gradients_of_scores_near_1e4_are_exact_to_a_few_units_in_the_last_place(
+    name, sign, as_many
+):
+    function = FUNCTIONS[name]
+    as_many(function)
+    case = case_of(function, "plain", torch.float32, rows=64, classes=12)
+    scores = sign * 1e4 + torch.randn(64, 12).round()
+    found, exact = (
+        losses_and_gradients(function, case._replace(leaves=[scores.to(dtype)]), reduction="none")
+        for dtype in (torch.float32, torch.float64)
+    )
+    assert ((exact[1].abs() > 0.01) & (exact[1].abs() < 0.99)).any()
+    off = (found[1] - exact[1]).abs().max()
+    assert off < 8 * torch.finfo(torch.float32).eps
+
+
 # a polynomial of -inf is +inf
 RULED_OUT = [n for n, f in FUNCTIONS.items() if f.kind in KINDS_OF_ONE_CLASS and "taylor" not in n]
 
