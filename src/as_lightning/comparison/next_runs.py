@@ -283,7 +283,9 @@ class Replay:
         if math.isfinite(score := result.metrics[result.score]):
             return score
         self._diverged.add(run)
-        scores = [0.0] if self._sign > 0 else []
+        scores = [0.0]
+        if self._sign < 0:
+            scores = []
         for other, of_other in self.results.items():
             if (other.phase, other.seed) == ("final", run.seed):
                 scores += _validations(of_other)

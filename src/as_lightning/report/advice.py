@@ -95,7 +95,9 @@ def _recommendation(findings: Findings) -> str:
         length = f"{chosen.length} in place of {reference.epochs:g}"
         return f"Train {reference.arm} for {length}: {shown}."
     knobs = _knobs(chosen.settings)
-    use = f"Use {chosen.arm} ({settings(knobs)})" if knobs else f"Use {chosen.arm}"
+    use = f"Use {chosen.arm}"
+    if knobs:
+        use += f" ({settings(knobs)})"
     sentence = f"{', '.join(filter(None, [use, chosen.length]))}: {shown}."
     size, base_size = chosen.parameters, reference.parameters
     if size and base_size and size != base_size:
@@ -111,7 +113,9 @@ def _costs(findings: Findings, chosen: Row) -> str:
         before, after = _metric(findings.reference, metric), _metric(chosen, metric)
         if metric != findings.record.score and not math.isnan(before + after):
             parts.append(f"{name} {points * before:.1f} -> {points * after:.1f}")
-    return f" ({', '.join(parts)})" if parts else ""
+    if not parts:
+        return ""
+    return f" ({', '.join(parts)})"
 
 
 def _stay(findings: Findings) -> str:
@@ -226,6 +230,9 @@ def settings(values: Mapping[str, Any]) -> str:
     """
     shown = []
     for name, value in values.items():
-        text = f"{value:.3g}" if isinstance(value, float) else str(value)
-        shown.append(f"{name} {'null' if value is None else text}")
+        if value is None:
+            value = "null"
+        if isinstance(value, float):
+            value = f"{value:.3g}"
+        shown.append(f"{name} {value}")
     return ", ".join(shown) or "–"
