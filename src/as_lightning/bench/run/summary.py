@@ -94,14 +94,14 @@ def class_table(result: Result, directory: Path) -> Table | None:
         parts = np.array_split(np.arange(len(classes)), len(GROUPS))
         for group, part in zip(GROUPS, parts, strict=True):
             rows = classes.iloc[part]
-            sums = rows[["train", "test"]].sum()
-            add_row(table, f"{len(rows)} with {group} rows", *sums, rows["recall"].mean())
+            train, test = rows["train"].sum(), rows["test"].sum()
+            add_row(table, f"{len(rows)} with {group} rows", train, test, rows["recall"].mean())
     shown = classes
     if len(classes) > SHOWN:
         shown = classes.nsmallest(WORST, "recall")
         table.add_row(f"the worst {WORST}")
     for name, row in shown.iterrows():
-        add_row(table, str(name), *row)
+        add_row(table, str(name), row["train"], row["test"], row["recall"])
     return table
 
 

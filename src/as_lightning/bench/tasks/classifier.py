@@ -171,11 +171,11 @@ class AdjustedAfterClassifier(Classifier):
     class_counts: Tensor
     tau: Tensor
 
-    def __init__(self, *args: Any, class_counts: Tensor, **kwargs: Any) -> None:
-        super().__init__(*args, class_counts=class_counts, **kwargs)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         if self.task.task != "multiclass":
             raise ValueError(f"adjusted_after is for one class a sample, got {self.task.task} data")
-        self.register_buffer("class_counts", class_counts, persistent=False)
+        self.register_buffer("class_counts", kwargs["class_counts"], persistent=False)
         self.register_buffer("tau", torch.zeros((), dtype=torch.float64))
         self._validated: list[tuple[Tensor, Tensor]] = []
 
