@@ -77,7 +77,7 @@ FOURS = AccumulationSchedule({0: 4})
             "AccumulatesByItself",
         ),
         (BringsScheduler, {}, "GradientAccumulationScheduler"),
-        (NeverTrains, {"callbacks": [Another(max_steps=2)]}, "Another"),
+        (NeverTrains, {"callbacks": [Another(max_steps=2)]}, "remove one of them"),
         (NeverTrains, {"callbacks": [StochasticWeightAveraging(0.1)]}, "StochasticWeight"),
         (without_counter, {"ours": AdaptiveGradientAccumulation(FOURS, items="module")}, "items="),
     ],

@@ -9,7 +9,6 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -225,7 +224,7 @@ class ReturnsScores(RankScripted):
         return self.net(inputs)  # type: ignore[no-any-return]
 
     def validation_step(self, batch, batch_idx):
-        return -self(batch[0])
+        return self(batch[0])
 
 
 def validated(module, data, logits=logits_and_target, **arguments):
@@ -319,12 +318,6 @@ def on_items(module, *callbacks, loader=None, **arguments):
     return train(module, list(callbacks), loader=loader, gradient_clip_val=CLIP, **arguments)
 
 
-class SyncsEveryBatch(DDPStrategy):
-    @contextmanager
-    def block_backward_sync(self):
-        yield
-
-
 class ShardedTagger(Tagger):
     configure_model = Sharded.configure_model
 
@@ -338,7 +331,6 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "different_masking": lambda folder: to_six(RankScripted()),
     "with_the_monitor": lambda folder: to_six(RankScripted(), MaskingMonitor()),
     "one_rank_all_ignored": lambda folder: to_six(RankScripted(asks=(3, 1), samples=(SAMPLES, 0))),
-    "nothing_but_ignored": lambda folder: to_six(RankScripted(samples=(0, 0))),
     "without_a_counter": lambda folder: train(
         Plain(dtype=torch.float64),
         [AdaptiveGradientAccumulation(AccumulationSchedule({0: 4}), lr_scale="sqrt")],
@@ -348,16 +340,14 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
         SharesBatches(asks=(8, 8)), strategy=on_a_mesh(1, 2), loader=loader_of(data_of(0))
     ),
     "a_stream_of_unknown_length": lambda folder: to_four(loader=stream()),
-    "fully_sharded_stream": lambda folder: sharded(loader=stream()),
     "uninterrupted": lambda folder: to_four(
         SavesAfter({INSIDE: folder / "inside.ckpt", BETWEEN: folder / "between.ckpt"})
     ),
     "resumed_inside_a_window": lambda folder: to_four(ckpt_path=folder / "inside.ckpt"),
     "resumed_between_windows": lambda folder: to_four(ckpt_path=folder / "between.ckpt"),
     "sharded_uninterrupted": lambda folder: sharded(
-        SavesAfter({INSIDE: folder / "sharded-inside", BETWEEN: folder / "sharded-between"})
+        SavesAfter({BETWEEN: folder / "sharded-between"})
     ),
-    "sharded_resumed_inside_a_window": lambda folder: sharded(ckpt_path=folder / "sharded-inside"),
     "sharded_resumed_between_windows": lambda folder: sharded(ckpt_path=folder / "sharded-between"),
     "validated_parts": validated_parts,
     "validated_shared": lambda folder: validated(
@@ -366,12 +356,6 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "evaluated_on_one_rank": evaluated_on_one_rank,
     "items": lambda folder: on_items(Tagger(), by_items()),
     "a_budget_of_items": lambda folder: on_items(Tagger(), by_items(TokenBudget(60))),
-    "items_without_no_sync": lambda folder: on_items(
-        Tagger(), by_items(), strategy=SyncsEveryBatch()
-    ),
-    "items_of_a_stream": lambda folder: on_items(
-        Tagger(), by_items(), loader=loader_of(tokens_of(RANK), length_known=False)
-    ),
     "sums_of_items": lambda folder: on_items(SumTagger(), by_items(loss_is="sum")),
     "items_of_the_mixin": lambda folder: on_items(
         MaskedTagger(), by_items(items="module"), MaskingMonitor()

@@ -14,20 +14,15 @@ from as_lightning.functional.argument_checks import check_choice, check_count, c
 class AccumulationWindow:
     """The batches that one optimizer step gathers, and what is counted in them over all ranks.
 
-    A policy sees the open window, the batch that starts included. When the window has closed it is
-    in the callback's ``history``.
-
     Attributes:
         epoch: the 0-based epoch.
         batch: the 0-based index in the epoch of its first batch.
         step: the optimizer steps taken before it.
-        length: its batches; so far, while it is open.
-        items: the items in its batches, so far; without ``items=`` a batch of a rank is one item.
-            Reading them of an open window waits for the device and adds up the ranks', so that all
-            ranks must read them at the same batches.
+        length: its batches so far, that of a policy's question included.
+        items: the items in its batches; without ``items=`` a batch of a rank is one item. To read
+            them of an open window, in a policy, waits for the device and for all ranks.
         items_before: the items of all windows before it, since training began.
-        wanted: the length that the policy wanted for it, if the policy says one. A window is
-            shorter where an epoch or a validation has cut it.
+        wanted: the length that the policy wanted, if it says one; an epoch or a validation cuts.
         masked_samples: the samples whose competitors are all masked, once it has closed.
         samples: the samples in the loss, once it has closed; 0 in a module that counts no masking.
         loss: the mean of its losses, weighed as their gradients are, once it has closed.
@@ -68,7 +63,7 @@ class MaskingPolicy:
     monotone: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "max_steps", check_count("max_steps", self.max_steps, least=1))
+        check_count("max_steps", self.max_steps, least=1)
         check_number("scale", self.scale, lambda scale: scale > 0, "a positive number")
 
     def __call__(self, window: AccumulationWindow) -> bool:
@@ -133,7 +128,7 @@ class TokenBudget:
     by = "items"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "items", check_count("items", self.items, least=1))
+        check_count("items", self.items, least=1)
 
     def __call__(self, window: AccumulationWindow) -> bool:
         return window.items >= self.items

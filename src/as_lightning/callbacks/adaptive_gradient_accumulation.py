@@ -36,17 +36,14 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
 
     The batches between two steps are a window. It also ends with the epoch, and where a validation
     may save a checkpoint. The weights equal those of a loop by hand that takes the mean over each
-    window's batches, bit for bit. Logs ``accumulation/steps`` (the window's length),
+    window's batches, bit for bit. Logs ``accumulation/steps`` (the window's length) and
     ``accumulation/loss`` at the first step, the last one and every ``log_every_n_steps``.
 
     Args:
-        policy: a function of the open `AccumulationWindow`, the batch that starts included, which
-            says whether the optimizer steps after this batch; the same on all ranks. Such as
-            `AccumulationSchedule`, `TokenBudget` or ``lambda window: window.length >= 4``. Without
-            it AS-Speed, of which ``max_steps``, ``scale`` and ``monotone`` are arguments
-            (`accumulation_steps`).
-        lr_interval: what schedulers with ``interval="step"`` follow: ``"batch"``, the batches, so
-            that a schedule of ``trainer.estimated_stepping_batches`` ends with training; or
+        policy: a function of the open `AccumulationWindow`, which says whether the optimizer steps
+            after the batch that starts, the same on all ranks. Without it AS-Speed, of which
+            ``max_steps``, ``scale`` and ``monotone`` are arguments (`accumulation_steps`).
+        lr_interval: what schedulers with ``interval="step"`` follow: ``"batch"``, the batches, or
             ``"step"``, as Lightning does it.
         lr_scale: a step of $k$ batches takes the scheduler's rate (``"none"``), $\sqrt k$ times it
             (``"sqrt"``, for Adam: Malladi et al., 2022) or $k$ times it (``"linear"``, for SGD:
@@ -62,11 +59,8 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         window: the open `AccumulationWindow`; None between two.
 
     Raises:
-        ValueError: if an argument lies outside its range, or the number of items in a batch is
-            negative or not finite.
-        TypeError: if ``policy`` is no function.
-        MisconfigurationException: for what the page on accumulation lists, mostly when ``fit``
-            starts.
+        ValueError, TypeError: if an argument lies outside its range, or items of a batch do.
+        MisconfigurationException: for what the page on accumulation lists, mostly at the start.
 
     Source: paper, section on AS-Speed, for the default policy.
 
@@ -156,10 +150,10 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         super().on_train_batch_start(trainer, pl_module, batch, batch_idx)
         if self._paced is None:
             self._paced = batch_idx
-        if self.window is None:
-            self._open_window(trainer, batch_idx)
         window = self.window
-        assert window is not None
+        if window is None:
+            place = trainer.current_epoch, batch_idx, trainer.global_step
+            window = self.window = OpenWindow(self.items, self.loss_is, *place, last=self._last)
         window.length = batch_idx + 1 - window.batch
         if self._resumed and window.length > 1:
             rank_zero_warn(
@@ -177,11 +171,6 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
             # Lightning zeroes them by itself where accumulate_grad_batches divides batch_idx.
             if batch_idx % self._accumulate:
                 trainer.optimizers[0].zero_grad()
-
-    def _open_window(self, trainer: Trainer, batch_idx: int) -> None:
-        place = {"epoch": trainer.current_epoch, "batch": batch_idx, "step": trainer.global_step}
-        self.window = OpenWindow(self.items, self.loss_is, **place, last=self._last)
-        self._rates.follow(trainer.optimizers[0])  # it may have been replaced
 
     def on_before_backward(
         self, trainer: Trainer, pl_module: LightningModule, loss: Tensor
@@ -335,26 +324,21 @@ def refuse(
     rivals = [other for other in callbacks if isinstance(other, RIVALS) and other is not callback]
     names = ", ".join(type(other).__name__ for other in rivals)
     counts = windows.counts_masking(pl_module)
+    no_items = callback.items == "module" and not counts
+    no_index = "dataloader_iter" in inspect.signature(pl_module.training_step).parameters
     cases = [
-        (
-            strategy.handles_gradient_accumulation,
-            f"{type(strategy).__name__} accumulates by itself: use strategy='ddp' or 'fsdp'",
-        ),
+        (strategy.handles_gradient_accumulation, f"{type(strategy).__name__} does so by itself"),
         (given != 1, f"remove Trainer(accumulate_grad_batches={given}): a schedule does the same"),
         (rivals, f"{names} may set accumulate_grad_batches too: remove one of them"),
         (not pl_module.automatic_optimization, "set automatic_optimization = True"),
-        (
-            "dataloader_iter" in inspect.signature(pl_module.training_step).parameters,
-            "batches of a dataloader_iter have no index: let training_step take (batch, batch_idx)",
-        ),
-        (
-            callback.items == "module" and not counts,
-            "items='module' needs a masked loss: say the items with items=lambda batch: ...",
-        ),
+        (no_index, "a dataloader_iter has no index: let training_step take (batch, batch_idx)"),
+        (no_items, "items='module' needs a masked loss: say them with items=lambda batch: ..."),
     ]
     for applies, message in cases:
         if applies:
             module = type(pl_module).__name__
-            raise MisconfigurationException(f"{type(callback).__name__} on {module}: {message}.")
+            raise MisconfigurationException(
+                f"AdaptiveGradientAccumulation cannot train {module}: {message}."
+            )
     if isinstance(callback.policy, MaskingPolicy) and not counts:
         raise uncounted(pl_module, callback)

@@ -16,11 +16,8 @@ RATE_FACTORS: dict[str, Callable[[int], float]] = {"sqrt": math.sqrt, "linear": 
 
 
 class ScaledRates:
-    """Runs an optimizer's step of ``batches`` batches at a multiple of its rates, and restores the
-    rates after it.
-
-    The rates are scaled when the step's loss is computed: ``training_step`` may set others.
-    ``scale`` is ``"none"`` or a key of ``RATE_FACTORS``.
+    """Runs an optimizer's step of ``batches`` batches at a multiple of its rates, from where its
+    loss is computed. ``scale`` is ``"none"`` or a key of ``RATE_FACTORS``.
     """
 
     def __init__(self, scale: str) -> None:
@@ -35,8 +32,8 @@ class ScaledRates:
         self._hooks: list[RemovableHandle] = []
 
     def follow(self, optimizer: Any) -> None:
-        """Scale the steps of this optimizer, and those of no other."""
-        if self.scale == "none" or optimizer is self._optimizer:
+        """Scale the steps of this optimizer."""
+        if self.scale == "none":
             return
         rates = [group.get("lr") for group in optimizer.param_groups]
         if not isinstance(optimizer, Optimizer) or None in rates:
@@ -44,7 +41,6 @@ class ScaledRates:
                 f"{type(optimizer).__name__} is no optimizer of torch with a learning rate: set "
                 "lr_scale='none'."
             )
-        self.leave()
         before, after = optimizer.register_step_pre_hook, optimizer.register_step_post_hook
         self._optimizer, self._hooks = optimizer, [before(self._begin_step), after(self._end_step)]
 

@@ -35,8 +35,8 @@ Items = Callable[[Any], Any] | Literal["module"] | None
 class OpenWindow(AccumulationWindow):
     """The open window, with this rank's sums over its batches. What is on a device stays there."""
 
-    def __init__(self, items_of: Items, loss_is: str, **place: Any) -> None:
-        super().__init__(**place)
+    def __init__(self, items_of: Items, loss_is: str, *place: Any, **fields: Any) -> None:
+        super().__init__(*place, **fields)
         if self.last is not None:
             self.items_before = self.last.items_before + self.last.items
         self.unit = 1.0
@@ -164,9 +164,7 @@ def tensor_of(number: Tensor | float) -> Tensor:
 
 def weigh(loss: Tensor, weight: Tensor | float) -> None:
     """Make the backward pass multiply the gradient by ``weight`` where Lightning has divided the
-    loss by ``accumulate_grad_batches``, so that no division has to be undone.
-
-    ``loss`` is that quotient, or a scaler's multiple of it.
+    loss, so that no division has to be undone. ``loss`` may be a scaler's multiple of it.
     """
     division = loss.grad_fn
     if division is None:

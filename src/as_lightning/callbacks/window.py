@@ -36,11 +36,8 @@ def publish(trainer: Trainer, metrics: dict[str, float], step: int) -> None:
 
 
 def sum_over_ranks(trainer: Trainer, sums: Tensor) -> Tensor:
-    """Add up the ranks' sums, on the device: one all-reduce. (``Strategy.reduce`` would put a
-    barrier before it.)
-
-    Ranks that share their batches (tensor parallelism) are counted once. On a single device they
-    stay where they are.
+    """Add up the ranks' sums by one all-reduce, without the barrier of ``Strategy.reduce``. Ranks
+    that share their batches (tensor parallelism) are counted once.
     """
     strategy = trainer.strategy
     if isinstance(strategy, SingleDeviceStrategy):
