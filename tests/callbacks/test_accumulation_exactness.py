@@ -5,7 +5,6 @@ bit.
 import itertools
 import math
 import warnings
-from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -62,9 +61,7 @@ def taken(callback: AdaptiveGradientAccumulation) -> list[tuple[int, int, int]]:
     return [(window.epoch, window.batch, window.length) for window in callback.history]
 
 
-def by_hand(
-    data: list[Any], windows: list[tuple[int, int, int]], *, script: Any = (1,), **options: Any
-) -> ScriptedMasking:
+def by_hand(data, windows, *, script=(1,), **options):
     """The module after a loop by hand over ``windows``."""
     build = {key: options.pop(key) for key in ("optimizer", "dtype") if key in options}
     module = ScriptedMasking(script, **build)
@@ -95,19 +92,19 @@ def by_hand(
     "The short window at the end of an epoch is divided by the full number of batches.",
 )
 def test_any_training_of_as_speed_equals_the_loop_by_hand(
-    batches: int,
-    epochs: int,
-    max_steps: int,
-    script: list[int],
-    monotone: bool,
-    length_known: bool,
-    optimizer: str,
-    dtype: torch.dtype,
-    clip: dict[str, float],
-    last_size: int,
-    optimizer_steps: int,
-    data: st.DataObject,
-) -> None:
+    batches,
+    epochs,
+    max_steps,
+    script,
+    monotone,
+    length_known,
+    optimizer,
+    dtype,
+    clip,
+    last_size,
+    optimizer_steps,
+    data,
+):
     all_batches = batches_of(batches, last_size=last_size, dtype=dtype)
     # A stream must not end before its limit: the window open then would be lost (see below).
     most = batches + 5 if length_known else batches
@@ -211,9 +208,7 @@ class SeesOwnLoss(pl.Callback):
     def __init__(self) -> None:
         self.seen: list[float] = []
 
-    def on_train_batch_end(
-        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
         self.seen.append(float(outputs["loss"]))
 
 
@@ -258,9 +253,7 @@ class KeepsLosses:
     "pytorch/pytorch#70348", "Where all targets are ignored the mean loss is NaN."
 )
 @pytest.mark.filterwarnings("ignore:The policy wants")
-def test_windows_of_any_policy_equal_the_loop_by_hand_and_one_large_batch(
-    name: str, way: str
-) -> None:
+def test_windows_of_any_policy_equal_the_loop_by_hand_and_one_large_batch(name, way):
     case = CASES[name]
     module, clip = case.make(), 0.05 if way == "clipped" else None
     losses, sees = KeepsLosses(module), SeesOwnLoss()
@@ -368,9 +361,7 @@ class PromisesTooMuch(BatchStream):
 
 
 class StopsMidWindow(pl.Callback):
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
         trainer.should_stop = trainer.current_epoch == 1 and batch_idx == 5
 
 
@@ -387,13 +378,8 @@ class StopsMidWindow(pl.Callback):
     ids=["the module leaves an epoch", "the data end early", "None at the end", "training stops"],
 )
 def test_a_window_that_does_not_end_takes_no_step_says_so_and_leaks_nothing_into_the_next_epoch(
-    kind: type[ScriptedMasking],
-    data: list[Any],
-    stream: Any,
-    callbacks: list[Any],
-    said: str,
-    last: tuple[int, ...],
-) -> None:
+    kind, data, stream, callbacks, said, last
+):
     module, callback = kind((16,)), AdaptiveGradientAccumulation(max_steps=4)
     trainer = quiet_trainer(max_epochs=3, callbacks=[*callbacks, callback])
     with pytest.warns(UserWarning, match=said) if said else nullcontext():
@@ -455,10 +441,7 @@ def test_every_hook_of_a_batch_sees_the_same_accumulation_and_each_window_is_zer
 
     callback = AdaptiveGradientAccumulation(max_steps=5, monotone=False)
     trainer = quiet_trainer(
-        max_epochs=2,
-        callbacks=[Watches(), callback],
-        val_check_interval=9,
-        num_sanity_val_steps=0,
+        max_epochs=2, callbacks=[Watches(), callback], val_check_interval=9, num_sanity_val_steps=0
     )
     trainer.fit(ScriptedMasking(RESTLESS), loader_of(batches_of(20)), loader_of(batches_of(1)))
     assert len(seen) == 40
@@ -510,9 +493,7 @@ def test_windows_that_would_be_longer_than_the_epoch_are_warned_of_once() -> Non
         (Tagger, {"policy": AccumulationSchedule({0: 4}), "items": lambda b: (b[1] != -100).sum()}),
     ],
 )
-def test_one_host_read_a_window_and_none_a_batch(
-    make: Any, arguments: Any, beside: Any, host_reads: Counter[str]
-) -> None:
+def test_one_host_read_a_window_and_none_a_batch(make, arguments, beside, host_reads):
     module = make()
     counted = isinstance(module, ScriptedMasking)
     data = batches_of(24) if counted else TOKENS[:8] * 3
@@ -571,11 +552,7 @@ def test_the_logged_loss_is_the_mean_over_the_windows_items(plugins: Any) -> Non
 
     callback = AdaptiveGradientAccumulation(AccumulationSchedule({0: 4}), items=tokens_in)
     quiet_trainer(
-        max_epochs=1,
-        callbacks=[callback],
-        logger=logger,
-        log_every_n_steps=1,
-        plugins=plugins(),
+        max_epochs=1, callbacks=[callback], logger=logger, log_every_n_steps=1, plugins=plugins()
     ).fit(Keeps(), loader_of(data))
     for row, window in zip(logger.rows, callback.history, strict=True):
         rows = torch.cat(losses[window.batch : window.batch + window.length])

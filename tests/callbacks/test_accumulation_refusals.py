@@ -82,9 +82,7 @@ FOURS = AccumulationSchedule({0: 4})
         (without_counter, {"ours": AdaptiveGradientAccumulation(FOURS, items="module")}, "items="),
     ],
 )
-def test_what_cannot_work_is_refused_before_training(
-    make: Any, arguments: dict[str, Any], message: str
-) -> None:
+def test_what_cannot_work_is_refused_before_training(make, arguments, message):
     ours = arguments.pop("ours", AdaptiveGradientAccumulation(max_steps=4))
     callbacks = [ours, *arguments.get("callbacks", ())]
     trainer, module = quiet_trainer(**arguments | {"max_epochs": 1, "callbacks": callbacks}), make()
@@ -186,8 +184,8 @@ class CountsNothing(MaskedTagger):
     ],
 )
 def test_items_that_are_no_number_or_cannot_be_known_are_refused_before_the_step(
-    make: Any, policy: Any, items: Any, message: str
-) -> None:
+    make, policy, items, message
+):
     module, before = make(), make()
     callback = AdaptiveGradientAccumulation(policy, items=items)
     with pytest.raises((TypeError, ValueError, MisconfigurationException), match=message):

@@ -1,6 +1,5 @@
 """Learning-rate schedules follow the batches, or the optimizer steps, whatever the windows are."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -55,9 +54,7 @@ class RecordsRates(pl.Callback):
         self.rates: dict[tuple[int, int], float] = {}
         self.last_step = -1
 
-    def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
         self.rates[trainer.current_epoch, batch_idx] = trainer.optimizers[0].param_groups[0]["lr"]
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -65,16 +62,16 @@ class RecordsRates(pl.Callback):
 
 
 def fit(
-    build: Callable[[Optimizer, int], LRScheduler],
+    build,
     *,
-    batches: int = 23,
-    script: tuple[int, ...] = RESTLESS,
-    callbacks: Any = (),
-    config: dict[str, Any] | None = None,
-    length_known: bool = True,
-    kind: type[ScriptedMasking] = ScriptedMasking,
-    **arguments: Any,
-) -> RecordsRates:
+    batches=23,
+    script=RESTLESS,
+    callbacks=(),
+    config=None,
+    length_known=True,
+    kind=ScriptedMasking,
+    **arguments,
+):
     records = RecordsRates()
     module = kind(
         script,
@@ -92,9 +89,7 @@ def fit(
 
 @pytest.mark.parametrize("frequency", [1, 2, 3, 7])
 @pytest.mark.parametrize("build", SCHEDULES)
-def test_by_batches_every_window_uses_the_rate_of_its_first_batch(
-    build: Callable[[Optimizer, int], LRScheduler], frequency: int
-) -> None:
+def test_by_batches_every_window_uses_the_rate_of_its_first_batch(build, frequency):
     every_batch = fit(build, config={"frequency": frequency})
     speed = AdaptiveGradientAccumulation(max_steps=5, monotone=False, lr_scale="none")
     accumulated = fit(build, config={"frequency": frequency}, callbacks=[speed])
@@ -107,9 +102,7 @@ def test_by_batches_every_window_uses_the_rate_of_its_first_batch(
 
 
 @pytest.mark.parametrize("build", SCHEDULES)
-def test_by_optimizer_steps_the_schedule_counts_optimizer_steps(
-    build: Callable[[Optimizer, int], LRScheduler],
-) -> None:
+def test_by_optimizer_steps_the_schedule_counts_optimizer_steps(build):
     speed = AdaptiveGradientAccumulation(max_steps=5, monotone=False, lr_interval="step")
     records = fit(build, callbacks=[speed])
     assert records.last_step == len(speed.history) < 3 * 23
@@ -117,9 +110,7 @@ def test_by_optimizer_steps_the_schedule_counts_optimizer_steps(
 
 @pytest.mark.filterwarnings("ignore:train_dataloader yielded None")
 @pytest.mark.parametrize("max_steps", [1, 3])
-def test_a_batch_of_none_advances_the_schedule_by_one_batch_wherever_it_lies(
-    max_steps: int,
-) -> None:
+def test_a_batch_of_none_advances_the_schedule_by_one_batch_wherever_it_lies(max_steps):
     for none_at in range(12):
         data = [None if index == none_at else batch for index, batch in enumerate(batches_of(12))]
         ends: list[int] = []
@@ -166,8 +157,8 @@ def test_reduce_on_plateau_by_step_counts_optimizer_steps() -> None:
 @pytest.mark.parametrize("optimizer_steps", [1, 20, 40, 68, 100])
 @pytest.mark.parametrize("max_epochs", [3, None])
 def test_the_schedule_ends_with_training_too_where_max_steps_may_end_it(
-    max_epochs: int | None, optimizer_steps: int, script: Any
-) -> None:
+    max_epochs, optimizer_steps, script
+):
     speed = AdaptiveGradientAccumulation(max_steps=5, monotone=False)
     records = fit(
         one_cycle,

@@ -4,7 +4,6 @@ and loggers do.
 
 import copy
 import pickle
-from collections.abc import Callable
 from typing import Any
 
 import lightning.pytorch as pl
@@ -40,9 +39,7 @@ class Copies(pl.Callback):
         else:
             self.modules.append(copy.deepcopy(pl_module))
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
         if trainer.current_epoch == 1 and batch_idx == 0:
             self._copy(trainer, pl_module)
 
@@ -77,9 +74,7 @@ def test_a_copied_module_trains_as_one_that_was_never_trained_with_the_callback(
 @pytest.mark.parametrize(
     "build", [MaskingMonitor, AdaptiveGradientAccumulation, TemperatureScaling, MarginHistogram]
 )
-def test_callbacks_can_be_copied_and_pickled_inside_and_after_fit(
-    build: Callable[[], pl.Callback],
-) -> None:
+def test_callbacks_can_be_copied_and_pickled_inside_and_after_fit(build):
     callback, copies = build(), Copies(of_callbacks=True)
     fit(Masked(), [callback, copies])
     for copied in (copy.deepcopy(callback), pickled(callback)):

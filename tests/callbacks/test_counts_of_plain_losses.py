@@ -58,9 +58,7 @@ class Mixed(ASSoftmaxMixin, Plain):
     as_softmax_replaces = "criterion"
 
 
-def batches(
-    number: int = 7, *, rows: Callable[[int], int] = lambda batch: 5 + batch
-) -> list[Batch]:
+def batches(number=7, *, rows=lambda batch: 5 + batch):
     """Batches of different sizes whose classes can be learnt in a few steps."""
     inputs = [torch.randn(rows(batch), 6) for batch in range(number)]
     return [(x, x[:, :4].argmax(1)) for x in inputs]
@@ -78,9 +76,7 @@ class CountsByHand(pl.Callback):
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.epochs.append([0, 0, 0, 0])
 
-    def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
         counts = self.counts_of(pl_module, batch).stacked().tolist()
         self.epochs[-1] = [sum(pair) for pair in zip(self.epochs[-1], counts, strict=True)]
 
@@ -112,9 +108,7 @@ CASES = {
 
 @pytest.mark.parametrize("accumulated", [1, 3])
 @pytest.mark.parametrize("case", CASES)
-def test_the_counts_are_those_of_the_trainings_batches_and_of_no_validation(
-    case: str, accumulated: int
-) -> None:
+def test_the_counts_are_those_of_the_trainings_batches_and_of_no_validation(case, accumulated):
     make, counts_of = CASES[case]
     data = batches()
     if case == "several labels":
@@ -203,14 +197,10 @@ def test_a_loss_after_the_batch_is_in_no_window(make: Callable[[], Plain]) -> No
         def on_after_backward(self, trainer: pl.Trainer, pl_module: Any) -> None:
             pl_module.training_step(*self.latest)
 
-        def on_train_batch_start(
-            self, trainer: pl.Trainer, pl_module: Any, batch: Batch, batch_idx: int
-        ) -> None:
+        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
             self.latest = batch, batch_idx
 
-        def on_train_batch_end(
-            self, trainer: Any, pl_module: Any, outputs: Any, batch: Batch, batch_idx: int
-        ) -> None:
+        def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
             pl_module.training_step(batch, batch_idx)
 
     data, ends = batches(6), []

@@ -11,12 +11,7 @@ from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder, OnE
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from as_lightning import (
-    AdaptiveGradientAccumulation,
-    ASSoftmaxLoss,
-    DeltaWarmup,
-    MaskingMonitor,
-)
+from as_lightning import AdaptiveGradientAccumulation, ASSoftmaxLoss, DeltaWarmup, MaskingMonitor
 
 
 def test_hold_stays_at_initial_and_then_drops_to_delta_and_linear_goes_there_in_equal_steps():

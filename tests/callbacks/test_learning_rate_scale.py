@@ -34,9 +34,7 @@ FACTORS = {"none": lambda k: 1.0, "sqrt": math.sqrt, "linear": float}
 class TwoGroups(ScriptedMasking):
     """Two parameter groups, and a schedule that is computed from the rates as they stand."""
 
-    def __init__(
-        self, build: Any = ExponentialLR, tensor_rates: bool = False, **kwargs: Any
-    ) -> None:
+    def __init__(self, build=ExponentialLR, tensor_rates=False, **kwargs):
         super().__init__((1, 3, 4), dtype=torch.float64)
         self.build, self.build_arguments, self.tensor_rates = build, kwargs, tensor_rates
 
@@ -64,14 +62,7 @@ SCHEDULERS = [
 ]
 
 
-def fit(
-    module: pl.LightningModule,
-    lr_scale: Any,
-    *,
-    policy: Any = None,
-    loader: Any = None,
-    **arguments: Any,
-) -> Any:
+def fit(module, lr_scale, *, policy=None, loader=None, **arguments):
     speed = AdaptiveGradientAccumulation(
         policy or AccumulationSchedule(SCHEDULE), lr_scale=lr_scale
     )
@@ -83,9 +74,7 @@ def fit(
     return speed
 
 
-def by_hand(
-    module: TwoGroups, speed: AdaptiveGradientAccumulation, scale: Any, **options: Any
-) -> TwoGroups:
+def by_hand(module, speed, scale, **options):
     """The loop that sets the rates before each step, puts them back, and advances the schedule by
     the batches.
     """
@@ -108,9 +97,7 @@ def by_hand(
 @pytest.mark.parametrize(
     ("build", "arguments"), SCHEDULERS, ids=lambda value: getattr(value, "__name__", "")
 )
-def test_weights_and_rates_equal_the_hand_written_loop(
-    lr_scale: str, build: Any, arguments: dict[str, Any]
-) -> None:
+def test_weights_and_rates_equal_the_hand_written_loop(lr_scale, build, arguments):
     module = TwoGroups(build, **arguments)
     speed = fit(module, lr_scale)
     assert {window.length for window in speed.history} >= {1, 3, 4}
@@ -190,9 +177,7 @@ def with_tensor_rates(gamma: float) -> TwoGroups:
 
 
 @pytest.mark.parametrize(("make", "tolerance"), [(CallsBase, 0.0), (with_tensor_rates, 1e-4)])
-def test_an_optimizer_of_another_kind_is_scaled_once_and_its_rates_put_back(
-    make: Any, tolerance: float
-) -> None:
+def test_an_optimizer_of_another_kind_is_scaled_once_and_its_rates_put_back(make, tolerance):
     plain, other = TwoGroups(gamma=0.97), make(gamma=0.97)
     fit(plain, "linear")
     fit(other, "linear")

@@ -46,9 +46,7 @@ class Masked(ASSoftmaxMixin, Plain):
     as_softmax_replaces = "criterion"
 
 
-def fit(
-    module: pl.LightningModule, *callbacks: pl.Callback, logger=False, validation=LOADER
-) -> pl.Trainer:
+def fit(module, *callbacks, logger=False, validation=LOADER):
     trainer = quiet_trainer(
         max_epochs=1, num_sanity_val_steps=1, logger=logger, callbacks=list(callbacks)
     )

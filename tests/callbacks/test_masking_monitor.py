@@ -50,9 +50,7 @@ class Scripted(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.01)
 
 
-def fit(
-    module, callbacks, tmp_path, *, epochs=1, batches=6, **settings
-) -> tuple[KeepsRows, pl.Trainer]:
+def fit(module, callbacks, tmp_path, *, epochs=1, batches=6, **settings):
     logger, ckpt_path = KeepsRows(), settings.pop("ckpt_path", None)
     settings = {"log_every_n_steps": 1, "default_root_dir": tmp_path, **settings}
     trainer = quiet_trainer(max_epochs=epochs, logger=logger, callbacks=callbacks, **settings)

@@ -77,14 +77,7 @@ def loader(kind: str = "class", rows: int = 64) -> DataLoader:
     return DataLoader(TensorDataset(inputs, target), batch_size=16)
 
 
-def fitted(
-    module: Any,
-    callback: TemperatureScaling,
-    folder: Path,
-    save_weights_only: bool = False,
-    steps: int = -1,
-    **loaders,
-) -> pl.Trainer:
+def fitted(module, callback, folder, save_weights_only=False, steps=-1, **loaders):
     kept = {
         "filename": "{epoch}",
         "save_last": True,
@@ -112,9 +105,7 @@ def all_of(data: DataLoader) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("kind", ["class", "labels", "token"])
 @pytest.mark.parametrize("module_class", [Plain, Masked])
-def test_the_temperature_is_that_of_the_last_validation(
-    kind: str, module_class: type, tmp_path: Path
-) -> None:
+def test_the_temperature_is_that_of_the_last_validation(kind, module_class, tmp_path):
     data, callback = loader(kind), TemperatureScaling()
     module = module_class(labels=kind == "labels")
     loaders = {"train_dataloaders": data, "val_dataloaders": data}
@@ -162,8 +153,8 @@ def test_unknown_labels_take_no_part_in_fit_and_test(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("normalised", [False, True])
 def test_each_checkpoint_and_the_trained_module_hold_the_temperature_of_their_own_weights_or_none(
-    normalised: bool, averaging, save_weights_only: bool, tmp_path: Path
-) -> None:
+    normalised, averaging, save_weights_only, tmp_path
+):
     module = Masked()
     if normalised:
         module.net = torch.nn.Sequential(torch.nn.BatchNorm1d(4), module.net)
@@ -205,9 +196,7 @@ def test_each_checkpoint_and_the_trained_module_hold_the_temperature_of_their_ow
 
 
 @pytest.mark.parametrize("permanent", [False, True])
-def test_weights_that_are_pruned_after_their_validation_get_a_temperature_of_their_own(
-    permanent: bool,
-) -> None:
+def test_weights_that_are_pruned_after_their_validation_get_a_temperature_of_their_own(permanent):
     class Remembers(
         Masked
     ):  # a number that a validation changes is no weight, nor is what it sets back, as a metric
@@ -256,8 +245,8 @@ def test_a_checkpoint_that_leaves_frozen_weights_out_keeps_the_temperature(tmp_p
 @pytest.mark.parametrize("with_the_callback_of_the_fit", [False, True])
 @pytest.mark.parametrize("by_trainer", [False, True])
 def test_a_test_measures_at_the_temperature_of_the_checkpoint(
-    by_trainer: bool, with_the_callback_of_the_fit: bool, save_weights_only: bool, tmp_path: Path
-) -> None:
+    by_trainer, with_the_callback_of_the_fit, save_weights_only, tmp_path
+):
     callback, module = TemperatureScaling(), Masked()
     trainer = fitted(module, callback, tmp_path, save_weights_only)
     first = Masked.load_from_checkpoint(tmp_path / "epoch=0.ckpt")
@@ -287,8 +276,8 @@ def test_a_test_measures_at_the_temperature_of_the_checkpoint(
 
 @pytest.mark.parametrize(("kind", "same_module"), [(Plain, True), (Masked, True), (Plain, False)])
 def test_other_weights_are_not_measured_at_the_temperature_of_the_trained_ones(
-    kind: type, same_module: bool, tmp_path: Path
-) -> None:
+    kind, same_module, tmp_path
+):
     trained = kind()
     trainer = fitted(trained, TemperatureScaling(), tmp_path)
     module = other = kind.load_from_checkpoint(tmp_path / "epoch=0.ckpt")
@@ -371,9 +360,7 @@ def test_logits_that_are_nan_leave_no_temperature(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("same_module", [False, True])
-def test_a_second_training_starts_without_the_temperature_of_the_first(
-    same_module: bool, tmp_path: Path
-) -> None:
+def test_a_second_training_starts_without_the_temperature_of_the_first(same_module, tmp_path):
     callback, module = TemperatureScaling(), Masked()
     first = fitted(module, callback, tmp_path / "first")
     temperature = callback.temperature
@@ -389,9 +376,7 @@ def test_a_second_training_starts_without_the_temperature_of_the_first(
 @pytest.mark.parametrize(
     "callbacks", [[], [TemperatureScaling()]], ids=["without the callback", "with it"]
 )
-def test_a_resumed_training_keeps_the_temperature_until_its_next_validation(
-    callbacks: list, tmp_path: Path
-) -> None:
+def test_a_resumed_training_keeps_the_temperature_until_its_next_validation(callbacks, tmp_path):
     callback, resumed = TemperatureScaling(), Masked()
     first = fitted(Masked(), callback, tmp_path)
     trainer = quiet_trainer(max_epochs=2, callbacks=callbacks)
@@ -401,9 +386,7 @@ def test_a_resumed_training_keeps_the_temperature_until_its_next_validation(
     assert trainer.global_step == first.global_step
 
 
-def test_a_run_resumed_before_the_last_validation_or_inside_it_takes_all_of_it(
-    tmp_path: Path,
-) -> None:
+def test_a_run_resumed_before_the_last_validation_or_inside_it_takes_all_of_it(tmp_path):
     saves, callback = SavesEveryBatch(tmp_path), TemperatureScaling()
     saves.on_validation_batch_end = lambda trainer, *args: saves._save(trainer, f"-{args[3]}")  # type: ignore[method-assign]
     quiet_trainer(max_epochs=2, callbacks=[callback, saves]).fit(Masked(), loader(), loader())
@@ -442,9 +425,7 @@ def test_of_several_loaders_the_first_one_is_fitted_and_measured(tmp_path: Path)
     assert float(callback.diagrams["scaled"].predictions.sum()) == len(target)
 
 
-def test_predict_proba_divides_by_the_temperature_and_warns_where_there_is_none(
-    tmp_path: Path,
-) -> None:
+def test_predict_proba_divides_by_the_temperature_and_warns_where_there_is_none(tmp_path):
     module, callback, logits = Masked(), TemperatureScaling(), torch.randn(3, 3)
     with pytest.warns(UserWarning, match="no temperature is fitted for the weights of Masked"):
         assert torch.equal(module.predict_proba(logits), logits.softmax(-1))
@@ -454,9 +435,7 @@ def test_predict_proba_divides_by_the_temperature_and_warns_where_there_is_none(
     torch.testing.assert_close(callback.predict_proba(logits), expected)
 
 
-def test_probabilities_in_a_loop_read_the_weights_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_probabilities_in_a_loop_read_the_weights_once(tmp_path, monkeypatch):
     fitted(module := Masked(), TemperatureScaling(), tmp_path)
     reads: list[Any] = []
     digest = fitted_temperature.weights_digest
@@ -490,9 +469,7 @@ class Told(Masked):
 
 
 @pytest.mark.parametrize("made", [Replaced, lambda: Told(labels=True)], ids=["replaced", "told"])
-def test_predict_proba_of_several_labels_is_the_sigmoid_also_without_a_temperature(
-    made: Any, tmp_path: Path
-) -> None:
+def test_predict_proba_of_several_labels_is_the_sigmoid_also_without_a_temperature(made, tmp_path):
     module, logits, data = made(), torch.randn(3, 3), loader("labels")
     fitted(module, TemperatureScaling(), tmp_path, train_dataloaders=data, val_dataloaders=None)
     quiet_trainer(max_epochs=1).fit(module, data)
@@ -548,9 +525,7 @@ class Mapped(Plain):
 
 
 @pytest.mark.parametrize("make", [Plain, WithHook, WithoutForward, Mapped])
-def test_logits_may_come_from_a_function_a_method_of_the_module_or_an_output(
-    make: Any, tmp_path: Path
-) -> None:
+def test_logits_may_come_from_a_function_a_method_of_the_module_or_an_output(make, tmp_path):
     module, data = make(), loader()
     callback = TemperatureScaling()
     if make is WithoutForward:
@@ -567,9 +542,7 @@ def test_logits_may_come_from_a_function_a_method_of_the_module_or_an_output(
     )
 
 
-def test_the_logits_of_a_hugging_face_model_are_found_whose_loss_is_replaced(
-    tmp_path: Path,
-) -> None:
+def test_the_logits_of_a_hugging_face_model_are_found_whose_loss_is_replaced(tmp_path):
     pytest.importorskip("transformers")
 
     class Transformer(HuggingFace):
@@ -627,14 +600,12 @@ class OfProbabilities(Plain):
     ],
 )
 def test_what_has_no_logits_that_fit_a_target_is_refused_with_the_ways_out(
-    make: Any, callback: TemperatureScaling, data: Any, message: str, tmp_path: Path
-) -> None:
+    make, callback, data, message, tmp_path
+):
     with pytest.raises(MisconfigurationException, match=message):
         fitted(make(), callback, tmp_path, val_dataloaders=data)
 
 
-def test_a_training_without_validation_data_warns_that_no_temperature_was_fitted(
-    tmp_path: Path,
-) -> None:
+def test_a_training_without_validation_data_warns_that_no_temperature_was_fitted(tmp_path):
     with pytest.warns(UserWarning, match="TemperatureScaling has fitted no temperature"):
         fitted(Plain(), TemperatureScaling(), tmp_path, val_dataloaders=None)

@@ -3,7 +3,6 @@ joint batch.
 """
 
 import math
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,16 +34,12 @@ def seen(folder: Path) -> Seen:
     )
 
 
-def joint_batches(
-    ranks: tuple[int, ...] = (0, 1), data_of: Callable[[int], list[Any]] = two_ranks.data_of
-) -> list[Any]:
+def joint_batches(ranks=(0, 1), data_of=two_ranks.data_of):
     parts_of_batches = zip(*map(data_of, ranks), strict=True)
     return [tuple(map(torch.cat, zip(*parts, strict=True))) for parts in parts_of_batches]
 
 
-def trained_on_joint_batches(
-    windows: list[tuple[int, int, int]], ranks: tuple[int, ...] = (0, 1)
-) -> Any:
+def trained_on_joint_batches(windows, ranks=(0, 1)):
     module = ScriptedMasking(dtype=torch.float64)
     epochs = [joint_batches(ranks)] * EPOCHS
     train_by_hand(
@@ -58,9 +53,7 @@ def trained_on_joint_batches(
     return module.state_dict()
 
 
-def assert_same_weights(
-    weights: dict[str, Any], expected: dict[str, Any], rtol: float = 1e-12
-) -> None:
+def assert_same_weights(weights, expected, rtol=1e-12):
     for name, weight in expected.items():
         torch.testing.assert_close(weights[name], weight, rtol=rtol, atol=1e-14 if rtol else 1e-12)
 
@@ -93,8 +86,8 @@ OF_EIGHT = SAMPLES - SAMPLES // 8  # masked samples that ask for eight batches
     ],
 )
 def test_both_ranks_take_the_windows_of_the_joint_counts_and_end_with_the_joint_weights(
-    scenario: str, masked: int, samples: int, max_steps: int, ranks: tuple[int, ...], seen: Seen
-) -> None:
+    scenario, masked, samples, max_steps, ranks, seen
+):
     windows = expected_windows(masked, samples, max_steps)
     expected = trained_on_joint_batches(windows, ranks)
     for rank in seen(scenario):
@@ -133,8 +126,8 @@ GRADIENT_BUCKET = ("all_reduce", 36)  # the net has 36 parameters
     "scenario", ["different_masking", "with_the_monitor", "one_rank_all_ignored"]
 )
 def test_a_window_costs_one_collective_of_four_numbers_and_the_monitor_one_of_its_own(
-    scenario: str, seen: Seen
-) -> None:
+    scenario, seen
+):
     for rank, plain in zip(seen(scenario), seen("without_accumulation"), strict=True):
         windows = len(rank["history"])
         of_lightning = {
@@ -158,9 +151,7 @@ def test_a_window_costs_one_collective_of_four_numbers_and_the_monitor_one_of_it
         ),
     ],
 )
-def test_a_resumed_run_ends_as_if_it_had_not_stopped(
-    resumed: str, uninterrupted: str, seen: Seen
-) -> None:
+def test_a_resumed_run_ends_as_if_it_had_not_stopped(resumed, uninterrupted, seen):
     for rest, whole in zip(seen(resumed), seen(uninterrupted), strict=True):
         assert 0 < len(rest["history"]) < len(whole["history"])
         assert rest["history"] == whole["history"][-len(rest["history"]) :]
@@ -177,15 +168,11 @@ def test_a_run_resumed_inside_a_window_takes_its_windows_and_says_what_is_lost(s
 @pytest.mark.parametrize(
     ("scenario", "samples"), [("validated_parts", 4 * 8), ("validated_shared", 4 * 2)]
 )
-def test_the_histogram_counts_each_validation_sample_once(
-    scenario: str, samples: int, seen: Seen
-) -> None:
+def test_the_histogram_counts_each_validation_sample_once(scenario, samples, seen):
     assert [rank["samples"] for rank in seen(scenario)] == [samples] * 2
 
 
-def test_the_temperature_and_the_masking_rate_of_two_processes_are_those_of_the_whole(
-    seen: Seen,
-) -> None:
+def test_the_temperature_and_the_masking_rate_of_two_processes_are_those_of_the_whole(seen):
     for rank in seen("validated_parts"):
         assert rank["temperature"] == pytest.approx(rank["of the whole"], rel=1e-4)
         assert rank["temperature"] != pytest.approx(rank["of its own"], rel=0.01)
@@ -205,9 +192,7 @@ joint_tokens = partial(joint_batches, data_of=two_ranks.tokens_of)
 exactly = partial(assert_same_weights, rtol=0.0)
 
 
-def on_large_batches(
-    module: Tagger, batches: list[Any], windows: list[tuple[int, int]]
-) -> dict[str, Any]:
+def on_large_batches(module, batches, windows):
     options: Any = {"loss_of_items": module.losses, "clip_norm": two_ranks.CLIP}
     train_on_large_batches(module, module.configure_optimizers(), batches, windows, **options)
     return module.state_dict()

@@ -4,7 +4,7 @@ with each of them.
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar
@@ -66,9 +66,7 @@ class Classifier(ASSoftmaxMixin, pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.5)
 
 
-def batches(
-    count: int = BATCHES, dtype: torch.dtype = torch.float32
-) -> list[tuple[Tensor, Tensor]]:
+def batches(count=BATCHES, dtype=torch.float32):
     generator = torch.Generator().manual_seed(0)
     targets = [torch.randint(CLASSES, (SIZE,), generator=generator) for _ in range(count)]
     return [(4 * torch.eye(CLASSES, dtype=dtype)[target], target) for target in targets]
@@ -83,15 +81,15 @@ class Run:
 
     def __init__(
         self,
-        folder: Path,
+        folder,
         *,
-        module: pl.LightningModule | None = None,
-        callbacks: Sequence[pl.Callback] = (),
-        data: Any = None,
-        validation: bool = False,
-        adaptive: bool = True,
-        **arguments: Any,
-    ) -> None:
+        module=None,
+        callbacks=(),
+        data=None,
+        validation=False,
+        adaptive=True,
+        **arguments,
+    ):
         self.module = Classifier() if module is None else module
         self.monitor, self.speed = MaskingMonitor(), AdaptiveGradientAccumulation(max_steps=4)
         settings: dict[str, Any] = {

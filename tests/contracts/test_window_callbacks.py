@@ -101,9 +101,7 @@ ROWS = {
     ),
     "the monitor": Row(scripted, lambda: [MaskingMonitor()]),
     "the monitor, with Lightning's windows": Row(
-        scripted,
-        lambda: [MaskingMonitor()],
-        settings={"accumulate_grad_batches": 4},
+        scripted, lambda: [MaskingMonitor()], settings={"accumulate_grad_batches": 4}
     ),
 }
 
@@ -134,14 +132,7 @@ class Run:
     the other's.
     """
 
-    def __init__(
-        self,
-        row: Row,
-        way: str,
-        *others: pl.Callback,
-        resume_from: Path | None = None,
-        ours: Any = None,
-    ) -> None:
+    def __init__(self, row, way, *others, resume_from=None, ours=None):
         self.row, self.module, self.ours, self.logger = (
             row,
             row.module(),
@@ -223,8 +214,8 @@ class SavesBetweenWindows(SavesEveryBatch):
     "What a window has gathered before a checkpoint is lost on resume.",
 )
 def test_a_run_resumed_between_two_windows_ends_with_the_same_bits_and_has_seen_the_same(
-    name: str, way: str, tmp_path: Path
-) -> None:
+    name, way, tmp_path
+):
     saves = SavesBetweenWindows(tmp_path)
     whole = Run(ROWS[name], way, saves)
     validated = [path for path in saves.checkpoints() if "validated" in path.stem]
@@ -237,9 +228,7 @@ def test_a_run_resumed_between_two_windows_ends_with_the_same_bits_and_has_seen_
         Run(ROWS[name], way, resume_from=path).assert_ends_as(whole)
 
 
-def test_a_run_resumed_inside_a_window_takes_the_mean_over_its_other_batches_and_says_so(
-    tmp_path: Path,
-) -> None:
+def test_a_run_resumed_inside_a_window_takes_the_mean_over_its_other_batches_and_says_so(tmp_path):
     data = batches_of(8, dtype=torch.float64)
     settings: dict[str, Any] = {"max_epochs": 1}
     saves = SavesEveryBatch(tmp_path)
@@ -309,8 +298,8 @@ PLACES = [
 @pytest.mark.parametrize("hook", PLACES)
 @pytest.mark.parametrize("name", ROWS)
 def test_an_exception_at_any_place_leaves_nothing_behind_and_its_checkpoint_goes_on(
-    name: str, hook: str, tmp_path: Path
-) -> None:
+    name, hook, tmp_path
+):
     row = ROWS[name]
     whole = Run(row, "clipped")
     for number in (3,) if hook == "on_before_optimizer_step" else (2, 9):
