@@ -171,6 +171,13 @@ class WithLossModule(Tagger):
         return self.criterion(self.net(batch[0]).flatten(0, 1), batch[1].flatten())
 
 
+def frozen() -> Tagger:
+    """One layer has no gradient to divide."""
+    module = Tagger()
+    module.net[0].requires_grad_(False)
+    return module
+
+
 @dataclass
 class Case:
     policy: Any
@@ -198,6 +205,7 @@ CASES = {
     "a module's losses": Case(
         AccumulationSchedule({0: 4}), FOURS, make=WithLossModule, items="module"
     ),
+    "a frozen layer": Case(AccumulationSchedule({0: 4}), FOURS, make=frozen),
     "autocast": Case(AccumulationSchedule({0: 4}), FOURS, make=Autocast),
 }
 
@@ -388,22 +396,6 @@ def test_a_window_that_does_not_end_takes_no_step_says_so_and_leaks_nothing_into
     assert all(window.samples == window.length * SAMPLES for window in callback.history)
     assert taken(callback)[-1] == last
     assert same_weights(module, by_hand(data, taken(callback)))
-
-
-class FrozenUntilAsked(ScriptedMasking):
-    """One layer gets no gradient: it has none to rescale."""
-
-    def loss_of(self, batch: tuple[Tensor, Tensor]) -> Tensor:
-        inputs, target = batch
-        return torch.nn.functional.cross_entropy(self.net[0](inputs), target)
-
-
-def test_parameters_without_a_gradient_stay_as_they_are() -> None:
-    module = FrozenUntilAsked((16,))
-    before = [parameter.clone() for parameter in module.net[2].parameters()]
-    trainer = quiet_trainer(max_epochs=2, callbacks=[AdaptiveGradientAccumulation(max_steps=4)])
-    trainer.fit(module, loader_of(batches_of(7), length_known=False))
-    assert all(torch.equal(a, b) for a, b in zip(before, module.net[2].parameters(), strict=True))
 
 
 def test_a_second_fit_of_the_trainer_goes_on_and_one_of_another_trainer_starts_anew() -> None:

@@ -144,7 +144,8 @@ class ValidationCallback(Callback):
     def on_validation_batch_start(self, *_: Any) -> None:
         self.source.drop()
 
-    on_test_batch_start = on_validation_batch_start
+    def on_test_batch_start(self, *_: Any) -> None:
+        self.source.drop()
 
     def on_validation_batch_end(
         self,

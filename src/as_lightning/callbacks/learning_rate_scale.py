@@ -86,9 +86,7 @@ def advance_schedulers(
     trainer: Trainer, pl_module: LightningModule, end: int, batches: int, *, stepped: bool
 ) -> None:
     """Advance the schedulers with ``interval="step"`` by the last ``batches`` of the first ``end``
-    batches of the epoch, as windows of one batch would have.
-
-    ``stepped`` says that Lightning has advanced them once, for the last batch.
+    batches of the epoch. If ``stepped``, Lightning has done so for the last one.
     """
     advance = batches
     if trainer.max_steps != -1:  # the schedule has min(steps left, batches left) to go

@@ -107,7 +107,7 @@ class TemperatureScaling(ValidationCallback):
         self._weights: dict[str, Any] | None = None  # digests of those that were validated last
         self.diagrams: dict[str, Reliability] = {}
         self._gathered: list[LogitsAndTarget] = []
-        self._test_sums: dict[str, list[Tensor]] = {}  # losses, their number, and the bins
+        self._test_sums: dict[str, Tensor] = {}  # losses, their number, and the bins
 
     @property
     def temperature(self) -> float | None:
@@ -236,22 +236,21 @@ class TemperatureScaling(ValidationCallback):
         target = target.to(logits.device)
         for name, temperature in (("unscaled", 1.0), ("scaled", self._test_temperature or 1.0)):
             scaled = logits / temperature
-            sums = [*self._nll_sums(scaled, target), *reliability(scaled, target, bins=BINS)]
-            before = self._test_sums.setdefault(name, [torch.zeros_like(part) for part in sums])
-            self._test_sums[name] = [old + new for old, new in zip(before, sums, strict=True)]
+            losses = torch.stack(self._nll_sums(scaled, target))
+            sums = torch.cat([losses, *reliability(scaled, target, bins=BINS)])
+            self._test_sums[name] = sums + self._test_sums.get(name, 0.0)
 
     def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.source.stop()
-        # of a rank without batches
-        zeros = [torch.zeros(size, dtype=torch.float64) for size in ((), (), *[(BINS,)] * 3)]
+        of_no_batch = torch.zeros(2 + 3 * BINS, dtype=torch.float64)
         for name in ("unscaled", "scaled"):
-            sums = self._test_sums.get(name, zeros)
-            loss, count, *bins = (sum_over_ranks(trainer, part).cpu() for part in sums)
-            if not count:
+            sums = sum_over_ranks(trainer, self._test_sums.get(name, of_no_batch)).cpu()
+            losses, *bins = sums.split([2, BINS, BINS, BINS])
+            if losses[1] == 0:
                 continue
             self.diagrams[name] = Reliability(*bins)
             metrics = {
-                f"test/nll_{name}": (loss / count).float(),
+                f"test/nll_{name}": (losses[0] / losses[1]).float(),
                 f"test/calibration_error_{name}": self.diagrams[name].calibration_error.float(),
             }
             # they are sums over the ranks already

@@ -21,9 +21,8 @@ def accumulation_steps(
     1, k_\text{max}\right)
     $$
 
-    The result is at most ``previous + 1``, with ``monotone`` at least ``previous``, and never above
-    ``max_steps``. Halves round up. If all samples are masked, $k$ aims at ``max_steps``; without
-    samples it stays ``previous``.
+    The result is at most ``previous + 1`` and, with ``monotone``, at least ``previous``. Halves
+    round up. If all samples are masked, $k$ aims at ``max_steps``; without samples it stays.
 
     Args:
         samples: the number of samples $N$ since the last decision, without ignored rows.
@@ -34,9 +33,7 @@ def accumulation_steps(
         monotone: never go below ``previous`` (the paper's choice).
 
     Raises:
-        ValueError: if a count is negative, ``masked_samples > samples``, ``scale <= 0``,
-            ``max_steps < 1`` or ``previous < 1``.
-        TypeError: if ``scale`` is no number, or ``max_steps`` or ``previous`` no integer.
+        ValueError, TypeError: if an argument is out of its range, or of a wrong type.
 
     Source: paper, section on AS-Speed (adaptive gradient accumulation).
 
