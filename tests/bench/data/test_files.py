@@ -59,10 +59,7 @@ def test_a_relative_path_is_looked_for_in_the_working_directory_and_then_in_data
     assert find_file(data / "set.csv", tmp_path) == data / "set.csv"
     (tmp_path / "2024").mkdir()
     assert find_file(2024, tmp_path) == tmp_path / "2024"  # as Hydra reads data.path=2024
-    with pytest.raises(
-        FileNotFoundError,
-        match=rf"there is no {work}/b.csv and no {data}/b.csv: give its full path",
-    ):
+    with pytest.raises(FileNotFoundError, match=rf"no {work}/b.csv and no {data}/b.csv: give"):
         find_file("b.csv", data)
     with pytest.raises(FileNotFoundError, match=rf"^there is no {tmp_path}/b.csv: give"):
         find_file(tmp_path / "b.csv", data)
@@ -81,9 +78,8 @@ def test_files_and_folders_are_told_by_names_and_contents_and_not_by_time_or_pla
     one = written("a.csv", b"good,1\n", 1)
     assert written("b.csv", b"good,1\n", 2) == one
     assert written("b.csv", b"good,0\n", 3) != one
-    assert checksum([tmp_path / "a.csv", tmp_path / "b.csv"]) != checksum(
-        [tmp_path / "b.csv", tmp_path / "a.csv"]
-    )
+    both = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    assert checksum(both) != checksum(both[::-1])
 
     folder = tmp_path / "set"
     written("set/cat/1.png", b"one", 1)
@@ -121,9 +117,7 @@ def test_a_missing_file_is_downloaded_once_and_read_from_a_folder_that_cannot_be
 
 def test_a_file_that_is_there_with_a_wrong_checksum_is_refused_and_kept(server, tmp_path):
     (tmp_path / "set.txt").write_bytes(b"something else")
-    with pytest.raises(
-        ValueError, match=f"wrong checksum: expected SHA-256 {SHA256}, got .*Delete it"
-    ):
+    with pytest.raises(ValueError, match=f"wrong checksum: expected SHA-256 {SHA256}, got"):
         fetch(remote(server), tmp_path)
     assert (tmp_path / "set.txt").read_bytes() == b"something else"
     assert server.requests == []

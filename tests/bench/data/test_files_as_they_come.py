@@ -192,9 +192,10 @@ CSV = "text,label\n"
             vectors(test_inputs=np.ones((6, 4))),
             r"test_inputs .* \(6, 4\) and \(6,\)",
         ),
+        ("vectors", "a", vectors(test_labels=np.ones(5)), r"test_labels \(N\), got .* \(5,\)"),
         ("vectors", "a", vectors(test_inputs=np.full((6, 5), np.nan)), "6 rows of test_inputs"),
         ("vectors", "a", vectors(test_labels=np.array([0, np.nan] * 3)), "3 rows of test_labels"),
-        ("several labels", "a", vectors(), r"train_labels \(N, C\), got \(12, 5\) and \(12,\)"),
+        ("several labels", "a", vectors(), r"train_labels \(N, C\) .*got \(12, 5\) and \(12,\)"),
         ("several labels", "a", labels(test_labels=np.full((6, 2), 2)), "test_labels .*, got 2"),
     ],
     ids=lambda value: "binary" if isinstance(value, bytes) else None,  # some bytes are of the time

@@ -83,8 +83,7 @@ SHOWN = 10  # classes that the summary names
 
 
 class BenchmarkDataModule(pl.LightningDataModule):
-    """A ``LightningDataModule`` with train, validation and test splits of ``(input, target)``
-    pairs.
+    """Train, validation and test splits of ``(input, target)`` pairs.
 
     A subclass reads its splits in `load_splits` and gives the encoder's arguments in `input_spec`.
     ``setup`` fills in `class_names`, `splits` and `readings`.
@@ -209,9 +208,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
             splits = self.load_splits()
             empty = [split for split in SPLITS if not len(splits[split])]
             if empty:
-                raise ValueError(
-                    f"{name}: nothing is left for {' and '.join(empty)}: give more data"
-                )
+                raise ValueError(f"{name}: nothing is left for {', '.join(empty)}: give more data")
             if self.num_classes < 2:
                 found = ", ".join(self.class_names)
                 raise ValueError(f"{name}: expected at least 2 classes, found {found or 'none'}")
@@ -238,12 +235,10 @@ class BenchmarkDataModule(pl.LightningDataModule):
         train = self.splits["train"]
         if self.first is not None:
             self._keep(range(min(self.first, len(train))))
-            if self.task == "multiclass":
-                lost = [self.class_names[row] for row in (self.class_counts == 0).nonzero()]
-                what = (
-                    f"classes have no example among the first {self.first} (data.shots takes some)"
-                )
-                note(what, len(lost), self.num_classes, shortened(lost))
+        if self.first is not None and self.task == "multiclass":
+            lost = [self.class_names[row] for row in (self.class_counts == 0).nonzero()]
+            what = f"classes have no example among the first {self.first} (data.shots takes some)"
+            note(what, len(lost), self.num_classes, shortened(lost))
         if self.conditions.asked and isinstance(train.targets, Tensor):
             targets = torch.as_tensor(list(self.splits["train"].targets))
             rows = self.conditions.drawn(targets, self.class_counts, self.class_names)

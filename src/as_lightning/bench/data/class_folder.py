@@ -43,12 +43,12 @@ Transform = Callable[[Tensor], Tensor] | None
 
 
 class LabelledFile(NamedTuple):
-    """A file: its class or classes, its name below the folder or archive ``root``, and its reader."""
+    """A file: its class or classes, its name in the data set, its reader, and its whole path."""
 
     label: Any
     name: str
     read: Callable[[], bytes]
-    root: str = ""
+    place: str
 
 
 class ClassFolder(BenchmarkDataModule):
@@ -114,10 +114,11 @@ class ClassFolder(BenchmarkDataModule):
         labels = {split: [file.label for file in rows] for split, rows in files.items()}
         targets = self.encode_labels(labels)
         self.texts = {split: [file.name for file in rows] for split, rows in files.items()}
-        shape = self._decoded(files["train"][0], []).shape
+        first, _ = self._decoded(min(files["train"], key=lambda file: file.place))
         inputs, digests = {}, {}
         for split, rows in files.items():
-            inputs[split], digests[split] = self._decoded_split(split, rows, shape)
+            inputs[split] = empty((len(rows), *first.shape), first.dtype)
+            digests[split] = self._decode_into(inputs[split], split, rows)
         note_repeats(digests, self.texts)
         return self.transformed(inputs, targets)
 
@@ -132,40 +133,37 @@ class ClassFolder(BenchmarkDataModule):
             splits[split] = LabelledDataset(values, targets[split], transform)
         return splits
 
-    def _decoded_split(
-        self, split: str, files: Sequence[LabelledFile], shape: torch.Size
-    ) -> tuple[Tensor, list[bytes]]:
-        """Return the inputs of a split, and a digest of each; note what decoding changed."""
-        inputs = torch.empty(0)
-        digests = []
-        changed = defaultdict(list)
-        found: list[list[str]] = [[] for _ in files]
+    def _decode_into(
+        self, inputs: Tensor, split: str, files: Sequence[LabelledFile]
+    ) -> list[bytes]:
+        """Fill in the inputs of a split, note what decoding changed, and return their digests."""
+        digests, changed = [], defaultdict(list)
         # Pillow, libsndfile and PyTorch release the interpreter's lock.
         with ThreadPoolExecutor() as pool:
-            for index, decoded in enumerate(pool.map(self._decoded, files, found)):
-                if decoded.shape != shape:
-                    shapes = f"its shape is {tuple(decoded.shape)}, not {tuple(shape)}"
-                    raise ValueError(f"{_place(files[index])}: {shapes}: set data.image_size")
-                if not index:
-                    inputs = empty((len(files), *shape), decoded.dtype)
+            for index, (decoded, changes) in enumerate(pool.map(self._decoded, files)):
+                if decoded.shape != inputs.shape[1:]:
+                    shapes = f"{tuple(decoded.shape)}, not {tuple(inputs.shape[1:])}"
+                    raise ValueError(
+                        f"{files[index].place}: its shape is {shapes}: set data.image_size"
+                    )
                 inputs[index] = decoded
                 digests.append(hashlib.blake2b(decoded.numpy().tobytes()).digest())
-        for file, changes in zip(files, found, strict=True):
-            for change in changes:
-                changed[change].append(file.name)
+                for change in changes:
+                    changed[change].append(files[index].name)
         for change, names in changed.items():
             note(f"{self.kind} {change}", len(names), len(files), names[0], split)
-        return inputs, digests
+        return digests
 
-    def _decoded(self, file: LabelledFile, changes: list[str]) -> Tensor:
+    def _decoded(self, file: LabelledFile) -> tuple[Tensor, list[str]]:
+        changes: list[str] = []
         try:
             decoded = self.decode(file.read(), changes)
             # One such value would make the mean, and so every feature, NaN.
             if decoded.is_floating_point() and not decoded.isfinite().all():
                 raise ValueError("features that are not finite: samples far outside [-1, 1]")
         except (OSError, ValueError) as error:
-            raise ValueError(f"{_place(file)}: {error}") from error
-        return decoded
+            raise ValueError(f"{file.place}: {error}") from error
+        return decoded, changes
 
     def index(self) -> dict[str, list[LabelledFile]]:
         """Return the files of the splits ``train``, ``validation`` and ``test``."""
@@ -184,17 +182,12 @@ class ClassFolder(BenchmarkDataModule):
         self.splits_by_seed = "all" in found
         files = {}
         for split, classes in self.split_classes(found).items():
-            limit = self.max_per_class[split]
-            files[split] = [
-                LabelledFile(
-                    label_of.get(name, label),
-                    normal_form(name),
-                    (root / name).read_bytes,
-                    f"{root}/",
-                )
-                for label, names in classes.items()
-                for name in names[:limit]
-            ]
+            files[split] = []
+            for label, names in classes.items():
+                for name in names[: self.max_per_class[split]]:
+                    read, own = (root / name).read_bytes, label_of.get(name, label)
+                    file = LabelledFile(own, normal_form(name), read, f"{root}/{name}")
+                    files[split].append(file)
             # A loader that is cut short would miss classes.
             random.Random(self.split_seed).shuffle(files[split])
         return files
@@ -218,11 +211,10 @@ class ClassFolder(BenchmarkDataModule):
                 count = max(1, round(shares[split] * len(names)))
                 splits[split][label], remaining = remaining[:count], remaining[count:]
             splits["train"][label] = remaining
-        emptied = [
-            f"class {label!r} has {len(train[label])} {self.kind}"
-            for label, names in splits["train"].items()
-            if not names
-        ]
+        emptied = []
+        for label, names in splits["train"].items():
+            if not names:
+                emptied.append(f"class {label!r} has {len(train[label])} {self.kind}")
         if emptied:
             wanted = ", ".join(["train", *missing])
             raise ValueError(f"{shortened(emptied)}: too few for the splits {wanted}")
@@ -294,7 +286,3 @@ def mean_and_std(inputs: Tensor, scale: float = 1.0) -> tuple[list[float], list[
     variance = squares - mean.square()
     std = torch.where(variance > CONSTANT, variance, scale**2).sqrt()
     return (mean / scale).tolist(), (std / scale).tolist()
-
-
-def _place(file: LabelledFile) -> str:
-    return f"{file.root}{file.name}"

@@ -17,10 +17,7 @@ NoiseKind = Literal["uniform", "pairs"]
 
 @dataclass
 class Conditions:
-    """The conditions of a training split, as ``conf/data/base.yaml`` describes them.
-
-    A seed of None is the run's (``torch.initial_seed()``).
-    """
+    """The conditions of ``conf/data/base.yaml``; a seed of None is ``torch.initial_seed()``."""
 
     label_noise: float
     label_noise_kind: NoiseKind

@@ -8,17 +8,15 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from as_lightning.bench.data.base import BenchmarkDataModule, LabelledDataset
+from as_lightning.bench.data.base import SPLITS, BenchmarkDataModule, LabelledDataset
 
 
 class Digits(BenchmarkDataModule):
     """scikit-learn's digits: 10 classes, 1,257 / 180 / 360 images, stratified by class.
 
-    Inputs are ``float32`` of shape ``(1, 8, 8)`` in [0, 1], targets ``int64``. ``split_seed`` seeds
-    the split.
+    Inputs are ``float32`` of shape ``(1, 8, 8)`` in [0, 1], targets ``int64``.
 
-    Source: `sklearn.datasets.load_digits` (UCI Optical Recognition of Handwritten Digits, test
-        part).
+    Source: `sklearn.datasets.load_digits` (UCI Optical Recognition of Handwritten Digits, test).
     """
 
     splits_by_seed = True
@@ -35,14 +33,14 @@ class Digits(BenchmarkDataModule):
         images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16.0
         targets = torch.tensor(digits.target, dtype=torch.int64)
         self.class_names = [str(name) for name in digits.target_names]
-        rest, test = train_test_split(
-            range(len(targets)), test_size=360, stratify=targets, random_state=self.split_seed
+        seed, rows = self.split_seed, {}
+        rest, rows["test"] = train_test_split(
+            range(len(targets)), test_size=360, stratify=targets, random_state=seed
         )
-        train, validation = train_test_split(
-            rest, test_size=180, stratify=targets[rest], random_state=self.split_seed
+        rows["train"], rows["validation"] = train_test_split(
+            rest, test_size=180, stratify=targets[rest], random_state=seed
         )
-        splits = {}
-        for name, rows in (("train", train), ("validation", validation), ("test", test)):
-            self.texts[name] = [f"image {row}" for row in rows]
-            splits[name] = LabelledDataset(images[rows], targets[rows])
-        return splits
+        self.texts = {split: [f"image {row}" for row in rows[split]] for split in SPLITS}
+        return {
+            split: LabelledDataset(images[rows[split]], targets[rows[split]]) for split in SPLITS
+        }

@@ -27,8 +27,6 @@ class Features(BenchmarkDataModule):
             label; names the file.
     """
 
-    label_shape = "(N)"
-
     def __init__(self, path: str | Path, batch_size: int = 256, **settings: Any) -> None:
         super().__init__(batch_size=batch_size, **settings)
         self.paths = {"all": path}
@@ -39,11 +37,10 @@ class Features(BenchmarkDataModule):
 
     def load_splits(self) -> dict[str, LabelledDataset]:
         path = self.files()["all"]
-        inputs, labels = {}, {}
         try:
             with np.load(path, allow_pickle=False) as file:
-                for split in SPLITS:
-                    inputs[split], labels[split] = file[f"{split}_inputs"], file[f"{split}_labels"]
+                inputs = {split: file[f"{split}_inputs"] for split in SPLITS}
+                labels = {split: file[f"{split}_labels"] for split in SPLITS}
         # A TypeError is that of an .npy.
         except (KeyError, ValueError, OSError, EOFError, TypeError, BadZipFile) as error:
             raise ValueError(f"{path}: expected an .npz with {EXPECTED}: {error}") from error
@@ -58,16 +55,17 @@ class Features(BenchmarkDataModule):
         self, inputs: dict[str, np.ndarray], labels: dict[str, np.ndarray]
     ) -> dict[str, Tensor]:
         """Return the vectors of each split; a ValueError says what is not as expected."""
-        width, classes = inputs["train"].shape[1:], labels["train"].shape[1:]
+        several = self.task == "multilabel"
         vectors = {}
         for split, values in inputs.items():
             shapes = values.shape, labels[split].shape
-            expected = (len(values), *width), (len(values), *classes)
-            dimensions = len(width), len(classes)
-            if dimensions != (1, self.label_shape.count("C")) or shapes != expected:
+            width, classes = inputs["train"].shape[1:], labels["train"].shape[1:]
+            alike = shapes == ((len(values), *width), (len(values), *classes))
+            if not alike or (len(width), len(classes)) != (1, several):
+                form = "(N, C) of one C" if several else "(N)"
                 raise ValueError(
                     f"expected {split}_inputs (N, d) with the d of train_inputs, and {split}_labels "
-                    f"{self.label_shape}, got {shapes[0]} and {shapes[1]}"
+                    f"{form}, got {shapes[0]} and {shapes[1]}"
                 )
             with np.errstate(over="ignore"):
                 vectors[split] = torch.from_numpy(values.astype(np.float32))
@@ -96,7 +94,6 @@ class MultilabelFeatures(Features):
     """
 
     task = "multilabel"
-    label_shape = "(N, C)"
 
     def targets_of(self, labels: dict[str, np.ndarray]) -> dict[str, Tensor]:
         self.class_names = [str(number) for number in range(labels["train"].shape[1])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import tarfile
 import zlib
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any, ClassVar
 
 from as_lightning.bench.data.audio_folder import AudioFolder
@@ -21,10 +21,8 @@ class FSDD(AudioFolder):
     CC BY-SA 4.0.
 
     Of each speaker's 50 recordings of a digit, 0 to 4 are the test split, as published, 5 to 9
-    validation. ``data_dir`` holds ``fsdd.tar.gz``; otherwise release 1.0.10 is downloaded. GitHub
-    may pack the archive anew, so its checksum is not compared.
-
-    ``split_seed`` seeds which recordings are of which split; None takes the published ones.
+    validation; ``split_seed`` draws others. ``data_dir`` holds ``fsdd.tar.gz``; otherwise release
+    1.0.10 is downloaded. GitHub may pack the archive anew, so its checksum is not compared.
 
     Raises:
         ValueError: if the archive is damaged, or does not hold 3,000 recordings.
@@ -47,8 +45,13 @@ class FSDD(AudioFolder):
 
     def index(self) -> dict[str, list[LabelledFile]]:
         path = self.files()["all"]
+        recordings = {}
         try:
-            recordings = wav_members(path)
+            with tarfile.open(path) as archive:
+                for member in archive:
+                    file, place = archive.extractfile(member), PurePosixPath(member.name)
+                    if file is not None and place.match("recordings/*.wav"):
+                        recordings[place.name] = file.read()
         except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
             raise ValueError(f"{path} is damaged ({error}): delete it to load it again") from error
         if len(recordings) != 60 * RECORDINGS:
@@ -64,17 +67,6 @@ class FSDD(AudioFolder):
             digit, _, number = name.removesuffix(".wav").split("_")
             position = order.index(int(number))
             split = "test" if position < 5 else "validation" if position < 10 else "train"
-            file = LabelledFile(digit, f"recordings/{name}", content.__bytes__, f"{path}/")
-            splits[split].append(file)
+            name = f"recordings/{name}"
+            splits[split].append(LabelledFile(digit, name, content.__bytes__, f"{path}/{name}"))
         return splits
-
-
-def wav_members(path: Path) -> dict[str, bytes]:
-    """Return the recordings in an archive by their names."""
-    members = {}
-    with tarfile.open(path) as archive:
-        for member in archive:
-            file = archive.extractfile(member)
-            if PurePosixPath(member.name).match("recordings/*.wav") and file is not None:
-                members[PurePosixPath(member.name).name] = file.read()
-    return members

@@ -64,8 +64,7 @@ class ImageFolder(ClassFolder):
     in ``conf/data/image_folder.yaml``. A training image gets a black border and is cropped at
     random to its size; with ``horizontal_flip`` it is mirrored with probability 1/2.
 
-    Raises:
-        ValueError: as `ClassFolder`; ``image_size=None`` takes images of one size.
+    A ValueError is raised as by `ClassFolder`; ``image_size=None`` takes images of one size.
     """
 
     kind = "images"

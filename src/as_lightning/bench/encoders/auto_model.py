@@ -1,6 +1,4 @@
-"""Any encoder of Hugging Face, pretrained or of a local checkpoint, trained whole or in its last
-layers.
-"""
+"""Any encoder of Hugging Face, trained whole or in its last layers."""
 
 from __future__ import annotations
 
@@ -17,14 +15,11 @@ class AutoModelEncoder(FrozenEncoder):
 
     Give the data the same tokeniser: ``data.tokenizer=<name>`` (``model=auto_model`` does).
 
-    With ``trainable_layers=k`` the embeddings and all layers but the last ``k`` keep their weights
-    and run without dropout; with 0 the encoder gives fixed features.
-
-    The settings are described in ``conf/model/auto_model.yaml``. Pickled weights can run any code.
+    With ``trainable_layers=k`` the embeddings and all layers but the last ``k`` are frozen. The
+    settings are described in ``conf/model/auto_model.yaml``. Pickled weights can run any code.
 
     Shape:
-        - input: ``(N, L)`` ``int64`` token ids; output: ``(N, hidden size)``, without pooling ``(N,
-          L, hidden size)``.
+        - input: ``(N, L)`` ``int64``; output: ``(N, d)``, without pooling ``(N, L, d)``.
 
     Raises:
         ValueError: if there is no such model, its weights are pickled, its embeddings hold fewer

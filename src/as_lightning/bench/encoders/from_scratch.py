@@ -1,6 +1,4 @@
-"""Small encoders that are trained from scratch: of feature vectors, images,
-spectrograms and texts.
-"""
+"""Small encoders that are trained from scratch: of vectors, images, spectrograms and texts."""
 
 from __future__ import annotations
 
@@ -15,8 +13,7 @@ from as_lightning.functional.argument_checks import check_choice
 
 
 class MLP(nn.Module):
-    """Linear layers with layer normalisation, GELU and dropout: ``(N, in_features)`` to ``(N,
-    widths[-1])``.
+    """Linear layers with normalisation, GELU and dropout: ``(N, in_features)``, ``(N, widths[-1])``.
 
     Without ``widths`` the features are the inputs.
     """
@@ -43,9 +40,8 @@ def _means(maps: Tensor, rows: int, columns: int) -> Tensor:
     if not (1 <= rows <= maps.size(-2) and 1 <= columns <= maps.size(-1)):
         raise ValueError(
             f"{maps.size(-2)} rows and {maps.size(-1)} columns are left after the layers, which "
-            "cannot be cut into "
-            f"{rows} by {columns} cells: set fewer channels, fewer cells (bands, but at least 1) "
-            "or more mel bands"
+            f"cannot be cut into {rows} by {columns} cells: set fewer channels, fewer cells (bands, "
+            "but at least 1) or more mel bands"
         )
     # not adaptive pooling: its backward pass on a GPU is not deterministic
     bands = [band.tensor_split(columns, dim=-1) for band in maps.tensor_split(rows, dim=-2)]
@@ -53,11 +49,9 @@ def _means(maps: Tensor, rows: int, columns: int) -> Tensor:
 
 
 class SmallCNN(nn.Module):
-    """Convolutions with batch normalisation, each halving the image but the first, then means over
-    the positions.
+    """Convolutions with batch normalisation, each halving the image but the first, then means.
 
-    A mean is over a cell of a grid of ``cells`` by ``cells``: with 1 it does not matter where
-        something is.
+    A mean is over a cell of a grid of ``cells`` by ``cells``: with 1 place does not matter.
 
     Shape:
         - input: ``(N, in_channels, H, W)``; output: ``(N, channels[-1] * cells**2)``.
@@ -78,11 +72,10 @@ class SmallCNN(nn.Module):
 
 
 class AudioCNN(nn.Module):
-    """Convolutions with batch normalisation and pooling, then the mean over time in each of a few
-    bands of frequency.
+    """Convolutions with batch normalisation and pooling, then the mean over time in each band.
 
-    A sound may come at any time, but its pitch matters: the features keep the ``bands`` apart.
-        ``dropout`` is on them.
+    A sound may come at any time, but its pitch matters: the features, with ``dropout``, keep the
+    ``bands`` apart.
 
     Shape:
         - input: ``(N, in_channels, n_mels, frames)``; output: ``(N, channels[-1] * bands)``.

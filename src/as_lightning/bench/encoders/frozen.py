@@ -13,16 +13,6 @@ from as_lightning.functional.argument_checks import check_choice, check_count
 Cache = Literal["file", "memory", "off"]
 
 
-def check_uncut(trainable_layers: int | None) -> int | None:
-    """Return 0 or None, or raise a ValueError: an image network is frozen whole or not at all."""
-    if trainable_layers not in (0, None):
-        raise ValueError(
-            f"model.trainable_layers must be 0 (a head on fixed features) or null for images, got "
-            f"{trainable_layers}"
-        )
-    return trainable_layers
-
-
 class FrozenEncoder(nn.Module):
     """An encoder whose last ``trainable_layers`` are trained and whose other layers are frozen
     (None freezes nothing).
@@ -55,6 +45,15 @@ class FrozenEncoder(nn.Module):
     def settings(self) -> str:
         """Return the settings that decide the output, beside the weights, as text."""
         return type(self).__name__
+
+    def freeze_whole(self) -> None:
+        """Freeze the network with 0 trainable layers; a ValueError refuses any number above."""
+        if self.trainable_layers:
+            raise ValueError(
+                "model.trainable_layers must be 0 (a head on fixed features) or null for images, "
+                f"got {self.trainable_layers}"
+            )
+        self.freeze(*([self.network] if self.trainable_layers == 0 else []))
 
     def freeze(self, *parts: nn.Module) -> None:
         """Freeze parts of the network, and set the modes of all."""

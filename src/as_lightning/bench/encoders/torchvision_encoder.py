@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from as_lightning.bench.encoders.frozen import Cache, FrozenEncoder, check_uncut
+from as_lightning.bench.encoders.frozen import Cache, FrozenEncoder
 from as_lightning.bench.packages import loading
 from as_lightning.functional.argument_checks import check_choice
 
@@ -21,14 +21,10 @@ class TorchvisionEncoder(FrozenEncoder):
     """A classifier of torchvision's without its last linear layer; what lies before that, e.g.
     dropout, is kept.
 
-    Pretrained weights expect images normalised as they were in pretraining: give the data module
-    its ``mean`` and ``std`` (for weights of ImageNet ``[0.485, 0.456, 0.406]`` and ``[0.229, 0.224,
-    0.225]``).
-
-    The settings are described in ``conf/model/torchvision.yaml``. A grey image (``in_channels`` 1,
-    not 3) is seen as one of three equal channels. The stem ``"cifar"`` gives a residual network
-    from scratch the first layers for images of about 32x32, a 3x3 convolution of stride 1 and no
-    pooling (He et al., CVPR 2016, section 4.2).
+    The settings, with the ``mean`` and ``std`` of ImageNet's weights, are described in
+    ``conf/model/torchvision.yaml``. A grey image is seen as one of three equal channels. The stem
+    ``"cifar"`` gives a residual network from scratch the first layers for images of about 32x32, a
+    3x3 convolution of stride 1 and no pooling (He et al., CVPR 2016, section 4.2).
 
     Shape:
         - input: ``(N, in_channels, H, W)``; some networks take one size only.
@@ -50,7 +46,7 @@ class TorchvisionEncoder(FrozenEncoder):
         feature_cache: Cache = "file",
         stem: Literal["imagenet", "cifar"] = "imagenet",
     ) -> None:
-        super().__init__(check_uncut(trainable_layers), feature_cache)
+        super().__init__(trainable_layers, feature_cache)
         classifiers = models.list_models(module=models, exclude=SEVERAL_HEADS)
         network = _build(check_choice("name", name, classifiers), weights)
         linear = {
@@ -74,7 +70,7 @@ class TorchvisionEncoder(FrozenEncoder):
             nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")
             network.maxpool = nn.Identity()
         self.network = network
-        self.freeze(*([network] if trainable_layers == 0 else []))
+        self.freeze_whole()
 
     def features(self, inputs: Tensor) -> Tensor:
         return self.network(inputs.expand(-1, 3, -1, -1))

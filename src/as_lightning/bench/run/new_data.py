@@ -17,7 +17,7 @@ from as_lightning.bench.data.base import BenchmarkDataModule, LabelledDataset
 from as_lightning.bench.data.class_folder import ClassFolder
 from as_lightning.bench.data.tables import read_table
 from as_lightning.bench.data.text.data_module import TextDataModule
-from as_lightning.bench.data.text.tagging import TaggingDataModule
+from as_lightning.bench.data.text.tagging import Conll
 from as_lightning.bench.run.predictions import predicted_classes, predictions_table
 from as_lightning.bench.run.result import Result
 from as_lightning.bench.run.settings import SettingError
@@ -65,7 +65,7 @@ def new_examples(
         names = [file.relative_to(path).as_posix() for file in files]
         decoded = [data.decode(file.read_bytes(), []) for file in files]
         return names, _dataset(decoded, data.splits["test"].transform)
-    if isinstance(data, TaggingDataModule):
+    if isinstance(data, Conll):
         names = [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()]
         sentences = [tuple(name.split(" ")) for name in names]
         pairs = [data._encode(words, torch.zeros(len(words))) for words in sentences]

@@ -16,19 +16,11 @@ from as_lightning.bench.data.text.standard_library import (
 def test_docstrings_are_split_80_10_10_and_classes_are_public_modules_large_enough_and_in_every_split(
     tmp_path, monkeypatch
 ):
-    for name in (
-        "asyncio",
-        "email",
-        "logging",
-        "this.py",
-        "_pydecimal.py",
-    ):  # one is too small, one is not public
+    # One is too small, one is not public.
+    for name in ("asyncio", "email", "logging", "this.py", "_pydecimal.py"):
         (tmp_path / name).symlink_to(library_folder() / name)
-    monkeypatch.setattr(
-        standard_library,
-        "source_files",
-        lambda root: [*tmp_path.glob("*.py"), *tmp_path.glob("*/*.py")],
-    )
+    files = [*tmp_path.glob("*.py"), *tmp_path.glob("*/*.py")]
+    monkeypatch.setattr(standard_library, "source_files", lambda root: files)
     monkeypatch.setattr(standard_library, "library_folder", lambda: tmp_path)
     docstrings = Docstrings(**TEXT).read_splits()
     sizes = Counter(sentence.label for rows in docstrings.values() for sentence in rows)
@@ -37,9 +29,8 @@ def test_docstrings_are_split_80_10_10_and_classes_are_public_modules_large_enou
     assert all({sentence.label for sentence in rows} == set(sizes) for rows in docstrings.values())
     total = len({sentence for rows in docstrings.values() for sentence in rows})
     assert total == sizes.total()
-    assert [
-        round(len(docstrings[name]) / total, 2) for name in ("train", "validation", "test")
-    ] == [0.8, 0.1, 0.1]
+    shares = [round(len(docstrings[name]) / total, 2) for name in ("train", "validation", "test")]
+    assert shares == [0.8, 0.1, 0.1]
 
 
 def test_paragraphs_are_read_without_importing_and_leave_out_tests_and_other_grammars(tmp_path):

@@ -8,19 +8,19 @@ from tokenizers.pre_tokenizers import ByteLevel
 from transformers import PreTrainedTokenizerFast
 
 from as_lightning.bench.data.text.data_module import IGNORED, TaggedSentence
-from as_lightning.bench.data.text.tagging import Conll, TaggingDataModule
+from as_lightning.bench.data.text.tagging import Conll
 
 SPLITS = ("train", "validation", "test")
 
 
-def small(*sentences: TaggedSentence, **arguments) -> TaggingDataModule:
+def small(*sentences: TaggedSentence, **arguments) -> Conll:
     """A tagging data module of given sentences, the same in every split."""
 
-    class Small(TaggingDataModule):
+    class Small(Conll):
         def read_splits(self):
             return dict.fromkeys(SPLITS, sentences)
 
-    data = Small(**(TEXT | arguments))
+    data = Small(None, None, None, **(TEXT | arguments))
     data.setup()
     return data
 

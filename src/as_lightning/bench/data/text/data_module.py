@@ -16,12 +16,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import RandomSampler, Sampler
 
-from as_lightning.bench.data.base import (
-    SPLITS,
-    BenchmarkDataModule,
-    LabelledDataset,
-    check_least,
-)
+from as_lightning.bench.data.base import SPLITS, BenchmarkDataModule, LabelledDataset, check_least
 from as_lightning.bench.data.loaders import POOL_BATCHES, LengthBatchSampler
 from as_lightning.bench.data.reading import note, note_repeats, shortened
 from as_lightning.bench.data.tables import Sentence
@@ -70,9 +65,7 @@ def split_in_three(sentences: Sequence[Sentence], split_seed: int) -> dict[str, 
 def fit_tokenizer(
     texts: Iterable[str] | Iterable[Sequence[str]], vocab_size: int, lowercase: bool = True
 ) -> Tokenizer:
-    """Return a byte-pair tokeniser of ``vocab_size`` tokens, or of all characters where those are
-    more; padding is token 0.
-    """
+    """Return a byte-pair tokeniser of ``vocab_size`` tokens, or all characters; padding is 0."""
     # Without a continuing-subword prefix: with one, as WordPiece has, the library breaks ties in
     # the order of a hash map, and two fits on the same texts differ.
     tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN))
@@ -80,8 +73,9 @@ def fit_tokenizer(
     bert = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=False)
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), bert])
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    special = [PADDING, UNKNOWN]
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size, special_tokens=[PADDING, UNKNOWN], show_progress=False
+        vocab_size=vocab_size, special_tokens=special, show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.encode_special_tokens = True  # a "[PAD]" of a text is text
@@ -89,9 +83,7 @@ def fit_tokenizer(
 
 
 def pretrained_tokenizer(name: str) -> tuple[Tokenizer, int]:
-    """Return the fast tokeniser of a Hugging Face model, by name or local path, and its padding
-    token, or raise a ValueError.
-    """
+    """Return the fast tokeniser of a Hugging Face model or folder, and its padding token."""
     try:
         from transformers import AutoTokenizer
     except ImportError as error:

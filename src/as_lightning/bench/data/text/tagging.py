@@ -20,15 +20,34 @@ LOST_WORD = "?"
 BIO = re.compile("O|[BI]-.*")
 
 
-class TaggingDataModule(TokenizedDataModule):
-    """Tag words with BIO tags; a word's first token has its tag, its other tokens and padding have
-    -100.
+class Conll(TokenizedDataModule):
+    """Tagged sentences, a user's own or published: three files in CoNLL's columns.
 
-    Batches are ``(token ids (N, L) int64; tag indices (N, L) int64)``. Words past ``max_length``
-    tokens are neither trained nor scored. A ValueError names a tag that the training split lacks.
+    Batches are ``(token ids (N, L) int64; tag indices (N, L) int64)``. A word's first token has its
+    BIO tag, its other tokens and padding have -100. Words past ``max_length`` tokens are neither
+    trained nor scored. A relative path is looked for in the working directory, then in
+    ``data_dir``. A negative column counts from the last; ``encoding=None`` is UTF-8. A ValueError
+    names the file and the line that is malformed, or a tag that the training split lacks.
     """
 
     task = "token"
+
+    def __init__(
+        self,
+        path: Place,
+        validation_path: Place,
+        test_path: Place,
+        word_column: int = 0,
+        tag_column: int = -1,
+        encoding: str | None = None,
+        **text: Any,
+    ) -> None:
+        super().__init__(**text)
+        self.paths = {"train": path, "validation": validation_path, "test": test_path}
+        self.columns = word_column, tag_column, encoding
+
+    def read_splits(self) -> dict[str, list[TaggedSentence]]:
+        return {split: read_conll(path, *self.columns) for split, path in self.files().items()}
 
     def load_splits(self) -> dict[str, LabelledDataset]:
         sentences = self.read_splits()
@@ -70,33 +89,6 @@ class TaggingDataModule(TokenizedDataModule):
             if word is not None and word != previous:
                 targets[position] = tags[word]
         return torch.tensor(encoding.ids), targets
-
-
-class Conll(TaggingDataModule):
-    """Tagged sentences, a user's own or published: three files in CoNLL's columns.
-
-    A relative path is looked for in the working directory, then in ``data_dir``. A negative column
-    counts from the last; ``encoding=None`` is UTF-8. A ValueError names the file and the line that
-    is malformed.
-    """
-
-    def __init__(
-        self,
-        path: Place,
-        validation_path: Place,
-        test_path: Place,
-        word_column: int = 0,
-        tag_column: int = -1,
-        encoding: str | None = None,
-        **text: Any,
-    ) -> None:
-        super().__init__(**text)
-        self.paths = {"train": path, "validation": validation_path, "test": test_path}
-        self.word_column, self.tag_column, self.encoding = word_column, tag_column, encoding
-
-    def read_splits(self) -> dict[str, list[TaggedSentence]]:
-        settings = self.word_column, self.tag_column, self.encoding
-        return {split: read_conll(path, *settings) for split, path in self.files().items()}
 
 
 def read_conll(

@@ -7,11 +7,7 @@ from typing import Any
 
 from as_lightning.bench.data.files import Place, read_text
 from as_lightning.bench.data.tables import Sentence, read_table
-from as_lightning.bench.data.text.data_module import (
-    TextDataModule,
-    split_in_three,
-    split_sentences,
-)
+from as_lightning.bench.data.text.data_module import TextDataModule, split_in_three, split_sentences
 
 VALIDATION_SHARE = 0.1
 
@@ -71,12 +67,14 @@ class TextFile(TextDataModule):
         if classes is None:
             return rows
         self.class_names = read_text(classes).strip().split("\n")
-        return {split: [self._named(row) for row in rows[split]] for split in rows}
+        for split, numbered in rows.items():
+            rows[split] = [Sentence(row.text, self._named(row.label)) for row in numbered]
+        return rows
 
-    def _named(self, row: Sentence) -> Sentence:
-        if isinstance(row.label, tuple):
-            return Sentence(row.text, tuple(self.class_names[int(one)] for one in row.label))
-        return Sentence(row.text, self.class_names[int(row.label)])
+    def _named(self, label: Any) -> Any:
+        if isinstance(label, tuple):
+            return tuple(map(self._named, label))
+        return self.class_names[int(label)]
 
     def read_splits(self) -> dict[str, list[Sentence]]:
         splits = self.read_rows()
