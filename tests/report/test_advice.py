@@ -184,7 +184,8 @@ def test_a_change_is_advised_with_what_it_does_to_the_other_scores():
     base = {"accuracy": 0.8, "balanced_accuracy": 0.798, "f1_macro": 0.602, "loss": 0.4}
     better = row(A, "better", SAME_TIME, difference=1.0, **own)
     first, *_ = advice(found(better, baseline=base))
-    assert first.endswith("(balanced accuracy 79.8 -> 77.2, macro F1 60.2 -> 59.9).")
+    assert "accuracy +0.7 to +1.3 points: better" in first
+    assert first.endswith("(balanced accuracy 79.8 → 77.2, macro F1 60.2 → 59.9).")
 
 
 def test_the_time_ratio_is_a_geometric_mean_over_shared_seeds_and_said_where_its_interval_lies_below_95_percent():

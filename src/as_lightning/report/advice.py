@@ -90,7 +90,10 @@ def _recommendation(findings: Findings) -> str:
         return f"No advice: {'; '.join(reasons)}."
     if chosen is reference or chosen.verdict is None:
         return _stay(findings)
-    shown = in_words(chosen.verdict, chosen.time) + _costs(findings, chosen)
+    shown = in_words(chosen.verdict, chosen.time)
+    if costs := _costs(findings, chosen):
+        score = findings.record.score
+        shown = f"{SCORES.get(score, score)} {shown} ({costs})"
     if chosen.arm == findings.record.half:
         length = f"{chosen.length} in place of {reference.epochs:g}"
         return f"Train {reference.arm} for {length}: {shown}."
@@ -112,10 +115,8 @@ def _costs(findings: Findings, chosen: Row) -> str:
     for metric, name in SCORES.items():
         before, after = _metric(findings.reference, metric), _metric(chosen, metric)
         if metric != findings.record.score and not math.isnan(before + after):
-            parts.append(f"{name} {points * before:.1f} -> {points * after:.1f}")
-    if not parts:
-        return ""
-    return f" ({', '.join(parts)})"
+            parts.append(f"{name} {points * before:.1f} → {points * after:.1f}")
+    return ", ".join(parts)
 
 
 def _stay(findings: Findings) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 
 class ExampleSpread(NamedTuple):
@@ -62,7 +63,7 @@ def class_score(predicted: np.ndarray, target: np.ndarray, score: str) -> tuple[
     >>> round(value, 3), influence.round(2).tolist()
     (0.733, [0.48, 0.48, -0.44, 0.89])
     """
-    names, codes = np.unique(np.concatenate([target, predicted]), return_inverse=True)
+    codes, names = pd.factorize(np.concatenate([target, predicted]))
     true, guessed = codes[: len(target)], codes[len(target) :]
     right = true == guessed
     hits, sizes, guesses = (
@@ -101,7 +102,7 @@ def example_spread(pairs: Sequence[tuple[ScoredExamples, ScoredExamples]]) -> Ex
     if all(np.array_equal(own.ids, ids) for own, _ in pairs):
         strata = np.zeros(count, dtype=int)
         if first.strata is not None:
-            _, strata = np.unique(first.strata, return_inverse=True)
+            strata, _ = pd.factorize(first.strata)
         sizes = np.bincount(strata)
         influence = influences.mean(0)
         centred = influence - (np.bincount(strata, influence) / sizes)[strata]
