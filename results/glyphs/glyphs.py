@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from as_lightning import ASSoftmaxMixin
 from as_lightning.functional import linear_cross_entropy
+from as_lightning.report.record import ComparisonRecord
 
 FOLDER = Path(__file__).resolve().parent
 sys.path[:0] = [
@@ -34,7 +35,7 @@ sys.path[:0] = [
     str(FOLDER.parents[1] / "speed"),
 ]
 from characters import Glyphs, distorted, pictures  # noqa: E402
-from map import Cell, table, take  # noqa: E402
+from map import Cell, table  # noqa: E402
 from prior import Scored  # noqa: E402
 from written import written  # noqa: E402
 
@@ -168,7 +169,9 @@ def train(folder: Path) -> None:
         folder=KEPT,
         name="glyphs",
     )
-    take(KEPT, FOLDER)
+    record = ComparisonRecord.read(KEPT)
+    record.examples = []  # no text of an example is kept
+    record.write(FOLDER)
 
 
 def cost(folder: Path) -> None:
