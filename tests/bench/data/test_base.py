@@ -68,9 +68,7 @@ OFFICIAL = {"validation_path": "b.csv", "test_path": "c.csv"}
         (TextFile, {"validation_path": "b.csv"}, "give test_path with validation_path"),
     ],
 )
-def test_an_argument_out_of_range_is_refused_by_its_name_before_any_file_is_read(
-    module, arguments, name
-):
+def test_an_argument_out_of_range_is_refused_by_its_name_before_reading(module, arguments, name):
     with pytest.raises((ValueError, TypeError), match=name):
         module(**(SETTINGS[module] | arguments)).setup()
 

@@ -41,9 +41,7 @@ def small_cifar(published: type, server) -> type:
 
 
 @pytest.mark.parametrize(("classes", "train_files"), [(10, 5), (100, 1)])
-def test_cifar_is_split_by_class_and_its_images_are_the_bytes_of_its_files(
-    server, tmp_path, monkeypatch, classes, train_files
-):
+def test_cifar_is_split_by_class_as_published(server, tmp_path, monkeypatch, classes, train_files):
     name = f"CIFAR{classes}"
     monkeypatch.setattr(datasets, name, small_cifar(getattr(datasets, name), server))
     data = CIFAR(classes, data_dir=tmp_path, validation_share=0.3, **IMAGES, **UNCHANGED)

@@ -50,7 +50,7 @@ def split(path: Path, validation_share: float = 0.1) -> dict[str, dict[str, list
         ({"bus": 10, "car": 10, "train": 10}, 0.2, [7] * 3, [2] * 3, [1] * 3),
     ],
 )
-def test_split_folders_are_the_splits_and_those_that_are_missing_take_their_share_of_each_class(
+def test_missing_splits_take_their_share_of_each_class(
     tmp_path, layout, share, train, validation, test
 ):
     found = split(written(tmp_path / "set", layout), share)
@@ -102,9 +102,7 @@ def test_a_folder_of_another_layout_is_refused_with_what_is_wrong(tmp_path, layo
 
 @pytest.mark.parametrize("separator", [None, "|"])
 @pytest.mark.parametrize("splits", [("",), ("train/",), ("train/", "test/")])
-def test_a_table_gives_files_their_labels_and_first_folders_their_split(
-    tmp_path, separator, splits
-):
+def test_a_table_labels_files_and_first_folders_split_them(tmp_path, separator, splits):
     root = written(tmp_path / "set", {f"{split}x": 20 for split in splits} | {"train/other": 3})
     names = sorted(str(path.relative_to(root)) for path in root.glob("**/x*.txt"))
     rows = [f"{name},{'a' if number % 2 else 'b|a'}" for number, name in enumerate(names)]

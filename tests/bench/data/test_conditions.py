@@ -70,9 +70,7 @@ def labelled(data: Digits) -> list[tuple[bytes, int]]:
         ({"imbalance": 20, "label_noise": 0.4}, True),
     ],
 )
-def test_a_condition_changes_the_training_split_alone_and_is_the_same_for_each_run_of_a_seed(
-    condition, by_seed
-):
+def test_a_condition_changes_the_training_split_alone_by_the_seed(condition, by_seed):
     clean, data = digits(), digits(**condition)
     for split in ("validation", "test"):
         assert torch.equal(clean.splits[split].targets, data.splits[split].targets)
@@ -91,9 +89,8 @@ def test_a_condition_changes_the_training_split_alone_and_is_the_same_for_each_r
     ]
     assert "shots" not in condition or data.class_counts.unique().tolist() == [condition["shots"]]
     thirds = thirds_by_count(torch.tensor([labels[image] for image in kept]).bincount(minlength=10))
-    assert data.class_groups == (
-        thirds if "imbalance" in condition else {}
-    )  # wrong labels do not count
+    # Wrong labels do not count.
+    assert data.class_groups == (thirds if "imbalance" in condition else {})
     if data.true_targets is not None:
         assert data.true_targets.tolist() == [labels[image] for image in kept]
         pairs = torch.stack([data.splits["train"].targets, data.true_targets], dim=-1)
@@ -128,9 +125,7 @@ def test_classes_are_parted_in_thirds_by_their_number_of_samples(classes):
     )
 
 
-def test_a_run_on_a_long_tail_is_scored_by_balanced_classes_and_shows_thirds_of_them_apart(
-    composed,
-):
+def test_a_run_on_a_long_tail_is_scored_by_balanced_classes_and_by_their_thirds(composed):
     result = train(
         composed(
             "experiment=digits", "data.imbalance=50", "trainer.max_epochs=2", "optimizer.lr=1e-2"

@@ -45,9 +45,7 @@ def test_a_name_that_is_not_utf8_is_refused(tmp_path):
         files_below(tmp_path, (".txt",))
 
 
-def test_a_relative_path_is_looked_for_in_the_working_directory_and_then_in_data_dir(
-    tmp_path, monkeypatch
-):
+def test_a_relative_path_is_of_the_working_directory_or_of_data_dir(tmp_path, monkeypatch):
     work, data = tmp_path / "work", tmp_path / "data"
     for folder in (work, data):
         folder.mkdir()
@@ -65,9 +63,7 @@ def test_a_relative_path_is_looked_for_in_the_working_directory_and_then_in_data
         find_file(tmp_path / "b.csv", data)
 
 
-def test_files_and_folders_are_told_by_names_and_contents_and_not_by_time_or_place(
-    tmp_path, monkeypatch
-):
+def test_files_and_folders_are_told_by_names_and_contents(tmp_path, monkeypatch):
     def written(name: str, content: bytes, time: int) -> str:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -105,9 +101,7 @@ def remote(server: FileServer, checksum: str = SHA256, below: str = "") -> Remot
     return RemoteFile("set.txt", f"{server.url}/{below}set.txt", checksum)
 
 
-def test_a_missing_file_is_downloaded_once_and_read_from_a_folder_that_cannot_be_written(
-    server, tmp_path
-):
+def test_a_missing_file_is_downloaded_once_and_read_from_a_read_only_folder(server, tmp_path):
     file = remote(server)
     assert fetch(file, tmp_path / "data").read_bytes() == CONTENT
     (tmp_path / "data").chmod(0o555)
@@ -126,14 +120,11 @@ def test_a_file_that_is_there_with_a_wrong_checksum_is_refused_and_kept(server, 
 @pytest.mark.parametrize(
     ("wrong", "message"), [({"checksum": "0" * 64}, "not match"), ({"below": "cut/"}, None)]
 )
-def test_a_wrong_or_broken_download_leaves_nothing_and_can_be_tried_again(
-    server, tmp_path, wrong, message
-):
+def test_a_broken_download_leaves_nothing_and_can_be_tried_again(server, tmp_path, wrong, message):
     with pytest.raises((RuntimeError, ValueError), match=message):
         fetch(remote(server, **wrong), tmp_path / "data")
     assert list((tmp_path / "data").iterdir()) == []
     assert fetch(remote(server), tmp_path / "data").read_bytes() == CONTENT
-    with pytest.raises(
-        RuntimeError, match=r"could not be downloaded .* AS_LIGHTNING_DATA"
-    ):  # without a connection
+    # Without a connection.
+    with pytest.raises(RuntimeError, match=r"could not be downloaded .* AS_LIGHTNING_DATA"):
         fetch(RemoteFile("set.txt", "http://127.0.0.1:9/set.txt", SHA256), tmp_path)

@@ -71,9 +71,7 @@ def test_another_encoding_is_named_with_its_line(tmp_path, ending, encoding):
         rows(path, None)
 
 
-def test_two_forms_of_a_label_are_one_class_and_of_a_column_one_column_and_of_a_tag_one_tag(
-    tmp_path,
-):
+def test_two_forms_of_a_name_are_one_class_one_column_and_one_tag(tmp_path):
     lines = [f"text {number},{(NFC, NFD, 'b')[number % 3]}\n" for number in range(40)]
     (tmp_path / "set.csv").write_text(f"text,{NFD}\n" + "".join(lines))
     texts = TextFile("set.csv", label_column=NFC, data_dir=tmp_path, **TEXT)
@@ -200,9 +198,7 @@ CSV = "text,label\n"
     ],
     ids=lambda value: "binary" if isinstance(value, bytes) else None,  # some bytes are of the time
 )
-def test_what_cannot_be_read_is_refused_with_its_file_and_line(
-    tmp_path, reader, name, content, message
-):
+def test_what_cannot_be_read_is_named_with_file_and_line(tmp_path, reader, name, content, message):
     (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(ValueError, match=message):
         READERS[reader](tmp_path / name)

@@ -42,9 +42,7 @@ def test_examples_keep_their_names_where_the_folder_moves(folder):
 
 
 @pytest.mark.parametrize("limit", [2**30, 0])
-def test_images_are_normalised_by_the_training_split_or_by_the_numbers_given_in_memory_or_in_a_file(
-    folder, monkeypatch, limit
-):
+def test_images_are_normalised_in_memory_and_in_a_file(folder, monkeypatch, limit):
     monkeypatch.setattr(class_folder, "MEMORY_LIMIT", limit)
     data = ready(folder, num_workers=1, **PLAIN)
     batch = torch.cat([batch for batch, _ in data.train_dataloader()]).double()

@@ -19,9 +19,7 @@ from as_lightning.bench.data.loaders import LengthBatchSampler
 
 
 @pytest.mark.parametrize("module", [Digits, lambda: Numbered(train=600)], ids=["digits", "texts"])
-def test_the_order_depends_on_the_runs_seed_and_the_epoch_and_neither_reads_nor_moves_the_random_state(
-    module,
-):
+def test_the_order_depends_on_seed_and_epoch_and_not_on_the_random_state(module):
     data = module()
     data.setup()
 
@@ -52,9 +50,7 @@ def test_the_order_depends_on_the_runs_seed_and_the_epoch_and_neither_reads_nor_
     st.integers(1, 5),
     st.booleans(),
 )
-def test_every_index_comes_once_an_epoch_and_short_batches_where_they_are_wanted(
-    lengths, batch_size, drop_last, pool_batches, shuffle
-):
+def test_every_index_comes_once_an_epoch(lengths, batch_size, drop_last, pool_batches, shuffle):
     settings = {"pool_batches": pool_batches, "shuffle": shuffle}
     sampler = LengthBatchSampler(
         RandomSampler(lengths), batch_size, drop_last, lengths=lengths, **settings
@@ -74,9 +70,7 @@ def test_every_index_comes_once_an_epoch_and_short_batches_where_they_are_wanted
 @pytest.mark.parametrize(
     "limits", [{}, {"limit_train_batches": 3}, {"reload_dataloaders_every_n_epochs": 1}]
 )
-def test_a_run_that_is_resumed_after_an_epoch_sees_the_batches_of_one_that_was_never_stopped(
-    tmp_path, length_buckets, limits
-):
+def test_a_resumed_run_sees_the_batches_of_one_never_stopped(tmp_path, length_buckets, limits):
     def fit(*callbacks: pl.Callback, checkpoint: Path | None = None) -> list[list[int]]:
         torch.manual_seed(0)
         torch.rand(len(callbacks))  # another random state, the same seed
@@ -120,9 +114,7 @@ def test_each_of_two_ranks_trains_on_its_own_part_in_batches_of_similar_length(s
         assert int(present.sum()) > 0.95 * int((samples * longest).sum())
 
 
-def test_two_ranks_that_are_resumed_after_an_epoch_see_the_batches_of_a_run_that_was_never_stopped(
-    seen,
-):
+def test_two_resumed_ranks_see_the_batches_of_a_run_never_stopped(seen):
     for rank in seen("resumed"):
         assert rank["resumed"] == rank["undisturbed"][len(rank["undisturbed"]) // EPOCHS :]
         assert len(rank["resumed"]) == TRAIN // 2 // BATCH

@@ -45,9 +45,7 @@ def checkpoint(tmp_path_factory) -> str:
     return folder
 
 
-def test_the_data_have_the_vocabulary_and_the_padding_of_the_tokeniser_and_a_target_for_each_word(
-    checkpoint, real_data
-):
+def test_the_data_have_the_tokenisers_vocabulary_and_padding_and_targets(checkpoint, real_data):
     data = Conll(*WNUT17, data_dir=real_data, tokenizer=checkpoint, **(TEXT | {"max_length": 1024}))
     data.setup()
     fill, size = data.tokenizer.token_to_id("[FILL]"), data.tokenizer.get_vocab_size()
@@ -132,9 +130,7 @@ def token_ids() -> torch.Tensor:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("trainable_layers", [None, 0, 1, LAYERS])
-def test_the_last_layers_alone_get_gradients_and_the_loss_reaches_all_of_their_weights(
-    folders, kind, trainable_layers
-):
+def test_the_last_layers_alone_get_gradients_and_all_of_them(folders, kind, trainable_layers):
     encoder = text_encoder(folders[kind], trainable_layers)
     if trainable_layers != 0:
         encoder(token_ids()).square().sum().backward()

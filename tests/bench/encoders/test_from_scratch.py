@@ -62,9 +62,7 @@ def test_padding_does_not_change_the_features_of_a_text(pooling, causal, padding
 
 @pytest.mark.parametrize("padding_id", [None, 0])
 @pytest.mark.parametrize("mode", ["train", "eval"])
-def test_a_later_token_does_not_change_what_a_causal_network_says_of_an_earlier_one(
-    mode, padding_id
-):
+def test_a_later_token_does_not_change_an_earlier_one_of_a_causal_network(mode, padding_id):
     model = encoder(causal=True, pooling="none", dropout=0.0, padding_id=padding_id)
     getattr(model, mode)()
     text = torch.randint(1, 50, (3, 9))
@@ -73,9 +71,8 @@ def test_a_later_token_does_not_change_what_a_causal_network_says_of_an_earlier_
     with torch.no_grad():
         before, after = model(text), model(changed)
     torch.testing.assert_close(after[:, :5], before[:, :5])
-    assert (
-        (after - before)[:, 5:].abs().amax(-1) > 1e-4
-    ).all()  # that token and those after it know of the change
+    # That token and those after it know of the change.
+    assert ((after - before)[:, 5:].abs().amax(-1) > 1e-4).all()
 
 
 def test_the_mean_is_over_the_tokens_that_are_present():

@@ -94,9 +94,7 @@ def test_resnet18_for_cifar_has_the_known_number_of_parameters():
 
 @pytest.mark.parametrize(("stem", "size", "positions"), [("cifar", 32, 4), ("imagenet", 64, 2)])
 @pytest.mark.parametrize("in_channels", [1, 3])
-def test_features_have_the_width_that_is_told_from_an_eighth_or_a_thirty_second_of_the_image_and_all_learn(
-    stem, size, positions, in_channels
-):
+def test_features_have_their_width_and_all_weights_learn(stem, size, positions, in_channels):
     encoder = resnet(in_channels=in_channels, stem=stem)
     shapes = []
     layer = encoder.network.layer4

@@ -88,7 +88,7 @@ def test_what_is_kept_has_the_bits_of_what_is_computed_anew(texts, folder, tmp_p
         ("corrupted_dataloader", {"shots": 10, "label_noise": 0.5}),
     ],
 )
-def test_a_batch_of_kept_outputs_has_the_features_of_its_texts_also_of_one_token_and_with_noise(
+def test_a_batch_of_kept_outputs_has_the_features_of_its_texts(
     texts, folder, tmp_path, loader, settings
 ):
     plain, data = (data_of(texts, folder, **settings) for _ in range(2))
@@ -106,9 +106,7 @@ def computed(texts: Path, folder: str | Path, place: Path, **data) -> int:
     return sum("are computed" in message for message in messages)
 
 
-def test_another_encoder_and_other_texts_are_computed_and_the_same_are_read(
-    texts, folder, tmp_path
-):
+def test_another_encoder_or_other_texts_are_computed_and_the_same_read(texts, folder, tmp_path):
     # An encoder of another weight, and one whose pooler is drawn anew, as that of a checkpoint
     # without one.
     weights = {"other": "embeddings.word_embeddings.weight", "drawn": "pooler.dense.weight"}
@@ -150,9 +148,7 @@ def test_images_are_kept_unless_they_are_augmented(tmp_path):
 @pytest.mark.parametrize(
     "settings", [{"feature_cache": "off"}, {"trainable_layers": 1}, {"pooling": "none"}]
 )
-def test_data_for_an_encoder_whose_output_cannot_be_kept_stay_as_they_are(
-    texts, folder, tmp_path, settings
-):
+def test_data_stay_where_outputs_cannot_be_kept(texts, folder, tmp_path, settings):
     data = data_of(texts, folder)
     before = dict(data.splits)
     cache_features(data, encoder_of(data, folder, **settings), tmp_path)
@@ -160,9 +156,7 @@ def test_data_for_an_encoder_whose_output_cannot_be_kept_stay_as_they_are(
     assert data.splits == before
 
 
-def test_a_run_with_outputs_found_computed_or_not_kept_ends_the_same(
-    texts, folder, tmp_path, composed
-):
+def test_a_run_with_kept_outputs_or_without_ends_the_same(texts, folder, tmp_path, composed):
     settings = (
         "experiment=text_file",
         f"data.path={texts}",

@@ -180,7 +180,7 @@ class ClassFolder(BenchmarkDataModule):
         else:
             found = find_classes(root, files_below(root, self.suffixes))
         self.splits_by_seed = "all" in found
-        files = {}
+        files: dict[str, list[LabelledFile]] = {}
         for split, classes in self.split_classes(found).items():
             files[split] = []
             for label, names in classes.items():

@@ -13,9 +13,7 @@ from as_lightning.bench.data.text.standard_library import (
 )
 
 
-def test_docstrings_are_split_80_10_10_and_classes_are_public_modules_large_enough_and_in_every_split(
-    tmp_path, monkeypatch
-):
+def test_docstrings_are_split_80_10_10_into_public_modules_large_enough(tmp_path, monkeypatch):
     # One is too small, one is not public.
     for name in ("asyncio", "email", "logging", "this.py", "_pydecimal.py"):
         (tmp_path / name).symlink_to(library_folder() / name)

@@ -125,16 +125,11 @@ CONLL2003 = (
             [(("EU", "rejects"), ("B-NP", "B-VP")), (("Peter",), ("B-NP",))],
         ),
         ("New York\tB-loc\n", {}, [(("New York",), ("B-loc",))]),  # tabs part the columns
-        (
-            "10\xa0000 CD B-n\na\u3000b  NN O \n",
-            {},
-            [(("10\xa0000", "a\u3000b"), ("B-n", "O"))],
-        ),  # wide spaces do not
+        # Wide spaces do not.
+        ("10\xa0000 CD B-n\na\u3000b  NN O \n", {}, [(("10\xa0000", "a\u3000b"), ("B-n", "O"))]),
     ],
 )
-def test_conll_reads_the_columns_it_is_told_and_skips_what_parts_documents(
-    tmp_path, content, settings, expected
-):
+def test_conll_reads_the_columns_it_is_told(tmp_path, content, settings, expected):
     for split in SPLITS:
         (tmp_path / f"{split}.txt").write_bytes(content.encode())
     paths = ("train.txt", tmp_path / "validation.txt", "test.txt")

@@ -71,9 +71,7 @@ def test_several_labels_of_ones_own_texts_are_trained_and_scored(tmp_path, compo
 
 
 @pytest.mark.parametrize("rows", [10, 11, 14, 19])
-def test_small_tables_are_split_with_every_class_in_every_split_and_columns_may_be_named_by_numbers(
-    tmp_path, rows
-):
+def test_small_tables_have_every_class_in_every_split_and_columns_may_be_numbers(tmp_path, rows):
     path = write_table(tmp_path / "set.csv", {"a": rows, "b": 10, "c": 13})
     path.write_text(path.read_text().replace("text,label", "0,1"))
     data = TextFile(path, text_column=0, label_column=1)

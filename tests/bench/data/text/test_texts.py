@@ -49,9 +49,7 @@ def test_fitting_the_tokenizer_twice_gives_the_same_tokens(clinc):
     assert fit_tokenizer(texts, 4000).get_vocab() == clinc.tokenizer.get_vocab()
 
 
-def test_goemotions_has_its_labels_and_targets_are_ones_at_the_labels_of_the_file_alone(
-    composed, real_data
-):
+def test_targets_of_goemotions_are_ones_at_the_labels_of_the_file_alone(composed, real_data):
     data = read_data(composed("experiment=goemotions", f"data_dir={real_data}"))
     assert len(data.class_names) == 28
     assert (data.class_names[0], data.class_names[-1]) == ("admiration", "neutral")
@@ -74,9 +72,7 @@ class Small(TextDataModule):
 
 
 @pytest.mark.parametrize(("max_length", "lengths"), [(64, [4, 5]), (2, [2, 2])])
-def test_the_tokenizer_sees_the_training_split_alone_no_text_becomes_padding_and_padding_is_to_the_longest(
-    max_length, lengths
-):
+def test_the_tokenizer_sees_the_training_split_alone_and_no_text_is_padding(max_length, lengths):
     data = Small(**(TEXT | {"max_length": max_length}))
     data.setup()
     # As this, a trainer cannot be sent to a loader's process.
@@ -104,7 +100,7 @@ def test_the_tokenizer_sees_the_training_split_alone_no_text_becomes_padding_and
         ("newsgroups20", [10_182, 1_132, 7_532], 20, 540),
     ],
 )
-def test_published_texts_have_their_sizes_and_classes_and_a_test_split_that_no_seed_changes(
+def test_published_texts_have_their_sizes_and_classes_and_test_split(
     composed, real_data, name, sizes, classes, largest
 ):
     config = composed(f"experiment={name}", f"data_dir={real_data}", "data.vocab_size=500")

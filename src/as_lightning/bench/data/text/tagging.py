@@ -54,8 +54,8 @@ class Conll(TokenizedDataModule):
         words = {split: [row.words for row in rows] for split, rows in sentences.items()}
         note_repeats(words, {split: list(map(" ".join, rows)) for split, rows in words.items()})
         labels = {}
-        for split, rows in sentences.items():
-            labels[split] = [tag for row in rows for tag in row.tags]
+        for split, tagged in sentences.items():
+            labels[split] = [tag for row in tagged for tag in row.tags]
         tags = self.encode_labels(labels)
         self.texts = {split: [" ".join(row) for row in rows] for split, rows in words.items()}
         self.make_tokenizer(words["train"])
