@@ -229,7 +229,7 @@ def verdict_table(answers: Sequence[Answer]) -> pd.DataFrame:
     rows = []
     for answer in answers:
         for judged in answer.candidates:
-            row = {"dataset": answer.title, "candidate": judged.name}
+            row: dict[str, object] = {"dataset": answer.title, "candidate": judged.name}
             row |= {name: getattr(judged.verdict, name) for name in OF_VERDICT}
             row["pairs"] = judged.verdict.seeds if judged.paired else 0
             rows.append(row | {name: getattr(judged, name) for name in OF_CANDIDATE})
