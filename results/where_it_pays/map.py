@@ -53,7 +53,7 @@ DATA = {
     "cifar10": "CIFAR-10",
     "fsdd": "spoken digits",
     "reuters8": "Reuters R8",
-    "goemotions1": "GoEmotions, one label",
+    "goemotions1": "GoEmotions (one label)",
     "docstrings": "docstrings",
     "goemotions": "GoEmotions",
 }
@@ -360,7 +360,7 @@ def over_data_sets(found: Sequence[Cell], method: str) -> str:
     differences = [*means_by_data(found, method).values()]
     words = words_by_data(found, method)
     said = f"{np.mean(differences):+.1f}"
-    if len(differences) > 1 and np.ptp(differences) > 0:
+    if len(differences) > 2 and np.ptp(differences) > 0:
         half = stats.t.isf(0.025, len(differences) - 1) * stats.sem(differences)
         said += f" ({np.mean(differences) - half:+.1f} to {np.mean(differences) + half:+.1f})"
     counts = ", ".join(f"{word} on {count}" for word, count in words.most_common())
@@ -594,14 +594,13 @@ def first_page(found: Sequence[Cell]) -> str:
     text = "With a long tail made by leaving examples out, subtracting the prior after training is better than softmax, by "
     text += f"balanced accuracy, on {on_data_sets(tail, 'adjusted_after', 'better')} data sets, the loss "
     text += f"{linked('logit_adjusted')} on {on_data_sets(tail, 'logit_adjusted', 'better')}. "
-    changes = []
-    for score, name in SCORES.items():
-        mean = np.mean([*means_by_data(group("natural", score), "adjusted_after").values()])
-        changes.append(f"{name} by {mean:+.1f}")
-    natural_data = ", ".join(DATA[cell.place[0]] for cell in group("natural", "accuracy"))
-    text += (
-        f"On natural tails ({natural_data}) the subtraction changes {', '.join(changes)} points. "
-    )
+    changes: dict[str, list[str]] = {}
+    for score in SCORES:
+        for data, mean in means_by_data(group("natural", score), "adjusted_after").items():
+            changes.setdefault(DATA[data], []).append(f"{mean:+.1f}")
+    *names, last = SCORES.values()
+    text += f"On natural tails the subtraction changes {', '.join(names)} and {last} by "
+    text += "; ".join(f"{', '.join(own)} points on {data}" for data, own in changes.items()) + ". "
     text += "With 40% of the labels wrong, in pairs of classes, "
     text += f"{linked('generalised_cross_entropy')} is better on "
     text += (
