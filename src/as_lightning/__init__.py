@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from as_lightning.mixin import ASSoftmaxMixin
     from as_lightning.statistics.judge import verdicts as verdicts
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"
 
 __all__ = [
     "ASSoftmaxLoss",
