@@ -1,21 +1,19 @@
-"""The sweeper of ``as-lightning-compare``: Hydra finds sweepers of other packages in
-``hydra_plugins`` alone.
-"""
+"""The sweeper of ``as-lightning-compare``: Hydra finds those of others in ``hydra_plugins`` alone."""
 
 from __future__ import annotations
 
 import functools
+from contextlib import suppress
 from typing import Any
 
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
+from omegaconf.errors import MissingMandatoryValue
 
 
 class CompareSweeper(Sweeper):
-    """Makes the runs of a comparison by the configured launcher; ``params`` are
-    settings to sweep.
-    """
+    """Makes the runs of a comparison by the configured launcher; ``params`` are more settings."""
 
     def __init__(self, params: dict[str, Any] | None = None, **_: Any) -> None:
         self.params = params or {}
@@ -26,6 +24,11 @@ class CompareSweeper(Sweeper):
         # here: Hydra imports every plugin at the start of every command
         from hydra.core.plugins import Plugins
 
+        from as_lightning.bench.run.settings import check_files
+
+        # before torch is loaded; a value with commas, which counts as missing, is refused later
+        with suppress(MissingMandatoryValue):
+            check_files(config)
         from as_lightning.comparison.configured import sweep
 
         plugins = Plugins.instance()

@@ -156,16 +156,21 @@ def test_a_given_learning_rate_is_where_the_search_begins_and_is_fixed_on_reques
     assert compare(*asked, "trials=2", "tuning_seeds=1", "name=tuned").error == 0
     trials = ComparisonRecord.read(tmp_path / "comparisons" / "tuned").tuning["softmax"]
     assert trials[0].settings["lr"] == 0.008 != trials[1].settings["lr"]
-    fast = ["candidates={fast: [method=softmax, optimizer.lr=0.1]}", "baseline=softmax"]
-    assert compare(*asked, *fast, "search.lr_factor=null", "name=fixed").error == 0
+    fast = "candidates={fast: [optimizer.lr=0.1], longer: [trainer.max_epochs=2]}"
+    assert (
+        compare(*asked, fast, "baseline=softmax", "search.lr_factor=null", "name=fixed").error == 0
+    )
     fixed = ComparisonRecord.read(tmp_path / "comparisons" / "fixed")
-    assert "The learning rate was not tuned of softmax, label_smoothing, fast" in fixed.notes[0]
+    assert (
+        "The learning rate was not tuned of softmax, label_smoothing, fast, longer"
+        in fixed.notes[0]
+    )
     runs = final_runs(tmp_path / "comparisons" / "fixed")
-    assert {(run.candidate, run.config["optimizer"]["lr"]) for run in runs} == {
-        ("softmax", 0.008),
-        ("label_smoothing", 0.008),
-        ("fast", 0.1),
-    }
+    found = {run.candidate: (run.config["optimizer"]["lr"], run.epochs) for run in runs}
+    assert (found["softmax"], found["label_smoothing"]) == ((0.008, 1), (0.008, 1))
+    assert (found["fast"], found["longer"]) == ((0.1, 1), (0.008, 2))
+    steps = {run.candidate: run.optimizer_steps for run in runs}
+    assert steps["longer"] == 2 * steps["fast"]
 
 
 def spaces(*arguments: str) -> dict[str, Any]:
@@ -192,16 +197,6 @@ def test_what_a_method_and_a_candidate_search_is_tuned_beside_the_learning_rate(
     several, baseline = described_candidates(configured("methods=[bce,asymmetric]"))
     assert list(several) == ["bce", "asymmetric", "multilabel_softmax"]
     assert baseline == "multilabel_softmax"
-
-
-@pytest.mark.slow
-def test_a_schedule_that_hides_the_learning_rate_ends_the_comparison_after_the_first_runs(
-    compare, tmp_path
-):
-    command = ["experiment=digits", "methods=as_softmax", "lr_scheduler.max_lr=0.5", *SHORT]
-    done = compare(*command, "trials=2", "tuning_seeds=1")
-    assert "softmax trains the same whatever its lr is" in str(done.error)
-    assert not final_runs(tmp_path)
 
 
 def test_what_is_left_out_of_the_data_is_said_before_the_first_run_and_no_label_is_markup(
@@ -355,22 +350,6 @@ def test_any_settings_are_candidates_of_which_the_report_says_what_each_changes(
     before = written(tmp_path)
     assert compare(*command[:-1]).error == 0  # in one process the same runs
     assert written(tmp_path) == before
-
-
-@pytest.mark.slow
-def test_what_a_candidate_names_as_its_range_is_tuned_and_one_called_softmax_is_in_no_method(
-    compare, tmp_path
-):
-    decay = "{overrides: [], search: {optimizer.weight_decay: {low: 0.0, high: 1.0}}}"
-    # not its method's too
-    narrow = "{overrides: [method=as_softmax], search: {method.delta: {low: 0.5, high: 0.6}}}"
-    tuned = [*SHORT, "trials=3", "tuning_seeds=1", "seeds=1", "methods=as_softmax"]
-    candidates = f"candidates={{softmax: [optimizer=sgd], decayed: {decay}, narrow: {narrow}}}"
-    assert compare("experiment=digits", candidates, *tuned).error == 0
-    tuning = ComparisonRecord.read(tmp_path / "comparisons" / "digits").tuning
-    assert len({trial.settings["optimizer.weight_decay"] for trial in tuning["decayed"]}) > 1
-    assert {*tuning["narrow"][0].settings} == {"lr", "delta"}
-    assert not any(trial.shared for trial in tuning["as_softmax"])
 
 
 # fmt: off

@@ -702,147 +702,56 @@ class OnPlateau(WithCriterion):
         }
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"factory": MODULE}, TypeError, "expected a function that makes a module"),
-        (several(a=small, b=lambda: nn.Linear(2, 2)), TypeError, "expected a LightningModule"),
-        (several(a=small), ValueError, "needs two candidates, each with a name of its own, got a"),
-        (
-            several(a=small, b=(large, Points(150))),
-            ValueError,
-            "other validation or test examples than a",
-        ),
-        (
-            several(a=small, b=(small, None, {"c": [1]})),
-            ValueError,
-            "c: small has no such argument; there are: lr",
-        ),
-        (
-            {"factory": {"a": small, "b": large}},
-            ValueError,
-            "compared as they are: leave methods, losses and",
-        ),
-        (several(a=small, b=large) | {"baseline": "c"}, ValueError, "no candidate is called c"),
-        ({"baseline": "entmx"}, ValueError, "unknown method 'entmx': did you mean entmax"),
-        (
-            {"n_jobs": 2, "factory": lambda: LOCK and small()},
-            TypeError,
-            "cannot be pickled",
-        ),
-        (
-            {"n_jobs": 2} | trainer(devices=2, strategy="ddp"),
-            ValueError,
-            "n_jobs=2 is for runs of one process, and th",
-        ),
-        (trainer(strategy="ddp_spawn"), ValueError, "must not set strategy='ddp_spawn': what its"),
-        (
-            {"factory": lambda: nn.Linear(2, 2)},
-            TypeError,
-            "expected a LightningModule, got Linear: the factory",
-        ),
-        (
-            {"factory": Foreign},
-            TypeError,
-            "got Variant: it is of the package pytorch_lightning: import",
-        ),
-        (
-            {"factory": lambda lr: WithCriterion(lr)},
-            TypeError,
-            "missing 1 required positional argument: 'lr'",
-        ),
-        (
-            {"factory": lambda lr=0: WithCriterion(lr)},
-            ValueError,
-            "a learning rate must be positive",
-        ),
-        (
-            {"methods": "as_softmx"},
-            ValueError,
-            "unknown method 'as_softmx': did you mean as_softmax",
-        ),
-        ({"methods": ["logit_adjusted"]}, ValueError, "class_counts=counts"),
-        ({"methods": ["am_softmax"]}, ValueError, "am_softmax needs a head"),
-        (
-            {"losses": {"as_softmax": Focal()}},
-            ValueError,
-            "as_softmax is a method of this comparison",
-        ),
-        (
-            {"losses": {"focal": "focal"}},
-            TypeError,
-            r"losses\['focal'\] must be called as loss\(logits, target\)",
-        ),
-        (
-            {"losses": {"rows": ROWS}},
-            ValueError,
-            r"the loss rows must return a scalar, got \(25,\)",
-        ),
-        ({"monitor": "val/f1"}, ValueError, r"'val/f1' is never logged.*val/acc"),
-        (
-            {"data": without(Points, "val_dataloader")},
-            ValueError,
-            "no batch was trained and validated",
-        ),
-        (
-            {"data": variant(Points, val_dataloader=no_batch)},
-            ValueError,
-            "no batch was trained and validated",
-        ),
-        (
-            {"data": variant(Points, train_dataloader=no_batch)},
-            ValueError,
-            "no batch was trained and validated",
-        ),
-        ({"data": list}, TypeError, "expected a LightningDataModule, got list: .*from_datasets"),
-        (
-            {"data": lambda: Points(LOCK)},
-            TypeError,
-            "cannot be pickled",
-        ),
-        (
-            {"factory": Smoothed, "methods": ["focal"]},
-            TypeError,
-            "label smoothing",
-        ),
-        ({"replaces": "net"}, TypeError, "replaces names a Sequential"),
-        (
-            {"replaces": "loss_fn"},
-            AttributeError,
-            "no attribute 'loss_fn'.*are: net, criterion",
-        ),
-        ({"replaces": None}, ValueError, 'replaces="criterion"'),
-        (
-            {"factory": LocalLoss, "methods": ["entmax"]},
-            ValueError,
-            "never called the loss that was put in: .*replaces",
-        ),
-        (
-            {"factory": Anew, "methods": ["entmax"]},
-            ValueError,
-            "set to another loss while Variant trained",
-        ),
-        (
-            {"factory": OnPlateau} | trainer(check_val_every_n_epoch=2),
-            Exception,
-            "val/acc which is not available",
-        ),
-        ({"mode": "best"}, ValueError, "mode must be"),
-        ({"monitor": "val/cost"}, ValueError, "val/cost"),
-        (
-            {"trainer": {}},
-            TypeError,
-            "trainer.max_epochs must be an integer of at least 1, got None",
-        ),
-        ({"trainer": pl.Trainer}, TypeError, "must be the arguments of each run"),
-        (trainer(limit_val_batches=0), ValueError, "must not set limit_val_batches=0"),
-        (trainer(acelerator="cpu"), ValueError, "acelerator"),
-        (trainer(max_steps=5), ValueError, "must not set max_steps"),
-        (trainer(enable_checkpointing=False), ValueError, "set enable_checkpointing=False"),
-        (trainer(fast_dev_run=1), ValueError, "must not set fast_dev_run=1"),
-    ],
-    ids=lambda value: ",".join(value) if isinstance(value, dict) else None,
-)
+# fmt: off
+REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"factory": MODULE}, TypeError, "expected a function that makes a module"),
+    (several(a=small, b=lambda: nn.Linear(2, 2)), TypeError, "expected a LightningModule"),
+    (several(a=small), ValueError, "needs two candidates, each with a name of its own, got a"),
+    (several(a=small, b=(large, Points(150))), ValueError, "other validation or test ex"),
+    (several(a=small, b=(small, None, {"c": [1]})), ValueError, "c: small has no such argument"),
+    ({"factory": {"a": small, "b": large}}, ValueError, "leave methods, losses"),
+    (several(a=small, b=large) | {"baseline": "c"}, ValueError, "no candidate is called c"),
+    ({"baseline": "entmx"}, ValueError, "unknown method 'entmx': did you mean entmax"),
+    ({"n_jobs": 2, "factory": lambda: LOCK and small()}, TypeError, "cannot be pickled"),
+    ({"n_jobs": 2} | trainer(devices=2, strategy="ddp"), ValueError, "n_jobs=2"),
+    (trainer(strategy="ddp_spawn"), ValueError, "must not set strategy='ddp_spawn': what its"),
+    ({"factory": lambda: nn.Linear(2, 2)}, TypeError, "got Linear: the factory"),
+    ({"factory": Foreign}, TypeError, "of the package pytorch_lightning"),
+    ({"factory": lambda lr: WithCriterion(lr)}, TypeError, "missing .* 'lr'"),
+    ({"factory": lambda lr=0: WithCriterion(lr)}, ValueError, "a learning rate must be positive"),
+    ({"methods": "as_softmx"}, ValueError, "unknown method 'as_softmx': did you mean as_softmax"),
+    ({"methods": ["logit_adjusted"]}, ValueError, "class_counts=counts"),
+    ({"methods": ["am_softmax"]}, ValueError, "am_softmax needs a head"),
+    ({"losses": {"as_softmax": Focal()}}, ValueError, "as_softmax is a method of this comparison"),
+    ({"losses": {"focal": "focal"}}, TypeError, r"losses\['focal'\] must be called"),
+    ({"losses": {"rows": ROWS}}, ValueError, r"the loss rows must return a scalar, got \(25,\)"),
+    ({"monitor": "val/f1"}, ValueError, r"'val/f1' is never logged.*val/acc"),
+    ({"data": without(Points, "val_dataloader")}, ValueError, "no batch was trained"),
+    ({"data": variant(Points, val_dataloader=no_batch)}, ValueError, "no batch was trained"),
+    ({"data": variant(Points, train_dataloader=no_batch)}, ValueError, "no batch was trained"),
+    ({"data": list}, TypeError, "expected a LightningDataModule, got list: .*from_datasets"),
+    ({"data": lambda: Points(LOCK)}, TypeError, "cannot be pickled"),
+    ({"factory": Smoothed, "methods": ["focal"]}, TypeError, "label smoothing"),
+    ({"replaces": "net"}, TypeError, "replaces names a Sequential"),
+    ({"replaces": "loss_fn"}, AttributeError, "no attribute 'loss_fn'.*are: net, criterion"),
+    ({"replaces": None}, ValueError, 'replaces="criterion"'),
+    ({"factory": LocalLoss, "methods": ["entmax"]}, ValueError, "never called the loss .*replaces"),
+    ({"factory": Anew, "methods": ["entmax"]}, ValueError, "set to another loss"),
+    ({"factory": OnPlateau} | trainer(check_val_every_n_epoch=2), Exception, "val/acc which is"),
+    ({"mode": "best"}, ValueError, "mode must be"),
+    ({"monitor": "val/cost"}, ValueError, "val/cost"),
+    ({"trainer": {}}, TypeError, "trainer.max_epochs must be an integer of at least 1, got None"),
+    ({"trainer": pl.Trainer}, TypeError, "must be the arguments of each run"),
+    (trainer(limit_val_batches=0), ValueError, "must not set limit_val_batches=0"),
+    (trainer(acelerator="cpu"), ValueError, "acelerator"),
+    (trainer(max_steps=5), ValueError, "must not set max_steps"),
+    (trainer(enable_checkpointing=False), ValueError, "set enable_checkpointing=False"),
+    (trainer(fast_dev_run=1), ValueError, "must not set fast_dev_run=1"),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("arguments", "error", "message"), REFUSED)
 def test_bad_input_is_refused_before_the_first_run(arguments, error, message, tmp_path):
     settings = QUICK | {"factory": WithCriterion, "data": Points, "folder": tmp_path} | arguments
     factory, data = settings.pop("factory"), settings.pop("data")

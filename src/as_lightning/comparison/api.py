@@ -36,9 +36,7 @@ Data = pl.LightningDataModule | Callable[..., pl.LightningDataModule]
 
 @dataclass(frozen=True, repr=False)
 class ComparisonReport:
-    """The result of a comparison; ``record`` has the runs, the trials, the chosen settings, the
-    notes.
-    """
+    """The result of a comparison; ``record`` has its runs, trials, chosen settings and notes."""
 
     record: ComparisonRecord
 
@@ -262,9 +260,7 @@ def own_comparison(
 def candidate_of(
     name: str, entry: Any, data: Any, trainer: Mapping[str, Any], lr_factor: float | None
 ) -> Candidate:
-    """Return the candidate of an entry of `compare`: a factory, or a tuple of it, its data and its
-    ranges.
-    """
+    """Return the candidate of an entry of `compare`: a factory, or (factory, data, ranges)."""
     parts = entry if isinstance(entry, tuple) else (entry,)
     if len(parts) > 3:
         raise TypeError(f"{name} must be a factory, or (factory, data, ranges), got {len(parts)}")

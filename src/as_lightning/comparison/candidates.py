@@ -96,9 +96,7 @@ def made_module(
 
 
 def made_data(data: Any, seed: int) -> pl.LightningDataModule:
-    """Return the data of a run; a function that makes them gets the seed as its argument ``seed``,
-    if it has one.
-    """
+    """Return the data of a run; a function that makes them gets the seed if it asks for it."""
     if callable(data):
         data = data(seed=seed) if takes_seed(data) else data()
     hint = "LightningDataModule.from_datasets(train, validation, test) makes one"
@@ -111,9 +109,7 @@ def takes_seed(data: Any) -> bool:
 
 
 def checked(made: Any, kind: type, hint: str) -> Any:
-    """Return what a user's function has made; a ``TypeError`` unless it is of a class of
-    ``lightning``.
-    """
+    """Return what a user's function has made, or raise a ``TypeError``."""
     if isinstance(made, kind):
         return made
     if any(base.__module__.startswith("pytorch_lightning") for base in type(made).__mro__):

@@ -207,9 +207,7 @@ def app_comparison(command: Command, console: Console) -> Prepared:
 
 
 def splits_by_seed(config: DictConfig) -> bool:
-    """Return whether each seed draws its own splits, and set the settings that the comparison gives
-    its runs.
-    """
+    """Return whether each seed draws its own splits; set what the comparison gives its runs."""
     with open_dict(config):
         config.output_dir = "."
         config.callbacks.model_checkpoint = config.callbacks.last_checkpoint = None
@@ -289,9 +287,7 @@ def own_candidates(config: DictConfig) -> dict[str, Described]:
 def app_space(
     command: Command, described: Mapping[str, Described], name: str, baseline: str, config: Any
 ) -> Space:
-    """Return what is tuned of a candidate: the learning rate, the ``search`` of its method, and its
-    own.
-    """
+    """Return what is tuned: the learning rate, the ``search`` of the method, and the own one."""
     overrides, search = described[name]
     space: dict[str, Any] = {}
     factor = command.config.search.lr_factor
@@ -333,9 +329,7 @@ def changes(configs: Mapping[str, DictConfig], baseline: str) -> dict[str, dict[
 
 
 def called_comparison(command: Command) -> Prepared:
-    """Return the comparison whose arguments the function ``call`` returns; settings of the command
-    take the place of its own.
-    """
+    """Return the comparison whose arguments ``call`` returns; the command takes their place."""
     arguments = located(command.config.call)()
     given = command.given & {*command.design, "methods", "baseline"}
     arguments |= {key: plain(command.config[key]) for key in given}
@@ -383,9 +377,7 @@ def keys_of(overrides: Sequence[str]) -> list[str]:
 def sweep(
     config: DictConfig, launcher: Launcher, loader: ConfigLoader, arguments: Sequence[str]
 ) -> None:
-    """Make the comparison that the command asks for, print and write its report, and raise if runs
-    have failed.
-    """
+    """Make the comparison, write its report, and raise if runs have failed."""
     command, console = Command(config, launcher, loader, arguments), Console()
     directory = command.directory
     console.print(f"The runs are in {directory}.", markup=False, highlight=False)

@@ -102,9 +102,7 @@ def outcomes(
 
 
 def stored_runs(directory: Path, recipe: Recipe, console: Console) -> dict[Run, Result]:
-    """Return the runs in a comparison's folder that are read again; says in a line how many others
-    are made anew, and why.
-    """
+    """Return the runs that are read again; say how many others are made anew, and why."""
     stored: dict[Run, Result] = {}
     anew: Counter[str] = Counter()
     for file in sorted(directory.rglob(RESULT_FILE)):
@@ -133,9 +131,7 @@ def stored_runs(directory: Path, recipe: Recipe, console: Console) -> dict[Run, 
 
 
 def refuse_what_training_shows(finished: Mapping[Run, Outcome], recipe: Recipe) -> None:
-    """Raise ``ValueError`` for what only trainings can show: splits that vary from run to run, and
-    a learning rate that changes nothing.
-    """
+    """Refuse what only trainings show: splits that vary, and a rate that changes nothing."""
     *earlier, (last, outcome) = finished.items()
     if isinstance(outcome, str):
         return
@@ -169,9 +165,7 @@ def trace(result: Result) -> list[dict[str, float]]:
 
 
 def claim_folder(directory: Path, plan: ComparisonPlan, subject: RunIdentity) -> list[str]:
-    """Refuse a folder with runs of another subject, or final runs of another design, else write
-    both there; returns notes for the record.
-    """
+    """Refuse a folder of another subject or design, else write both there; return notes."""
     path, design = directory / DESIGN_FILE, plan.design
     first = design.candidates
     results = [file.relative_to(directory) for file in directory.rglob(RESULT_FILE)]
@@ -262,9 +256,7 @@ def end_processes() -> None:
 
 
 def attempt(make_run: Callable[[Run], Result], run: Run) -> tuple[Run, Outcome]:
-    """Return a run with its result, or with the error that has ended it in words; changed code ends
-    the comparison.
-    """
+    """Return a run with its result, or its error in words; changed code ends the comparison."""
     try:
         with quiet_training():
             return run, make_run(run)
@@ -275,9 +267,7 @@ def attempt(make_run: Callable[[Run], Result], run: Run) -> tuple[Run, Outcome]:
 
 
 class Bar(Progress):
-    """The progress of a comparison: its runs, its failures as they happen, and the most training
-    time left.
-    """
+    """The progress of a comparison: runs, failures, and the most training time left."""
 
     def __init__(self, plan: ComparisonPlan, console: Console) -> None:
         columns = (

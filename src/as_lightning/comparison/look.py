@@ -125,9 +125,7 @@ def prepared(
 
 
 def look(recipe: Recipe, version: str, elsewhere: bool) -> dict[str, Looked]:
-    """Make the module and data of each candidate once, fit and test one batch, and compare the
-    targets.
-    """
+    """Fit and test one batch of each candidate, and compare the targets."""
     found: dict[str, Looked] = {}
     first = next(iter(recipe.candidates))
     for name in recipe.candidates:
@@ -173,9 +171,7 @@ def look(recipe: Recipe, version: str, elsewhere: bool) -> dict[str, Looked]:
 
 
 def one_batch(arguments: Mapping[str, Any], elsewhere: bool) -> dict[str, Any]:
-    """Return the trainer's arguments for two validations of one batch, since some metrics skip one,
-    in this process.
-    """
+    """Return the arguments of two validations of one batch, since some metrics skip one."""
     limits: dict[str, Any] = {"val_check_interval": 1.0}
     for name in ONE_BATCH:
         limits[name] = 0 if arguments.get(name) == 0 else 1
@@ -190,9 +186,7 @@ def one_batch(arguments: Mapping[str, Any], elsewhere: bool) -> dict[str, Any]:
 def processes_of(
     arguments: Mapping[str, Any], data: pl.LightningDataModule, elsewhere: bool
 ) -> int:
-    """Return how many processes a run has; refuse those among which a test split cannot be
-    dealt out.
-    """
+    """Return how many processes a run has; a test split must be dealt out evenly to them."""
     if elsewhere:
         return 1 if arguments.get("devices", "auto") == 1 else 2
     trainer = pl.Trainer(**{**arguments, **QUIET, "callbacks": None})

@@ -184,9 +184,7 @@ def made_run(
 
 
 def made(candidate: Candidate, run: Run) -> tuple[pl.LightningModule, pl.LightningDataModule]:
-    """Return a run's module and data: the order of the data is the same however many random numbers
-    a module has drawn.
-    """
+    """Return a run's module and data, whose order no random number of the module changes."""
     pl.seed_everything(run.seed, workers=True, verbose=False)
     data = candidate.data(run.seed)
     pl.seed_everything(run.seed, workers=True, verbose=False)

@@ -27,9 +27,7 @@ BASELINE = "softmax"  # the module as it is
 
 
 def method_config(name: str) -> DictConfig:
-    """Return the configuration of a method in ``conf/method``, merged over those that its
-    ``defaults`` name.
-    """
+    """Return the configuration of a method, merged over those that its ``defaults`` name."""
     config: Any = OmegaConf.load(config_dir() / "method" / f"{name}.yaml")
     bases = [base for base in config.pop("defaults", []) if base not in ("base", "_self_")]
     merged = OmegaConf.merge(*[method_config(base) for base in bases], config)
@@ -43,9 +41,7 @@ def plain(value: Any) -> Any:
 
 
 def knobs(method: DictConfig, fixed: Collection[str]) -> dict[str, Range | Choice]:
-    """Return the knobs of a method that are tuned: those of its ``search`` that are not
-    ``fixed``.
-    """
+    """Return the knobs of a method that are tuned: its ``search`` without the ``fixed`` ones."""
     ranges = {}
     for key, description in (plain(method.get("search")) or {}).items():
         if key not in fixed:
@@ -102,9 +98,7 @@ def with_losses(
 
 
 def known(asked: Sequence[str], losses: Mapping[str, Any]) -> Sequence[str]:
-    """Return the names of methods; a ``ValueError`` if one is none that a module can be trained
-    by.
-    """
+    """Return the names of methods that a module can be trained by, or raise ``ValueError``."""
     for name in asked:
         if name not in names("method"):
             hint = nearest(name, {*names("method"), *losses})

@@ -146,18 +146,6 @@ class ComparisonPlan:
             return max(1, round(self.full_epochs / 2))
         return self.own_epochs.get(candidate, self.full_epochs)
 
-    def check_values(self, name: str, space: Space) -> None:
-        """Raise ``ValueError`` if a candidate's trials cannot try all values of a list that was
-        asked for.
-        """
-        for knob, dimension in space.items():
-            values = [*filter(dimension.allows, getattr(dimension, "values", ()))]
-            if len(values) > self.trials:
-                raise ValueError(
-                    f"{name}: trials={self.trials} cannot try all {len(values)} values of {knob} "
-                    f"({', '.join(map(str, values))}): ask for trials={len(values)} or more"
-                )
-
     @property
     def tunes(self) -> bool:
         """Whether anything is tuned."""
@@ -165,9 +153,7 @@ class ComparisonPlan:
 
     @property
     def containing(self) -> list[str]:
-        """The candidates that are the baseline at a neutral value; its trials are theirs too, and
-        come first.
-        """
+        """The candidates that are the baseline at a neutral value: its trials are theirs too."""
         others = self.candidates[1:] if self.tunes else ()
         return [name for name in others if neutral_values(self.spaces[name])]
 
@@ -203,9 +189,7 @@ def neutral_values(space: Space) -> dict[str, Any]:
 
 @contextmanager
 def of_candidate(name: str, first: str) -> Iterator[None]:
-    """Note the candidate on an error; one of the ``first`` candidate gets no note, since all would
-    meet it.
-    """
+    """Note the candidate on an error, unless it is the ``first``: all would meet that one."""
     try:
         yield
     except Exception as error:
@@ -227,9 +211,7 @@ def check_trainer(trainer: Mapping[str, Any]) -> None:
 
 
 def check_processes(n_jobs: int, processes: int) -> None:
-    """Refuse to make several runs at once if each has several processes: they would
-    share one port.
-    """
+    """Refuse several runs of several processes at once: they would share one port."""
     if n_jobs > 1 and processes > 1:
         raise ValueError(
             f"n_jobs={n_jobs} is for runs of one process, and these have {processes}: choose one"

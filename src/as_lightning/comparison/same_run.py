@@ -57,9 +57,7 @@ def digests(
 
 
 def module_digest(candidate: Candidate, module: pl.LightningModule) -> str:
-    """Return a digest of what a candidate's function encloses, and of its module's structure,
-    hyperparameters and weights.
-    """
+    """Return a digest of structure, hyperparameters, weights, and what the function encloses."""
     weights = []
     for name, weight in module.state_dict().items():
         if not is_lazy(weight):
@@ -69,9 +67,7 @@ def module_digest(candidate: Candidate, module: pl.LightningModule) -> str:
 
 
 def first_batches(data: pl.LightningDataModule) -> dict[str, list[Any]]:
-    """Return the leaves of the first batches of each split, read under one random state, and how
-    many batches each loader has.
-    """
+    """Return the first batches of each loader of each split, read under one random state."""
     batches: dict[str, list[Any]] = {}
     for split, hook in SPLITS.items():
         batches[split] = []

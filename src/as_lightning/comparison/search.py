@@ -164,9 +164,7 @@ def learning_rates(default: float, factor: float) -> Range:
 
 
 def setting_range(description: Any, default: Any = None) -> Range | Choice:
-    """A range or choice, as a method's ``search`` or a pair of ``losses`` describes it; the first
-    is the default.
-    """
+    """A range or choice, as a ``search`` describes it; the first value is the default."""
     try:
         fields = {"values": description} if isinstance(description, list) else dict(description)
         json.dumps(fields)  # as results are written
@@ -180,9 +178,7 @@ def setting_range(description: Any, default: Any = None) -> Range | Choice:
 
 
 def as_neutral(space: Space, trial: Trial) -> Trial:
-    """A trial of the baseline as one of a candidate that contains it; what both tune keeps its
-    value.
-    """
+    """A trial of the baseline as one of a candidate that contains it."""
     knobs = {}
     for name, dimension in space.items():
         if name != RATE:
@@ -191,9 +187,7 @@ def as_neutral(space: Space, trial: Trial) -> Trial:
 
 
 def best_of(trials: Sequence[Trial], sign: float) -> Trial | None:
-    """The best trial: of those with the most tuning seeds the one with the best mean score; ties as
-    in `finalists`.
-    """
+    """The trial with the best mean score of those with the most tuning seeds."""
     most = max((trial.seeds for trial in trials if math.isfinite(trial.score)), default=0)
     return next(iter(finalists([trial for trial in trials if trial.seeds == most], sign)), None)
 
@@ -251,9 +245,7 @@ def next_trials(
 def _promising(
     space: Space, own: Sequence[Trial], shared: Sequence[Trial], sign: float
 ) -> list[dict[str, Any]]:
-    """The settings with the highest upper confidence bound, of many that fill the space; none where
-    all are tried.
-    """
+    """The settings with the highest upper confidence bound; none where all are tried."""
     from sklearn.gaussian_process import GaussianProcessRegressor  # here: it takes a second to load
     from sklearn.gaussian_process.kernels import RBF
 
