@@ -49,7 +49,6 @@ class OpenWindow(AccumulationWindow):
         # Of each batch: they are summed when the window closes.
         self._counts: list[Tensor] = []
         self._losses: list[Tensor] = []
-        self._divided_by: list[int] = []
 
     @property
     def items(self) -> float:
@@ -100,7 +99,7 @@ class OpenWindow(AccumulationWindow):
         if self.added:
             return
         self.added = True
-        value = loss.detach()
+        value = loss.detach() * trainer.accumulate_grad_batches
         scaler = getattr(trainer.precision_plugin, "scaler", None)
         if scaler is not None:
             value = value / scaler.scale(torch.ones_like(value))
@@ -109,7 +108,6 @@ class OpenWindow(AccumulationWindow):
             empty = torch.as_tensor(self._batch_items == 0).to(value.device, non_blocking=True)
             value = torch.where(empty, 0.0, value.to(long_dtype(value)) * factor)
         self._losses.append(value)
-        self._divided_by.append(trainer.accumulate_grad_batches)
         self._items = self._items + self._batch_items
         if counter.counts is not None:
             self._counts.append(counter.counts)
@@ -123,11 +121,9 @@ class OpenWindow(AccumulationWindow):
             device = torch.device("cpu")
         sums = torch.zeros(4, dtype=torch.float64, device=device)
         if self._losses:
-            losses = torch.stack(self._losses).flatten().to(device).double()
-            factors = torch.tensor(self._divided_by, dtype=torch.float64, device=device)
-            items_and_loss = torch.stack([tensor_of(self._items).to(device), losses @ factors])
-            counts = torch.stack(self._counts or [sums[:2]]).sum(0)[:2].to(device)
-            sums = torch.cat([counts.double(), items_and_loss])
+            losses = torch.stack(self._losses).to(device).double().sum()
+            counts = torch.stack(self._counts or [sums[:2]]).sum(0).to(device).double()
+            sums = torch.stack([counts[0], counts[1], tensor_of(self._items).to(device), losses])
         masked, samples, items, loss = sum_over_ranks(trainer, sums).tolist()
         if not math.isfinite(items):
             raise ValueError(
