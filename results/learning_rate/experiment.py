@@ -38,7 +38,9 @@ LIVE_DATA = (("clinc150_20", 6, 4), ("clinc150", 2, 1))  # with the epochs of so
 LIVE_SETTINGS = (
     "method=softmax",
     "method._target_=live_rows.LiveRowsClassifier",
-    "+method.delta=0.5",
+    "method.knobs=[delta]",
+    "method.arguments=[delta]",
+    "method.delta=0.5",
 )
 SHOTS = ("experiment=clinc150", "data.out_of_scope=false", "data.shots=20")
 DATA = {

@@ -587,32 +587,49 @@ def first_page(found: Sequence[Cell]) -> str:
     def group(kind: str, score: str = "accuracy") -> list[Cell]:
         return groups[f"{KINDS[kind][1]}; {SCORES[score]}"]
 
+    def better(kind: str, method: str, score: str = "accuracy") -> str:
+        return f"better on {on_data_sets(group(kind, score), method, 'better')}"
+
     def linked(method: str) -> str:
         return f"[`{method}`](docs/methods/{method}.md)"
 
-    tail, pairs = group("tail", "balanced_accuracy"), group("pairs")
-    text = "With a long tail made by leaving examples out, subtracting the prior after training is better than softmax, by "
-    text += f"balanced accuracy, on {on_data_sets(tail, 'adjusted_after', 'better')} data sets, the loss "
-    text += f"{linked('logit_adjusted')} on {on_data_sets(tail, 'logit_adjusted', 'better')}. "
+    own = [cell for cell in found if "as_softmax" in cell.verdicts]
+    leads = [cell for cell in own if cell.verdicts["as_softmax"].word == "better"]
+    chosen = sum(cell.is_softmax("as_softmax") for cell in own)
+    after = "the prior [subtracted after training](docs/which_loss.md#subtract-the-prior)"
     changes: dict[str, list[str]] = {}
     for score in SCORES:
         for data, mean in means_by_data(group("natural", score), "adjusted_after").items():
             changes.setdefault(DATA[data], []).append(f"{mean:+.1f}")
-    *names, last = SCORES.values()
-    text += f"On natural tails the subtraction changes {', '.join(names)} and {last} by "
-    text += "; ".join(f"{', '.join(own)} points on {data}" for data, own in changes.items()) + ". "
-    text += "With 40% of the labels wrong, in pairs of classes, "
-    text += f"{linked('generalised_cross_entropy')} is better on "
-    text += (
-        f"{on_data_sets(pairs, 'generalised_cross_entropy', 'better')}, {linked('encouraging')} on "
-    )
-    text += f"{on_data_sets(pairs, 'encouraging', 'better')}. "
-    own = [cell for cell in found if "as_softmax" in cell.verdicts]
-    better = [cell for cell in own if cell.verdicts["as_softmax"].word == "better"]
-    chosen = sum(cell.is_softmax("as_softmax") for cell in own)
-    text += f"AS-Softmax is better in {len(better) or 'none'} of {len(own)} cells on {len({c.place[0] for c in own})} data "
-    text += f"sets; in {chosen} tuning chose softmax."
-    return filled(text)
+    by_data = "; ".join(f"{data} {', '.join(means)}" for data, means in changes.items())
+    scores = ", ".join(SCORES.values())
+    tail = "balanced_accuracy"
+    rows = [
+        [
+            "a long tail, made; balanced accuracy",
+            better("tail", "as_softmax", tail),
+            f"{linked('logit_adjusted')}: {better('tail', 'logit_adjusted', tail)}; {after}: "
+            + better("tail", "adjusted_after", tail),
+        ],
+        [
+            "a natural tail",
+            better("natural", "as_softmax", tail),
+            f"{after} changes {scores} by points: {by_data}",
+        ],
+        [
+            "40% wrong labels, in pairs of classes",
+            better("pairs", "as_softmax"),
+            f"{linked('encouraging')}: {better('pairs', 'encouraging')}; "
+            f"{linked('generalised_cross_entropy')}: "
+            + better("pairs", "generalised_cross_entropy"),
+        ],
+        [
+            f"all {len(own)} conditions of {len({cell.place[0] for cell in own})} data sets",
+            f"better in {len(leads) or 'none'}; in {chosen} tuning chose softmax",
+            "",
+        ],
+    ]
+    return table(["training data", "AS-Softmax, data sets", "other methods, data sets"], rows)
 
 
 def pages() -> dict[Path, str]:
