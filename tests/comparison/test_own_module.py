@@ -580,10 +580,9 @@ def test_modules_are_compared_as_they_are_in_two_processes_as_in_one(tmp_path):
     for jobs in (1, 2):
         asked = SEVERAL | {"baseline": "small", "n_jobs": jobs, "folder": tmp_path / str(jobs)}
         record = compare(factories, Points, **asked).record
-        columns = ["candidate", "seed", "score", "loss", "parameters"]
+        columns = ["candidate", "seed", "score", "parameters"]
         found.append(record.final[columns].values.tolist())
         assert (record.baseline, record.failures) == ("small", [])
-        assert record.changes["large"] == {"hidden": ["4", "64"]}
         assert {v for trial in record.tuning["large"] for v in trial.settings.values()} <= {
             32,
             64,
