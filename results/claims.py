@@ -22,6 +22,7 @@ sys.path.insert(0, str(RESULTS / "learning_rate"))
 sys.path.insert(0, str(RESULTS / "where_it_pays"))
 from experiment import PAPER_RATE, best_rate, complete, paired, read  # noqa: E402
 from map import Cell, advised, cells, over_data_sets  # noqa: E402
+from margin_time import best_margins  # noqa: E402
 from written import written  # noqa: E402
 
 PAGE = RESULTS.parent / "docs" / "claims.md"
@@ -355,6 +356,11 @@ def questions() -> list[tuple[str, str, str]]:
     return [
         ("Does it help with a long tail?", f"[the map]({here})", of_map("tail", "natural")),
         ("Does it help with wrong labels?", f"[the map]({here})", of_map("uniform", "pairs")),
+        (
+            "How does the score depend on the threshold?",
+            f"[margins from 0.02 to 1]({here}#accuracy-and-time-by-margin)",
+            best_margins(),
+        ),
         ("Where would a gain come from?", f"[controls]({here}#does-a-lead-stay)", why()),
         (
             "What does the mask cost?",

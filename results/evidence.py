@@ -14,7 +14,7 @@ from pathlib import Path
 RESULTS = Path(__file__).resolve().parent
 ROOT = RESULTS.parent
 SCRIPTS = ["summary.py", "claims.py"]
-SCRIPTS += [f"where_it_pays/{name}.py" for name in ("map", "prior", "probe")]
+SCRIPTS += [f"where_it_pays/{name}.py" for name in ("map", "prior", "margin_time", "probe")]
 PAGES = ["README.md", "results/README.md", "results/where_it_pays/README.md"]
 PAGES += ["results/where_it_pays/map.svg", "docs/which_loss.md", "docs/claims.md"]
 
