@@ -286,7 +286,9 @@ def test_the_table_of_wide_heads_is_that_of_its_runs(script) -> None:
 
 def test_the_map_of_losses_and_its_pages_are_those_of_its_cells(script) -> None:
     for path, text in (
-        page for name in ("map", "margin_time", "prior", "probe") for page in script(name).pages().items()
+        page
+        for name in ("map", "margin_time", "prior", "probe")
+        for page in script(name).pages().items()
     ):
         # another version of matplotlib places a figure's texts otherwise
         shown = [
