@@ -111,21 +111,15 @@ def answer() -> str:
                     better.append(
                         f"[{NAMES.get(data, data)}{COMPARISONS[folder]}](results/{address})"
                     )
-        where = f" ({', '.join(better)})" if better else ""
-        told[ended] = (
-            f"in {len(better)} of {total} comparisons{where}, and tuning chose plain softmax in "
-            f"{chosen}"
-        )
+        where = ", ".join([*better, f"tuning chose plain softmax in {chosen}"])
+        told[ended] = f"{len(better)} of {total} ({where})"
     seen = re.search(r"better at \+0.5.*?\| ([\d.]+)%", SIMULATION.read_text(encoding="utf-8"))
     share = f"{float(seen[1]):.0f}" if seen else "?"
     text = (
-        "We trained networks from scratch or fine-tuned them, with both losses tuned alike. Where "
-        "training is long "
-        "enough (half the epochs cost at most a point), AS-Softmax is *better* than softmax "
-        f"{told[True]}. Where it is "
-        f"cut short, AS-Softmax is *better* {told[False]}. If runs scatter by 0.6 points, a "
-        "comparison of eight candidates, one of which gains half a point, finds it in "
-        f"{share}% of cases; each report says what it could have found."
+        "Networks trained from scratch or fine-tuned, both losses tuned alike: where training is "
+        "long enough (half the epochs cost at most a point), AS-Softmax is *better* than softmax in "
+        f"{told[True]}; where it is cut short, in {told[False]}. Where runs scatter by 0.6 points, "
+        f"one of eight candidates that gains half a point is seen in {share}% of comparisons."
     )
     return textwrap.fill(text, 120, break_on_hyphens=False, break_long_words=False)
 
@@ -247,7 +241,7 @@ def main() -> None:
         lines.append(
             f"* {title}: {', '.join(f'[{name}]({address})' for name, address in reports(folder).items())}"
         )
-    found = f"\n{answer()}\n"
+    found = answer()
     of_results = found.replace("](results/", "]("), "\n".join(["", *lines, ""])
     for page, parts in ((RESULTS / "README.md", of_results), (README, (found,))):
         page.write_text(written(page, "results/summary.py", *parts), encoding="utf-8")
