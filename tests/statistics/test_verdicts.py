@@ -189,13 +189,13 @@ BEGUN = Design(looks=(5,), seeds=(0, 1, 2, 3, 4), candidates=("softmax", "a", "b
     [
         ({}, []),
         ({"candidates": ("softmax", "a", "b", "c")}, []),
-        ({"candidates": ("softmax", "b")}, ["candidates softmax, a, b (now without a)"]),
-        ({"candidates": ("a", "softmax", "b")}, ["baseline softmax (now a)"]),
+        ({"candidates": ("softmax", "b")}, ["candidates softmax, a, b (now softmax, b)"]),
+        ({"candidates": ("a", "softmax", "b")}, ["candidates softmax, a, b (now a, softmax, b)"]),
         ({"equal_within": 1.0}, ["equal_within 0.5 (now 1.0)"]),
-        ({"looks": (5, 6, 7)}, ["looks 5 (now 5 to 7)"]),
+        ({"looks": (5, 6, 7)}, ["looks 5 (now 5, 6, 7)"]),
         (
             {"looks": (6,), "seeds": (0, 1, 2, 3, 4, 9)},
-            ["looks 5 (now 6)", "seeds 0 to 4 (now 0, 1, 2, 3, 4, 9)"],
+            ["looks 5 (now 6)", "seeds 0, 1, 2, 3, 4 (now 0, 1, 2, 3, 4, 9)"],
         ),
     ],
 )

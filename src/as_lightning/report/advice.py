@@ -86,7 +86,7 @@ def _recommendation(findings: Findings) -> str:
     if not findings.verdicts:
         return f"No advice: there is nothing to compare with {reference.name}."
     reasons = dict.fromkeys(v.reason for v in findings.verdicts if not v.decided)
-    if not any(v.decided or not v.reason for v in findings.verdicts):
+    if not any(v.judged for v in findings.verdicts):
         return f"No advice: {'; '.join(reasons)}."
     if chosen is reference or chosen.verdict is None:
         return _stay(findings)

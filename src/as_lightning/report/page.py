@@ -139,8 +139,7 @@ def _cells(found: Findings, row: Row) -> dict[str, Cell]:
     elif verdict is not None:
         ends = _interval(verdict.low, verdict.high, digits)
         difference = Cell(number(verdict.difference, digits, "+"), ends)
-        judged = verdict.decided or not verdict.reason
-        word = Cell(verdict.word if judged else "–", verdict.reason)
+        word = Cell(verdict.word if verdict.judged else "–", verdict.reason)
         if row.arm in record.behind:
             word = Cell("behind", "not pursued")
         if verdict.seeds < row.seeds:

@@ -41,8 +41,8 @@ def _cells(answer: Answer, form: Form) -> list[list[str]]:
     rows = [["candidate", "verdict", answer.reading.score, "difference", "95% interval"]]
     rows += cells(answer)
     for row, judged in zip(rows[2:], answer.candidates, strict=True):
-        if judged.verdict.reason:
-            row[1] += f" ({judged.verdict.reason})"
+        if judged.reason:
+            row[1] += f" ({judged.reason})"
     return [[printable(cell or "–", form) for cell in row] for row in rows]
 
 
@@ -50,7 +50,7 @@ def _html(answer: Answer) -> str:
     heading, *rows = _cells(answer, "html")
     within = answer.reading.equal_within or 0.0
     lines = [f"<h1>{printable(head(answer), 'html')}</h1>"]
-    lines.append(differences_svg([row.verdict for row in answer.candidates], within))
+    lines.append(differences_svg(answer.candidates, within))
     lines.append(f"<table><tr><th>{'</th><th>'.join(heading)}</th></tr>")
     for row in rows:
         lines.append(f"<tr><td>{'</td><td>'.join(row)}</td></tr>")

@@ -44,7 +44,7 @@ def number(value: float, digits: int, sign: str = "") -> str:
 
 def digits_of(answer: Answer) -> int:
     """Return the decimals that fit the spreads of an answer."""
-    widths = [row.verdict.high - row.verdict.low for row in answer.candidates]
+    widths = [row.high - row.low for row in answer.candidates]
     return decimals([answer.baseline.std, *[row.std for row in answer.candidates], *widths])
 
 
@@ -52,14 +52,13 @@ def cells(answer: Answer) -> list[list[str]]:
     """Return name, word, score, difference and interval of each candidate, the baseline first."""
     digits, rows = digits_of(answer), []
     for row in [answer.baseline, *answer.candidates]:
-        verdict, ends = row.verdict, ""
-        score = number(row.mean, digits)
+        score, ends = number(row.mean, digits), ""
         if row.std > 0:
             score += f" ± {number(row.std, digits)}"
-        if math.isfinite(verdict.low):
-            ends = f"{number(verdict.low, digits, '+')} to {number(verdict.high, digits, '+')}"
-        word = verdict.word if row.judged else "–"
-        rows.append([row.name, word, score, number(verdict.difference, digits, "+"), ends])
+        if math.isfinite(row.low):
+            ends = f"{number(row.low, digits, '+')} to {number(row.high, digits, '+')}"
+        word = row.word if row.judged else "–"
+        rows.append([row.arm, word, score, number(row.difference, digits, "+"), ends])
     rows[0][1:] = ["baseline", rows[0][2], "", ""]
     return rows
 
@@ -85,35 +84,35 @@ def sentences(answer: Answer) -> list[str]:
     digits, base = digits_of(answer), answer.baseline
     found = []
     for row in answer.candidates:
-        more = f"{row.next_seeds} more seed{'s' * (row.next_seeds > 1)} of {row.name}"
+        more = f"{row.next_seeds} more seed{'s' * (row.next_seeds > 1)} of {row.arm}"
         size = number(row.next_difference, digits)
         if row.next_seeds and math.isnan(row.next_difference):
-            found.append(f"Next: {more}, or of {base.name}, would allow a verdict.")
+            found.append(f"Next: {more}, or of {base.arm}, would allow a verdict.")
         elif row.next_seeds:
             found.append(f"Next: {more} would decide a difference of {size} ({POWER}).")
         elif row.judged and math.isfinite(row.next_difference):
-            found.append(f"Next: {MOST_SEEDS} more seeds of {row.name} would not decide it.")
-    seen = [row.verdict.detectable for row in answer.candidates]
+            found.append(f"Next: {MOST_SEEDS} more seeds of {row.arm} would not decide it.")
+    seen = [row.detectable for row in answer.candidates]
     floor = max(filter(math.isfinite, seen), default=math.nan)
     if floor > 0:
         size = number(floor, digits)
         found.append(f"Noise floor: a true difference of {size} is found {POWER}.")
         found.append("Intervals: 95% for all candidates together, wider towards worse.")
     for row in answer.candidates:
-        name, mean = row.name, number(row.baseline_mean, digits)
+        name, mean = row.arm, number(row.baseline_mean, digits)
         if row.missing:
             lost = f"{row.missing} of {row.runs + row.missing} runs of {name} are missing"
             found.append(f"{lost}: if they diverged, it is worse than this.")
-        if not row.paired:
-            counts = f"{name} and {base.name} have {row.runs} and {base.runs} runs"
+        if not row.pairs:
+            counts = f"{name} and {base.arm} have {row.runs} and {base.runs} runs"
             how = "compared as independent samples (Welch's t-test)"
             found.append(f"{counts}, few or none of the same seeds: {how}.")
         elif mean != number(base.mean, digits):
-            found.append(f"{name}: in the seeds of both, {base.name} has a mean of {mean}.")
-        if row.verdict.skewed:
+            found.append(f"{name}: in the seeds of both, {base.arm} has a mean of {mean}.")
+        if row.skewed:
             found.append(f"{name}: the differences are skewed; its interval misses more often.")
     if base.missing:
-        found.append(f"{base.missing} runs of {base.name} have no score.")
+        found.append(f"{base.missing} runs of {base.arm} have no score.")
     return found
 
 
@@ -122,8 +121,8 @@ def scale(answer: Answer) -> tuple[float, float]:
     within = answer.reading.equal_within or 0.0
     ends = [-within, within]
     for row in answer.candidates:
-        if math.isfinite(row.verdict.low):
-            ends += [row.verdict.low, row.verdict.high]
+        if math.isfinite(row.low):
+            ends += [row.low, row.high]
     return min(ends), max(max(ends), min(ends) + 1e-12)
 
 
@@ -173,10 +172,10 @@ def _table(answer: Answer, width: int) -> list[str]:
         for text, size in zip(numbers, widths[2:], strict=True):
             line += f" {text:>{size}}"
         if drawn and numbers[-1]:
-            line += f" {whiskers(judged.verdict, answer, room)}"
+            line += f" {whiskers(judged, answer, room)}"
         lines.append(line.rstrip())
-        if judged.verdict.reason:
-            reason = f"({judged.verdict.reason})"
+        if judged.reason:
+            reason = f"({judged.reason})"
             lines += textwrap.wrap(reason, width, initial_indent=" " * (widths[0] + 1))
     return lines
 
@@ -184,11 +183,11 @@ def _table(answer: Answer, width: int) -> list[str]:
 def as_json(answers: Sequence[Answer]) -> str:
     """Return answers as JSON; its ``action`` is that of the candidate which asks for most."""
     first = min(answers[0].candidates, key=lambda row: ACTIONS.index(row.action))
-    content: dict[str, Any] = {"action": first.action, "candidate": first.name}
+    content: dict[str, Any] = {"action": first.action, "candidate": first.arm}
     content |= {"next_seeds": first.next_seeds, "answers": []}
     for answer in answers:
         rows = json.loads(verdict_table([answer]).to_json(orient="records"))
-        about = vars(answer.reading) | {"title": answer.title, "baseline": answer.baseline.name}
+        about = vars(answer.reading) | {"title": answer.title, "baseline": answer.baseline.arm}
         about |= {"baseline_mean": answer.baseline.mean, "candidates": rows}
         content["answers"].append(about | {"notes": [*sentences(answer), *answer.notes]})
     return json.dumps(content, indent=1)

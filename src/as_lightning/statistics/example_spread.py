@@ -1,6 +1,4 @@
-"""The spread of two candidates' difference that the test examples make: a floor, and an error on
-new examples.
-"""
+"""The spread of two candidates' difference that the test examples make."""
 
 from __future__ import annotations
 
@@ -83,15 +81,14 @@ def example_spread(pairs: Sequence[tuple[ScoredExamples, ScoredExamples]]) -> Ex
     r"""Return the spread of a difference, from the examples of both candidates in each seed.
 
     The floor is of predicted classes: where one run is right on a share q of N examples on which
-    the other is wrong, or the other way round, $100 \sqrt{q / N}$ points of accuracy. Two different
-    wrong answers are no flip. Of a score by class each flip counts as the example moves it.
+    the other is wrong, or the other way round, $100 \sqrt{q / N}$ points of accuracy. Of a score by
+    class each flip counts as the example moves it.
 
     The error is that of a bootstrap of the examples within their strata, in closed form: with
     $\psi_{se}$ the influence of example e on the difference of seed s, and $n_h$ examples in the
-    stratum h, $\frac{100}{N} \sqrt{\sum_h n_h \mathrm{var}_{e \in h}(\bar\psi_{\cdot e})}$, less what the
-    luck of S seeds adds to these means, the mean of $\mathrm{var}_s(\psi_{se}) / S$: it is in the
-    error over the seeds already. A stratum of one example adds nothing. It needs the same examples
-    in every seed.
+    stratum h, $\frac{100}{N} \sqrt{\sum_h n_h \mathrm{var}_{e \in h}(\bar\psi_{\cdot e})}$, less
+    the mean of $\mathrm{var}_s(\psi_{se}) / S$, the luck of S seeds, which is in the error over the
+    seeds already. It needs the same examples in every seed; a stratum of one adds nothing.
 
     Source: Owen, "The pigeonhole bootstrap", Annals of Applied Statistics 1, 2007.
     """

@@ -12,7 +12,7 @@ import pandas as pd
 from scipy import special
 
 from as_lightning.statistics.example_spread import ExampleSpread
-from as_lightning.statistics.pairing import paired_differences, unpaired
+from as_lightning.statistics.pairing import are_paired, differences
 from as_lightning.statistics.runs import Columns, Runs, Unnamed, runs_of
 from as_lightning.statistics.score_names import known_direction, known_unit
 from as_lightning.statistics.verdicts import (
@@ -29,9 +29,9 @@ from as_lightning.statistics.verdicts import verdicts as verdicts_on
 
 MOST_SEEDS = 50  # more of them are not suggested
 ACTIONS = ("keep", "more_seeds", "rerun", "inspect", "discard")
-# what a table of verdicts has of each
-OF_VERDICT = ("difference", "low", "high", "word", "reason")
-OF_CANDIDATE = ("runs", "mean", "std", "missing", "next_seeds", "action")
+# the columns of a table of verdicts
+OF_VERDICT = ["dataset", "candidate", "difference", "low", "high", "word", "reason"]
+OF_RUNS = ["pairs", "runs", "mean", "std", "missing", "next_seeds", "action"]
 
 
 @dataclass(frozen=True)
@@ -48,38 +48,27 @@ class Question:
     test_examples: int = 0  # shared by all runs: intervals are for new ones; 0: not known
 
 
-@dataclass
-class Judged:
-    """A candidate's scores and what they show, in the unit of the answer."""
+@dataclass(frozen=True)
+class Judged(Verdict):
+    """A candidate's verdict and its scores, in the unit of the answer."""
 
-    verdict: Verdict
-    runs: int
-    mean: float
-    std: float
-    baseline_mean: float  # of the runs that it is compared with
+    runs: int = 0
+    mean: float = math.nan
+    std: float = math.nan
+    baseline_mean: float = math.nan  # of the runs that it is compared with
     missing: int = 0  # of its runs
-    paired: bool = True
+    pairs: int = 0  # 0: compared as independent samples
     next_seeds: int = 0  # that would decide ``next_difference``
     next_difference: float = math.nan
 
     @property
-    def name(self) -> str:
-        """The candidate."""
-        return self.verdict.arm
-
-    @property
-    def judged(self) -> bool:
-        """Whether there is a verdict, if only that nothing is decided."""
-        return not self.verdict.reason or self.verdict.decided
-
-    @property
     def action(self) -> str:
         """What to do with the candidate, one of `ACTIONS`."""
-        if not self.judged and not self.next_seeds:
-            return "inspect"
         if self.next_seeds:
             return "more_seeds"
-        if self.verdict.word != "better":
+        if not self.judged:
+            return "inspect"
+        if self.word != "better":
             return "discard"
         if self.missing:
             return "rerun"
@@ -128,25 +117,24 @@ def answers_of(runs: Runs, question: Question) -> list[Answer]:
             "candidates erred independently (stored predictions would narrow them)."
         )
     table = table.assign(score=reading.factor * table["score"])
-    one_each = table.groupby(["dataset", "candidate"]).size().max() == 1
-    if one_each:  # then data sets are the replicates
-        if table["dataset"].nunique() == 1:
-            raise ValueError(
-                "each candidate has one score, whose spread nobody knows: make at least "
-                f"{MIN_PAIRS} runs of each"
-            )
-        table = table.assign(seed=table["dataset"], dataset="")
-        question = replace(question, test_examples=0)
-    found = []
-    for name, of_one in table.groupby("dataset", sort=False):
-        if question.baseline in set(of_one["candidate"]):
-            found.append(_judged(reading, of_one, question, str(name)))
-        else:
-            runs.notes.append(f"Left out: {name}, which has no run of {question.baseline}.")
-    if len(found) >= MIN_PAIRS:
-        title = f"mean over {len(found)} data sets"
-        of_means = replace(question, test_examples=0)
-        found.insert(0, _judged(reading, _means(found), of_means, title))
+    of_means = replace(question, test_examples=0)
+    if table.groupby(["dataset", "candidate"]).size().max() > 1:
+        found = []
+        for name, of_one in table.groupby("dataset", sort=False):
+            if question.baseline in set(of_one["candidate"]):
+                found.append(_judged(reading, of_one, question, str(name)))
+            else:
+                runs.notes.append(f"Left out: {name}, which has no run of {question.baseline}.")
+        if len(found) >= MIN_PAIRS:
+            title = f"mean over {len(found)} data sets"
+            found.insert(0, _judged(reading, _means(found), of_means, title))
+    elif table["dataset"].nunique() > 1:  # then data sets are the replicates
+        found = [_judged(reading, table.assign(seed=table["dataset"]), of_means)]
+    else:
+        raise ValueError(
+            "each candidate has one score, whose spread nobody knows: make at least "
+            f"{MIN_PAIRS} runs of each"
+        )
     found[0].notes = [*runs.notes]
     return found
 
@@ -177,22 +165,21 @@ def verdicts(
         frame: a row for each run; with ``wide`` a column for each candidate.
         baseline: the candidate to compare with.
         candidate: the column, or columns, that name a candidate; by default ``candidate``.
-        seed: the column, or columns, of the seed; by default ``seed``. Without one nothing is
-            paired.
+        seed: the column, or columns, of the seed; without one nothing is paired.
         score: the column of the score; by default ``score``, or the one whose name is known.
-        dataset: the column of the data set; by default ``dataset``.
+        dataset: the column of the data set.
         aside: columns that may differ between the runs of one candidate.
         wide: whether each candidate has a column of scores.
         higher_is_better: needed unless the score's name is known, such as ``accuracy`` or ``loss``.
         unit: ``"points"`` reads scores in [0, 1] as percents, ``"raw"`` all as they are; by default
             points for an accuracy and the like, else raw.
-        equal_within: the difference that counts as none, in that unit; 0.5 points by default. Raw
-            scores have none by default, and nothing is then called equal.
+        equal_within: the difference that counts as none, in that unit: 0.5 points by default. Of
+            raw scores nothing is equal by default.
         target: a constant to compare with, in place of a baseline.
-        tried: how many candidates were tried before that are not in the table; they share the
+        tried: how many candidates that are not in the table were tried before; they share the
             error.
         test_examples: how many test examples all runs share, if the verdicts are to hold for new
-            ones: the candidates count as erring independently. By default they are about these.
+            ones; the candidates count as erring independently.
 
     Returns:
         A row for each candidate: ``candidate``, ``difference`` with ``low`` and ``high`` (positive
@@ -205,9 +192,7 @@ def verdicts(
 
     Examples:
         >>> scores = {"seed": [0, 1, 2], "sgd": [90.1, 90.4, 89.9], "adamw": [93.2, 93.3, 93.1]}
-        >>> found = verdicts(
-        ...     pd.DataFrame(scores), baseline="sgd", wide=True, score="accuracy"
-        ... )
+        >>> found = verdicts(pd.DataFrame(scores), baseline="sgd", wide=True, score="accuracy")
         >>> found[["candidate", "word", "pairs", "action"]].values.tolist()
         [['adamw', 'better', 3, 'keep']]
     """
@@ -226,17 +211,15 @@ def names_of(columns: str | Sequence[str]) -> list[str]:
 
 def verdict_table(answers: Sequence[Answer]) -> pd.DataFrame:
     """Return the verdicts of answers, a row for each."""
-    rows = []
+    tables = []
     for answer in answers:
-        for judged in answer.candidates:
-            row: dict[str, object] = {"dataset": answer.title, "candidate": judged.name}
-            row |= {name: getattr(judged.verdict, name) for name in OF_VERDICT}
-            row["pairs"] = judged.verdict.seeds if judged.paired else 0
-            rows.append(row | {name: getattr(judged, name) for name in OF_CANDIDATE})
-    table = pd.DataFrame(rows)
-    if len(answers) == 1:
-        table = table.drop(columns="dataset")
-    return table
+        table = pd.DataFrame(answer.candidates).rename(columns={"arm": "candidate"})
+        table["dataset"] = answer.title
+        table["action"] = [row.action for row in answer.candidates]
+        tables.append(table[OF_VERDICT + OF_RUNS])
+    if len(tables) == 1:
+        return tables[0].drop(columns="dataset")
+    return pd.concat(tables, ignore_index=True)
 
 
 def _asked(table: pd.DataFrame, question: Question) -> tuple[pd.DataFrame, Question]:
@@ -295,61 +278,70 @@ def _reading(table: pd.DataFrame, score: str, question: Question) -> Reading:
     return Reading(score, higher, unit, factor, within or 0.5)
 
 
-def _judged(reading: Reading, table: pd.DataFrame, question: Question, title: str) -> Answer:
+def _judged(reading: Reading, table: pd.DataFrame, question: Question, title: str = "") -> Answer:
     """The answer with the verdicts on the candidates of one data set."""
     reference = question.baseline
-    by_candidate = {reference: pd.Series(dtype=float)}
+    runs = {reference: pd.Series(dtype=float)}
     for name, of_one in table.groupby("candidate", sort=False):
-        by_candidate[str(name)] = of_one.set_index("seed")["score"]
-    scores = {name: (reading.sign * by_seed).to_dict() for name, by_seed in by_candidate.items()}
-    independent = unpaired(scores, reference)
-    differences = paired_differences(scores, reference)
+        runs[str(name)] = of_one.set_index("seed")["score"]
+    base = runs[reference].dropna()
+    found = {}
+    for name, own in runs.items():
+        found[name] = reading.sign * pd.Series(differences(own.dropna(), base), dtype=float)
+    scores = reading.sign * base.mean() + pd.DataFrame(found)
+    scores[reference] = reading.sign * base.mean()
     # without a zone of equality no interval lies in it
     within = reading.equal_within or sys.float_info.min
-    design = Design(equal_within=within, looks=(max(len(differences[reference]), 1),))
-    spreads = _example_spreads(by_candidate, question)
-    found = verdicts_on(
-        differences, reference=reference, design=design, spreads=spreads, tried=question.tried
-    )
-    level = float(limit_levels(design, max(len(found) + question.tried, 1))[0, 0])
-    base = by_candidate[reference]
-    rows = []
-    for verdict in found:
-        row = _row(verdict, by_candidate[verdict.arm], base, verdict.arm not in independent)
-        spread = spreads.get((verdict.arm, reference), UNKNOWN)
-        _suggest(row, level, reading.equal_within or 0.0, spread.error)
-        rows.append(row)
-    count, mean = int(base.count()), float(base.mean())
-    itself = Verdict(reference, reference, count, 1, 0.0)
-    first = Judged(itself, count, mean, float(base.std()), mean, len(base) - count)
-    return Answer(reading, first, rows, title)
+    design = Design(equal_within=within, looks=(max(len(scores), 1),))
+    spreads = _example_spreads(runs, question)
+    candidates = []
+    for verdict in verdicts_on(
+        {name: dict(of_one) for name, of_one in scores.items()},
+        reference=reference,
+        design=design,
+        spreads=spreads,
+        tried=question.tried,
+    ):
+        row = _row(verdict, runs[verdict.arm], runs[reference])
+        error = spreads.get((row.arm, reference), UNKNOWN).error
+        level = float(limit_levels(design, len(runs) - 1 + question.tried)[0, 0])
+        candidates.append(_with_next_seeds(row, level, reading.equal_within or 0.0, error))
+    first = _row(Verdict(reference, reference, len(base), 1, 0.0), runs[reference], runs[reference])
+    return Answer(reading, first, candidates, title)
 
 
-def _row(verdict: Verdict, own: pd.Series, base: pd.Series, paired: bool) -> Judged:
+def _row(verdict: Verdict, own: pd.Series, base: pd.Series) -> Judged:
     """A candidate with its numbers: means are of the runs that the difference is of."""
-    runs = int(own.count())
-    shared = base.dropna().index.intersection(own.dropna().index)
-    missing = len(own) - runs
+    missing = len(own) - own.count()
+    finished, base_finished = own.dropna(), base.dropna()
+    shared = finished.index.intersection(base_finished.index)
     if len(shared):  # a seed that only the baseline has is a run that was lost
-        missing = len(base.index.union(own.index)) - runs
-    usable = len(shared)
-    if paired:
+        missing = len(base.index.union(own.index)) - len(finished)
+    pairs, usable, reason = verdict.seeds, len(shared), verdict.reason
+    if are_paired(finished, base_finished):
         own, base = own[shared], base[shared]
     else:
-        usable = min(runs, int(base.count()))
+        pairs, usable = 0, min(len(finished), len(base_finished))
         if usable < MIN_PAIRS:
             reason = f"{usable} runs, at least {MIN_PAIRS} are needed"
-            verdict = replace(verdict, reason=reason)
-    means = float(own.mean()), float(own.std()), float(base.mean())
-    return Judged(verdict, runs, *means, missing, paired, max(MIN_PAIRS - usable, 0))
+    return Judged(
+        **vars(verdict) | {"reason": reason},
+        runs=len(finished),
+        mean=float(own.mean()),
+        std=float(own.std()),
+        baseline_mean=float(base.mean()),
+        missing=int(missing),
+        pairs=pairs,
+        next_seeds=max(MIN_PAIRS - usable, 0),
+    )
 
 
-def _example_spreads(scores: Mapping[str, pd.Series], question: Question) -> Spreads:
+def _example_spreads(runs: Mapping[str, pd.Series], question: Question) -> Spreads:
     """The errors that the choice of the test examples makes, if candidates err independently."""
     spreads: dict[tuple[str, str], ExampleSpread] = {}
     if not question.test_examples:
         return spreads
-    variances = {name: of.mean() * (100 - of.mean()) for name, of in scores.items()}
+    variances = {name: of.mean() * (100 - of.mean()) for name, of in runs.items()}
     if question.target is not None:
         variances[question.baseline] = 0.0
     for name, variance in variances.items():
@@ -358,22 +350,20 @@ def _example_spreads(scores: Mapping[str, pd.Series], question: Question) -> Spr
     return spreads
 
 
-def _suggest(row: Judged, level: float, within: float, of_examples: float) -> None:
-    """Set how many more seeds would decide a difference as large as the one that was found."""
-    verdict, pairs = row.verdict, row.verdict.seeds
-    if verdict.reason or verdict.word not in ("undecided", "not worse"):
-        return
-    low = verdict.same_low if of_examples else verdict.low
-    error = (verdict.difference - low) / float(special.stdtrit(pairs - 1, 1 - level))
+def _with_next_seeds(row: Judged, level: float, within: float, of_examples: float) -> Judged:
+    """The row with the seeds that would decide a difference as large as the one that was found."""
+    if row.reason or row.word not in ("undecided", "not worse"):
+        return row
+    low = row.same_low if of_examples else row.low
+    error = (row.difference - low) / float(special.stdtrit(row.seeds - 1, 1 - level))
     floor = detectable_difference(of_examples, KNOWN, level)
-    row.next_difference = max(abs(verdict.difference), within)
+    difference = max(abs(row.difference), within)
     for more in range(1, MOST_SEEDS + 1):
-        seeds = pairs + more
-        smaller = error * math.sqrt(pairs / seeds)
-        size = math.hypot(detectable_difference(smaller, seeds - 1, level), floor)
-        if size <= row.next_difference:
-            row.next_seeds = more
-            return
+        seeds = row.seeds + more
+        of_seeds = detectable_difference(error * math.sqrt(row.seeds / seeds), seeds - 1, level)
+        if math.hypot(of_seeds, floor) <= difference:
+            return replace(row, next_seeds=more, next_difference=difference)
+    return replace(row, next_difference=difference)
 
 
 def _means(answers: Sequence[Answer]) -> pd.DataFrame:
@@ -381,6 +371,6 @@ def _means(answers: Sequence[Answer]) -> pd.DataFrame:
     rows = []
     for answer in answers:
         for row in [answer.baseline, *answer.candidates]:
-            score = answer.baseline.mean + answer.reading.sign * row.verdict.difference
-            rows.append(("", row.name, answer.title, score))
-    return pd.DataFrame(rows, columns=["dataset", "candidate", "seed", "score"])
+            score = answer.baseline.mean + answer.reading.sign * row.difference
+            rows.append((row.arm, answer.title, score))
+    return pd.DataFrame(rows, columns=["candidate", "seed", "score"])

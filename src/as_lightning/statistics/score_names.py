@@ -59,11 +59,11 @@ def known_unit(score: str) -> Literal["points", "raw"]:
     return "raw"
 
 
-def checked_mode(mode: str | None, score: str) -> Literal["max", "min"]:
+def checked_mode(mode: Literal["max", "min"] | None, score: str) -> Literal["max", "min"]:
     """Return the mode as given, or by the score's name; a ValueError asks where neither says it."""
-    if mode not in (None, "max", "min"):
-        raise ValueError(f"mode must be max or min, got {mode!r}")
-    known = known_direction(score)
-    if mode is None and known is None:
-        raise ValueError(f"say whether less of {score} is better, mode min, or more, mode max")
-    return "min" if (mode or known) == "min" else "max"
+    found = mode or known_direction(score)
+    if found not in ("max", "min"):
+        raise ValueError(
+            f"mode must be max or min, got {mode!r}: say whether more or less of {score} is better"
+        )
+    return found

@@ -17,9 +17,7 @@ WORDS = ("better", "worse", "equal", "not worse", "no gain", "undecided")
 BETTER, WORSE, EQUAL, NOT_WORSE, NO_GAIN, UNDECIDED = range(len(WORDS))
 MIN_PAIRS = 3
 # chosen by simulation (results/statistics/simulation.py): the share of the error of each end of an
-# interval, and the power by which it is spent over the looks. "Better" is read off the lower end
-# and waits, "no gain" off the upper one. The shares leave a reserve: the levels of the looks are
-# exact for a known spread, and the spread is estimated
+# interval, with a reserve since the spread is estimated, and the power by which the looks spend it
 LOW, HIGH = (0.3, 5.0), (0.65, 1.4)
 ADVICE_ALPHA = 0.01  # the error of a family for the stricter "not worse" of advice
 RACERS, LEAD_SEEDS = 3, 10  # of a race: how many go on until which seeds; then the best one does
@@ -27,6 +25,7 @@ LUCK = 0.9  # standard errors by which more seeds may still move an estimate
 POWER = 0.80
 KNOWN = 1e6  # degrees of freedom of an error that is known
 UNKNOWN = ExampleSpread()
+COPY = "the scores of every seed are the same"
 IDENTICAL = 1e-7  # the share of a score that float32 rounds away, which is no difference
 
 
@@ -64,49 +63,36 @@ class Design:
         """Return the differences from ``before`` that are not allowed; candidates may be added.
 
         >>> Design(equal_within=1.0, candidates=("softmax", "b")).changed(Design(candidates=("softmax", "a")))
-        ['equal_within 0.5 (now 1.0)', 'candidates softmax, a (now without a)']
+        ['equal_within 0.5 (now 1.0)', 'candidates softmax, a (now softmax, b)']
         """
         changes = []
         for name, new in vars(self).items():
             old = getattr(before, name)
-            if old != new and name != "candidates":
+            same = old == new
+            if name == "candidates":
+                same = old[:1] == new[:1] and set(old) <= set(new)
+            if not same:
                 changes.append(f"{name} {_shown(old)} (now {_shown(new)})")
-        lost = [name for name in before.candidates if name not in self.candidates]
-        if self.candidates[:1] != before.candidates[:1]:
-            now = _shown(self.candidates[:1])
-            changes.append(f"baseline {_shown(before.candidates[:1])} (now {now})")
-        elif lost:
-            changes.append(f"candidates {_shown(before.candidates)} (now without {_shown(lost)})")
         return changes
 
 
 def _shown(value: Any) -> str:
-    if not isinstance(value, (tuple, list)):
-        return str(value)
-    numbers = len(value) > 2 and isinstance(value[0], int)
-    if numbers and value == tuple(range(value[0], value[0] + len(value))):
-        return f"{value[0]} to {value[-1]}"
-    return ", ".join(map(str, value))
+    return ", ".join(map(str, np.atleast_1d(value)))
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the runs show of one arm against another. Differences are in points, positive where the
-    arm is better.
-    """
+    """What runs show of one arm against another; positive differences are better, in points."""
 
     arm: Arm
     against: Arm  # the baseline
     seeds: int  # that both have at the last look
     look: int  # the last one at which the arm was present; 0 for none, 1 for the first
     difference: float  # the mean over the seeds; NaN without seeds
-    # of the interval that the word is read off, for new examples where that is known; NaN where
-    # nothing can be tested
-    low: float = math.nan
+    low: float = math.nan  # of the interval that the word is read off
     high: float = math.nan
     word: str = "undecided"  # one of `WORDS`
-    # the true difference that the design would find with 80% probability: at its last look
-    detectable: float = math.nan
+    detectable: float = math.nan  # the true difference that the last look finds with `POWER`
     equal_within: float = Design.equal_within
     sure: bool = False  # whether "not worse" also holds at the stricter error that advice asks for
     reason: str = ""  # why nothing can be tested
@@ -121,6 +107,11 @@ class Verdict:
     def decided(self) -> bool:
         """Whether there is a word."""
         return self.word != "undecided"
+
+    @property
+    def judged(self) -> bool:
+        """Whether something could be tested, if only with the result that nothing is decided."""
+        return self.decided or not self.reason
 
     @property
     def not_worse(self) -> bool:
@@ -138,30 +129,23 @@ def verdicts(
 ) -> list[Verdict]:
     r"""Return the verdict on every arm but the reference, from all scores.
 
-    Differences are paired by seed; each has its own spread over the n seeds, with n - 1 degrees of
-    freedom, and a floor. At each look an arm has a repeated confidence interval: those of all arms
-    and all looks together hold the true differences with probability 95%, whenever an arm stops.
-    The word is read off the interval of the last look, in this order: within ``equal_within`` on
-    both sides equal, above 0 better, below 0 worse, above ``-equal_within`` not worse, below
-    ``equal_within`` no gain.
+    Differences are paired by seed; each arm has its own spread over the n seeds, with n - 1 degrees
+    of freedom, and a floor. At each look, which uses its first seeds in ascending order, an arm has
+    a repeated confidence interval: those of all arms and all looks together hold the true
+    differences with probability 95%, whenever an arm stops. The word is read off the interval of
+    the last look, in this order: within ``equal_within`` on both sides equal, above 0 better, below
+    0 worse, above ``-equal_within`` not worse, below ``equal_within`` no gain.
 
-    Where the error that the choice of the test examples makes is known (``spreads``), the interval
-    is for new examples like them: its distances from the mean are those that each of both errors
-    would give, as the sides of a right angle.
-
-    The error is divided over the arms by Bonferroni's method, over both ends of an interval by
-    `LOW` and `HIGH`, over the looks by `nominal_levels`. An arm whose scores are the baseline's in
-    every seed is equal, and counts for nothing.
-
-    Each look uses its own seeds alone, the first ones in ascending order.
+    With ``spreads`` the interval is for new examples like the test examples: its distances from the
+    mean are those that both errors would give, as the sides of a right angle. The error is divided
+    over the arms by Bonferroni's method, over both ends of an interval by `LOW` and `HIGH`, over
+    the looks by `nominal_levels`. A copy of the baseline is equal, and counts for nothing.
 
     Args:
         scores: per arm and seed, in points, higher is better; NaN for a run that has failed.
         reference: the baseline.
         design: the design of the comparison.
-        spreads: for an arm and the baseline, the smallest standard deviation of their
-            differences, and the standard error of the mean that the choice of the test examples
-            makes.
+        spreads: for an arm and the baseline, what their test examples show.
         tried: candidates that were tried before and are not in ``scores``; they share the error.
 
     Source: Jennison and Turnbull 1989 (repeated confidence intervals).
@@ -178,16 +162,16 @@ def verdicts(
     for arm in arms:
         pair = arm, reference
         if arm in copies:
-            found.append(_equal(pair, len(scores[arm]), design))
+            same = Verdict(*pair, len(scores[arm]), 1, 0.0, 0.0, 0.0, "equal", sure=True)
+            same = replace(same, equal_within=design.equal_within, reason=COPY)
+            found.append(same)
         else:
             found.append(_verdict(scores, pair, design, family, spreads.get(pair, UNKNOWN)))
     return found
 
 
 def still_open(found: Sequence[Verdict], *, cheaper: Collection[Arm] = ()) -> list[Arm]:
-    """Return the arms that need the seeds of the next look by `needs_more_seeds`; an arm that
-    cannot be tested needs none.
-    """
+    """Return the arms that `needs_more_seeds` names; one that cannot be tested needs none."""
     arms = []
     for verdict in found:
         reach = verdict.in_reach, verdict.sure_in_reach
@@ -199,10 +183,9 @@ def still_open(found: Sequence[Verdict], *, cheaper: Collection[Arm] = ()) -> li
 
 
 def racing(found: Sequence[Verdict], open_arms: Collection[Arm], seeds: int) -> list[Arm]:
-    """Return those of the open arms that race on after so many seeds.
+    """Return those of the open arms that race on: the best `RACERS` until `LEAD_SEEDS`, then one.
 
-    These are the best `RACERS` until `LEAD_SEEDS`, then the best one. An arm that is better keeps
-    its place, and needs no more seeds.
+    An arm that is better keeps its place, and needs no more seeds.
 
     >>> found = [Verdict(str(arm), "base", 5, 1, difference=arm) for arm in range(5)]
     >>> racing(found, "01234", seeds=5), racing(found, "234", seeds=10)
@@ -217,9 +200,8 @@ def racing(found: Sequence[Verdict], open_arms: Collection[Arm], seeds: int) -> 
 def needs_more_seeds(word: Any, sure: Any, in_reach: Any, sure_in_reach: Any, cheaper: Any) -> Any:
     """Return whether arms need more seeds, as booleans of the arguments' shape.
 
-    An arm goes on until it is shown to gain, or not to, as long as more seeds may show either of
-    them: not worse alone does not stop it. One whose training takes clearly less time (``cheaper``)
-    goes on until it is worse, or surely not worse, as long as more seeds may show that.
+    An arm goes on until it is shown to gain or not to, a ``cheaper`` one until it is worse or
+    surely not worse, as long as more seeds may show that.
     """
     unsettled = np.isin(word, (UNDECIDED, NOT_WORSE)) & in_reach
     unsure = np.not_equal(word, WORSE) & np.logical_not(sure) & sure_in_reach
@@ -242,11 +224,10 @@ class Estimate(NamedTuple):
 def estimate(
     differences: np.ndarray, design: Design, family: int, look: int, spread: Any = UNKNOWN
 ) -> Estimate:
-    """Return the interval of each arm at a look (counted from 0), its word, and what more seeds may
-    show.
+    """Return each arm's interval at a look (counted from 0), its word, and what seeds may show.
 
-    ``differences``, of shape ``(..., seeds)``, are those of the look's seeds, NaN where a run has
-    failed; at least two are finite. The parts of ``spread`` may be arrays ``(...)``.
+    ``differences`` ``(..., seeds)`` are NaN where a run has failed; at least two are finite. The
+    parts of ``spread`` may be arrays ``(...)``.
     """
     levels, last = limit_levels(design, family), design.looks[-1]
     pairs = np.isfinite(differences).sum(-1)
@@ -285,10 +266,9 @@ def estimate(
 def limit_levels(design: Design, family: int) -> np.ndarray:
     """Return the levels of the lower end, the upper end and "surely not worse", ``(looks, 3)``."""
     strict = min(ADVICE_ALPHA / design.alpha, LOW[0]), LOW[1]
-    levels = []
-    for share, power in (LOW, HIGH, strict):
-        levels.append(nominal_levels(design.looks, share * design.alpha / family, power))
-    return np.array(levels).T
+    alpha, looks = design.alpha / family, design.looks
+    ends = [nominal_levels(looks, share * alpha, power) for share, power in (LOW, HIGH, strict)]
+    return np.array(ends).T
 
 
 def detectable_difference(error: float, degrees: float, level: float) -> float:
@@ -314,12 +294,11 @@ def is_skewed(differences: np.ndarray) -> np.ndarray:
 
 
 def _table(scores: Scores, arms: Sequence[Arm], seeds: Sequence[int]) -> np.ndarray:
-    """Return the scores ``(arms, seeds)``, NaN where there is none."""
     return np.array([[scores[arm].get(seed, math.nan) for seed in seeds] for arm in arms])
 
 
 def _is_copy(scores: Scores, pair: tuple[Arm, Arm], spreads: Spreads) -> bool:
-    """Return whether both arms have the same scores in all seeds of both."""
+    """Whether both arms have the same scores in all seeds of both."""
     own, others = pair
     # as often right on other examples is no copy
     if pair in spreads and spreads[pair].floor:
@@ -330,17 +309,10 @@ def _is_copy(scores: Scores, pair: tuple[Arm, Arm], spreads: Spreads) -> bool:
     return np.allclose(table[0], table[1], rtol=IDENTICAL, atol=0, equal_nan=True)
 
 
-def _equal(pair: tuple[Arm, Arm], seeds: int, design: Design) -> Verdict:
-    """Return the verdict on a copy of the baseline."""
-    reason = "the scores of every seed are the same"
-    verdict = Verdict(*pair, seeds, 1, 0.0, 0.0, 0.0, "equal", equal_within=design.equal_within)
-    return replace(verdict, sure=True, reason=reason)
-
-
 def _verdict(
     scores: Scores, pair: tuple[Arm, Arm], design: Design, family: int, spread: ExampleSpread
 ) -> Verdict:
-    """Return the verdict on an arm against a baseline; ``family`` arms share the error."""
+    """The verdict on an arm against a baseline; ``family`` arms share the error."""
     arm, against = pair
     seeds = sorted(scores[against])
     own = scores[arm].keys()

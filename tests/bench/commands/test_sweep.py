@@ -222,8 +222,8 @@ def test_a_sweep_is_judged_data_set_by_data_set_beside_its_softmax(result):
         "set, optimizer.lr=0.3",
     ]
     for answer in answers:
-        assert answer.baseline.name == "softmax"
-        assert answer.candidates[0].verdict.word == "better"
+        assert answer.baseline.arm == "softmax"
+        assert answer.candidates[0].word == "better"
     with pytest.raises(ValueError, match="sofmax"):
         sweep_answers(sweep_table(runs), Question("sofmax"))
     with pytest.raises(ValueError, match="test metrics"):

@@ -133,7 +133,7 @@ def _judge(options: argparse.Namespace) -> list[str]:
     else:
         print(screen(answers))
     rows = [row for answer in answers for row in answer.candidates]
-    return [row.verdict.word if row.judged else "" for row in rows]
+    return [row.word if row.judged else "" for row in rows]
 
 
 def _fields(kind: type, options: argparse.Namespace) -> dict[str, Any]:
@@ -166,4 +166,4 @@ def _report_comparison(folder: Path, given: Sequence[str]) -> list[str]:
         )
     record = ComparisonRecord.read(folder)
     publish(record, folder / "report")
-    return [of.word if of.decided or not of.reason else "" for of in record.verdicts()]
+    return [of.word if of.judged else "" for of in record.verdicts()]
