@@ -252,7 +252,7 @@ def test_a_folder_keeps_the_design_of_its_first_run_and_a_method_that_comes_late
 
     before = begun("sparsemax")
     said = (
-        "looks 5 (now 6); seeds 0 to 4 (now 0 to 5): a comparison keeps the design of its "
+        "looks 5 (now 6); seeds 0, 1, 2, 3, 4 (now 0, 1, 2, 3, 4, 5): a comparison keeps the design of its "
         "first final run"
     )
     with pytest.raises(ValueError, match=re.escape(said)):
