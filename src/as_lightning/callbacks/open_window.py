@@ -139,7 +139,11 @@ class OpenWindow(AccumulationWindow):
 
 def items_in(batch: Any, items: Callable[[Any], Any]) -> Tensor | float:
     """Return the items of a batch; those on a device as a 0-dim tensor, NaN if negative."""
-    number = items(batch)
+    try:
+        number = items(batch)
+    except (AttributeError, LookupError, TypeError) as error:
+        kind = type(batch).__name__
+        raise TypeError(f"items= does not fit a batch that is a {kind}: {error!r}") from error
     if isinstance(number, Tensor) and number.numel() == 1:
         if number.device.type != "cpu":
             number = number.detach().reshape(()).to(long_dtype(number))
