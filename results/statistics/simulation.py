@@ -24,6 +24,13 @@ import pandas as pd
 from scipy import special
 
 from as_lightning.comparison.plan import LAST_LOOK
+from as_lightning.comparison.race import (
+    LEAD_SEEDS,
+    RACERS,
+    needs_more_seeds,
+    racing,
+    still_open,
+)
 from as_lightning.comparison.search import (
     Range,
     as_neutral,
@@ -37,10 +44,8 @@ from as_lightning.statistics.example_spread import ExampleSpread
 from as_lightning.statistics.verdicts import (
     BETTER,
     EQUAL,
-    LEAD_SEEDS,
     NO_GAIN,
     NOT_WORSE,
-    RACERS,
     UNDECIDED,
     WORDS,
     WORSE,
@@ -49,9 +54,6 @@ from as_lightning.statistics.verdicts import (
     detectable_difference,
     estimate,
     limit_levels,
-    needs_more_seeds,
-    racing,
-    still_open,
     verdicts,
 )
 

@@ -6,12 +6,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import balanced_accuracy_score, f1_score
 
-from as_lightning.statistics.example_spread import (
-    ScoredExamples,
-    class_score,
-    example_spread,
-    ratio_score,
-)
+from as_lightning.bench.run.example_scores import class_score, ratio_score
+from as_lightning.statistics.example_spread import ScoredExamples, example_spread
 
 EXAMPLES = 400
 IDS = np.arange(EXAMPLES)

@@ -11,7 +11,7 @@ import as_lightning
 from as_lightning.statistics.judge import Question, answers_of
 from as_lightning.statistics.pairing import differences
 from as_lightning.statistics.runs import Columns, Unnamed, runs_of
-from as_lightning.statistics.score_names import checked_mode, known_direction
+from as_lightning.statistics.score_names import known_direction
 from as_lightning.statistics.verdicts import LOW
 
 SGD, ADAMW = (90.1, 90.4, 89.9, 90.2, 90.0), (93.2, 93.3, 93.1, 93.4, 93.0)
@@ -75,10 +75,7 @@ def test_tables_of_any_shape_unit_and_names_are_judged_alike():
 )
 def test_the_direction_is_known_by_the_whole_name_alone(name, mode):
     assert known_direction(name) == mode
-    assert checked_mode("min", name) == "min"
     if mode is None:
-        with pytest.raises(ValueError, match="mode"):
-            checked_mode(None, name)
         with pytest.raises(Unnamed, match="--lower-is-better"):
             judged(LONG.rename(columns={"accuracy": name}), score=name)
 
@@ -279,13 +276,13 @@ BAD = {
     "no score": (LONG.drop(columns="accuracy"), {}, "score"),
     "two scores": (LONG.assign(f1=LONG.accuracy - 1), {}, "score"),
     "no candidate": (LONG.drop(columns="candidate"), {}, "candidate"),
-    "text": (LONG.assign(accuracy=["n.a.", *SGD, *ADAMW[1:]]), {}, "row 0: .*'n.a.'"),
-    "one percent sign": (LONG.assign(accuracy=["90.1%", *SGD[1:], *ADAMW]), {}, "row 0"),
-    "one decimal comma": (LONG.assign(accuracy=["90,1", *SGD[1:], *ADAMW]), {}, "row 0"),
-    "a bool": (LONG.assign(accuracy=True), {}, "row 0: .*'True'"),
-    "a row of means": (LONG.assign(seed=[*range(4), "mean"] * 2), {}, "row 4: 'mean'"),
-    "an empty seed": (LONG.assign(seed=[*range(4), None] * 2), {}, "row 4: .*seed"),
-    "an empty candidate": (LONG.assign(candidate=["", *LONG.candidate[1:]]), {}, "row 0"),
+    "text": (LONG.assign(accuracy=["n.a.", *SGD, *ADAMW[1:]]), {}, "row 1: .*'n.a.'"),
+    "one percent sign": (LONG.assign(accuracy=["90.1%", *SGD[1:], *ADAMW]), {}, "row 1"),
+    "one decimal comma": (LONG.assign(accuracy=["90,1", *SGD[1:], *ADAMW]), {}, "row 1"),
+    "a bool": (LONG.assign(accuracy=True), {}, "row 1: .*'True'"),
+    "a row of means": (LONG.assign(seed=[*range(4), "mean"] * 2), {}, "row 5: 'mean'"),
+    "an empty seed": (LONG.assign(seed=[*range(4), None] * 2), {}, "row 5: .*seed"),
+    "an empty candidate": (LONG.assign(candidate=["", *LONG.candidate[1:]]), {}, "row 1"),
     "a name twice": (LONG[[*LONG, "seed"]], {}, "two columns are named 'seed'"),
     "no row": (LONG[:0], {}, "no row"),
     "one seed": (LONG[LONG.seed == 0], {}, "one score"),
@@ -294,7 +291,7 @@ BAD = {
     "another baseline": (LONG, {"baseline": "sdg"}, "'sdg'"),
     "a unit": (LONG, {"unit": "percent"}, "unit"),
     "no size": (LONG, {"equal_within": 0.0}, "equal_within"),
-    "a word in a column of scores": (WIDE.assign(note="x"), {"wide": True}, "row 0: .*note"),
+    "a word in a column of scores": (WIDE.assign(note="x"), {"wide": True}, "row 1: .*note"),
     "no column of scores": (WIDE[["seed"]], {"wide": True}, "no column"),
     "runs of a comparison": (LONG.assign(phase="final", trial=0), {}, "folder"),
 }

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from as_lightning.comparison.engine import changes
+from as_lightning.comparison.race import still_open
 from as_lightning.statistics.boundaries import nominal_levels
 from as_lightning.statistics.example_spread import ExampleSpread
 from as_lightning.statistics.verdicts import (
@@ -20,7 +22,6 @@ from as_lightning.statistics.verdicts import (
     Verdict,
     detectable_difference,
     estimate,
-    still_open,
     verdicts,
 )
 from results.statistics import simulation
@@ -200,7 +201,7 @@ BEGUN = Design(looks=(5,), seeds=(0, 1, 2, 3, 4), candidates=("softmax", "a", "b
     ],
 )
 def test_a_design_says_what_cannot_be_changed(change, said):
-    assert replace(BEGUN, **change).changed(BEGUN) == said
+    assert changes(replace(BEGUN, **change), BEGUN) == said
     assert Design.read(json.loads(json.dumps(asdict(BEGUN)))) == BEGUN
 
 

@@ -28,7 +28,7 @@ from as_lightning.report.advice import advice
 from as_lightning.report.findings import Findings, findings
 from as_lightning.report.page import ReportPaths, print_comparison, write_report
 from as_lightning.report.record import ComparisonRecord
-from as_lightning.statistics.score_names import checked_mode
+from as_lightning.statistics.score_names import known_direction
 
 Factory = Callable[..., pl.LightningModule]
 Data = pl.LightningDataModule | Callable[..., pl.LightningDataModule]
@@ -252,8 +252,13 @@ def own_comparison(
         baseline = BASELINE if baseline is None else baseline
         candidates = with_losses(own, replaces, methods, losses or {}, baseline)
     candidates = baseline_first(candidates, baseline)
+    mode = mode or known_direction(monitor)
+    if mode not in ("max", "min"):
+        raise ValueError(
+            f"mode must be max or min, got {mode!r}: say whether more or less of {monitor} is better"
+        )
     plan = ComparisonPlan(list(candidates), baseline, arguments.get("max_epochs"), **design)
-    recipe = Recipe(name, {}, {}, monitor, checked_mode(mode, monitor), logits)
+    recipe = Recipe(name, {}, {}, monitor, mode, logits)
     return prepared(candidates, plan, recipe, version=version, n_jobs=n_jobs, elsewhere=elsewhere)
 
 

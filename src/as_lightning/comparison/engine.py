@@ -13,6 +13,7 @@ from concurrent.futures import as_completed
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from joblib.externals.loky import cpu_count, get_reusable_executor
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -33,6 +34,7 @@ from as_lightning.report.record import (
     read_design,
     write_design,
 )
+from as_lightning.statistics.verdicts import Design
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 # makes runs, wherever that is, and yields them in any order
@@ -184,11 +186,11 @@ def claim_folder(directory: Path, plan: ComparisonPlan, subject: RunIdentity) ->
                 f"{directory} holds another comparison: choose another folder (name=... in the "
                 f"command), or delete it; its runs are with {settings}"
             )
-        changes = design.changed(content["design"])
+        now = changes(design, content["design"])
         final = any(file.parts[0] != "tuning" for file in results)
-        if changes and final:
+        if now and final:
             raise ValueError(
-                f"{directory} was begun with {'; '.join(changes)}: a comparison keeps the design "
+                f"{directory} was begun with {'; '.join(now)}: a comparison keeps the design "
                 "of its first final run. Ask for the same, or choose another name or folder"
             )
         if not final:
@@ -306,3 +308,17 @@ class Bar(Progress):
         if error[0] is None:  # an interrupted comparison has not made all
             self.update(self._comparison, total=self._made, left="")
         super().__exit__(*error)
+
+
+def changes(design: Design, before: Design) -> list[str]:
+    """Return what a design changes that is not allowed; candidates may be added."""
+    found = []
+    for name, new in vars(design).items():
+        old = getattr(before, name)
+        same = old == new
+        if name == "candidates":
+            same = old[:1] == new[:1] and set(old) <= set(new)
+        if not same:
+            shown = [", ".join(map(str, np.atleast_1d(value))) for value in (old, new)]
+            found.append(f"{name} {shown[0]} (now {shown[1]})")
+    return found

@@ -12,6 +12,7 @@ from statistics import fmean
 from as_lightning.bench.run.predictions import Predictions
 from as_lightning.bench.run.result import Result
 from as_lightning.comparison.plan import ComparisonPlan, Run, neutral_values
+from as_lightning.comparison.race import racing, still_open
 from as_lightning.comparison.search import (
     RATE,
     as_neutral,
@@ -21,7 +22,6 @@ from as_lightning.comparison.search import (
 )
 from as_lightning.report.findings import findings
 from as_lightning.report.record import ComparisonRecord, Trial
-from as_lightning.statistics.verdicts import racing, still_open
 
 UNTUNED = (
     "Each with its settings as they are, not tuned: no advice. For advice ask for several trials."

@@ -12,10 +12,11 @@ from typing import Any, Literal
 import yaml
 
 from as_lightning.bench.packages import config_dir
+from as_lightning.comparison.race import LEAD_SEEDS, RACERS
 from as_lightning.comparison.search import FINALISTS, Space, settings_in
 from as_lightning.functional.argument_checks import check_count, check_number
 from as_lightning.statistics.score_names import known_unit
-from as_lightning.statistics.verdicts import LEAD_SEEDS, RACERS, Design
+from as_lightning.statistics.verdicts import Design
 
 FIRST_TUNING_SEED = 1000
 LAST_LOOK = {True: 40, False: 20}  # the most seeds of a race, and without one

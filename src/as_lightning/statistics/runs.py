@@ -60,25 +60,24 @@ def runs_of(frame: pd.DataFrame, columns: Columns) -> Runs:
     """
     frame = _plain(frame, columns)
     notes: list[str] = []
-    seeds = list(columns.seed) or [name for name in frame if name.lower() == "seed"]
-    seeds = [name for name in seeds if name not in columns.aside]
-    datasets = [name for name in frame if name.lower() == "dataset" and name not in columns.aside]
-    if columns.dataset:
-        datasets = [columns.dataset]
+    seeds = list(columns.seed) or _called(frame, ["seed"])
+    datasets = [columns.dataset] if columns.dataset else _called(frame, ["dataset"])[:1]
     if columns.wide:
         score = columns.score or "score"
-        frame = _melted(frame, [*seeds, *datasets, *columns.aside], score, notes)
+        frame = _melted(frame, [*seeds, *datasets], score, notes)
         columns = replace(columns, candidate=["candidate"], score=score)
     candidates = _candidate_columns(frame, columns)
     score = _score_column(frame, columns)
-    runs = pd.DataFrame({"candidate": _joined(frame, candidates, "candidate")})
-    runs["dataset"] = texts(frame[datasets[0]]) if datasets else ""
+    runs = pd.DataFrame({"candidate": _joined(frame, candidates, "candidate"), "dataset": ""})
+    for name in datasets:
+        runs["dataset"] = texts(frame[name])
     runs["score"], said = numbers(frame[score])
     notes += said
-    _leave_out_unfinished(frame, runs, [*candidates, score, *columns.aside], notes)
-    roles = [*seeds, *datasets[:1], *candidates, score]
-    _refuse_settings(frame, runs, [*roles, *columns.aside], candidates)
-    known = [name for name in frame if known_direction(name) and name not in roles]
+    _leave_out_unfinished(frame, runs, notes)
+    roles = [*seeds, *datasets, *candidates, score]
+    others = frame.drop(columns=roles)
+    _refuse_settings(others, runs, candidates)
+    known = [name for name in others if known_direction(name)]
     if known:
         notes.append(f"Left aside: {', '.join(known)}.")
     runs["seed"] = _joined(frame, seeds, "seed") if seeds else range(len(runs))
@@ -92,12 +91,10 @@ def runs_of(frame: pd.DataFrame, columns: Columns) -> Runs:
 
 
 def _plain(frame: pd.DataFrame, columns: Columns) -> pd.DataFrame:
-    """The table with text as names of columns, each once, and one label for each row."""
-    levels = [name for name in frame.index.names if name is not None]
-    if levels:
-        frame = frame.reset_index(levels)
-    if not frame.index.is_unique:
-        frame = frame.reset_index(drop=True)
+    """The table without the columns aside, their names as text; rows are counted from 1."""
+    if any(frame.index.names):
+        frame = frame.reset_index()
+    frame = frame.set_axis(range(1, len(frame) + 1))
     frame = frame.set_axis(list(map(str, frame.columns)), axis=1)
     twice = frame.columns[frame.columns.duplicated()]
     if len(twice):
@@ -115,39 +112,48 @@ def _plain(frame: pd.DataFrame, columns: Columns) -> pd.DataFrame:
             "these are runs of a comparison, which adds seeds until it knows enough: give its "
             "folder, in the place of a table"
         )
-    folds = [name for name in frame if name.lower() in FOLDS and name not in columns.aside]
-    if folds:
+    frame = frame.drop(columns=list(columns.aside))
+    for name in _called(frame, FOLDS):
         raise ValueError(
-            f"{folds[0]} is no seed: runs on folds or splits of the same examples share most of what "
+            f"{name} is no seed: runs on folds or splits of the same examples share most of what "
             "they train on, so that no interval from them is right. Train each candidate with "
-            f"several seeds on one split; if the column is none of this, --aside {folds[0]}"
+            f"several seeds on one split; if the column is none of this, --aside {name}"
         )
     return frame
 
 
+def _called(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
+    return [name for name in frame if name.lower() in names]
+
+
+def _is_text(cells: pd.Series) -> bool:
+    return bool(pd.to_numeric(texts(cells), "coerce").isna().all())
+
+
 def _melted(frame: pd.DataFrame, kept: Sequence[str], score: str, notes: list[str]) -> pd.DataFrame:
     """A table with a row for each run, of one with a column for each candidate."""
-    candidates = [name for name in frame if name not in kept]
-    if not candidates:
+    candidates = frame.columns.difference(kept, sort=False)
+    if candidates.empty:
         raise Unnamed("no column has the scores of a candidate", [], frame)
+    read = frame.copy()
     for name in candidates:
-        values, said = numbers(frame[name])
-        frame = frame.assign(**{name: values})
+        read[name], said = numbers(frame[name])
         notes += said
-    kept = [name for name in kept if name in frame]
-    return frame.melt(kept, candidates, "candidate", score)
+    return read.melt(kept, candidates, "candidate", score)
 
 
 def _candidate_columns(frame: pd.DataFrame, columns: Columns) -> list[str]:
     named = [name for name in CANDIDATE if name in frame]
     if columns.candidate or named:
         return list(columns.candidate) or named[:1]
-    words = [name for name in frame if pd.to_numeric(texts(frame[name]), "coerce").isna().all()]
-    repeated = [name for name in words if 1 < frame[name].nunique() < len(frame)]
+    likely = "COLUMN"
+    for name in reversed(frame.columns):
+        if _is_text(frame[name]) and 1 < frame[name].nunique() < len(frame):
+            likely = name
     raise Unnamed(
         "name the column of the candidates, or --wide if each has a column; where it is a part of "
         "a run's name, add a column, as by frame['Name'].str.extract('(.+)-seed')",
-        ["--candidate", *(repeated or ["COLUMN"])[:1]],
+        ["--candidate", likely],
         frame,
     )
 
@@ -167,26 +173,21 @@ def _joined(frame: pd.DataFrame, names: Sequence[str], role: str) -> pd.Series:
     parts: list[pd.Series] = []
     for name in names:
         text = texts(frame[name])
-        wrong = text.index[text.eq("")]
+        wrong = text.eq("")
         if role == "seed":
-            values = pd.to_numeric(text, "coerce")
             text = text.str.removesuffix(".0")
-            if values.notna().any():  # a row of means has another seed than the runs
-                wrong = values.index[values.isna()]
-        if len(wrong):
-            cell = text[wrong[0]]
-            raise ValueError(f"row {wrong[0]}: {cell!r} in the column {name} is no {role}")
+            if not _is_text(text):  # a row of means has another seed than the runs
+                wrong = pd.to_numeric(text, "coerce").isna()
+        if wrong.any():
+            row = wrong.idxmax()
+            raise ValueError(f"row {row}: {text[row]!r} in the column {name} is no {role}")
         parts.append(text if not parts else f", {name}=" + text)
     return parts[0].str.cat(parts[1:])
 
 
-def _leave_out_unfinished(
-    frame: pd.DataFrame, runs: pd.DataFrame, taken: Sequence[str], notes: list[str]
-) -> None:
+def _leave_out_unfinished(frame: pd.DataFrame, runs: pd.DataFrame, notes: list[str]) -> None:
     """Take the score from runs whose status says that they have not finished."""
-    for name in frame.columns.difference(taken):
-        if name.lower() not in STATUS:
-            continue
+    for name in _called(frame, STATUS):
         words = texts(frame[name]).str.lower()
         unknown = words[~words.isin([*FINISHED, *UNFINISHED])]
         if len(unknown):
@@ -203,18 +204,13 @@ def _leave_out_unfinished(
         )
 
 
-def _refuse_settings(
-    frame: pd.DataFrame, runs: pd.DataFrame, used: Sequence[str], candidates: Sequence[str]
-) -> None:
-    """Refuse columns that differ within a candidate and may be settings of it."""
+def _refuse_settings(others: pd.DataFrame, runs: pd.DataFrame, candidates: Sequence[str]) -> None:
+    """Refuse other columns that differ within a candidate and may be settings of it."""
     varying: dict[str, str] = {}
-    for name in frame.columns.difference(used, sort=False):
-        measured = known_direction(name) or name.startswith(MEASURED)
-        if measured or name.lower() in (*ASIDE, *STATUS):
-            continue
-        written = texts(frame[name])
-        words = pd.to_numeric(written, "coerce").isna().all()
-        if words and written.is_unique:  # names and times of runs
+    for name in others.columns.difference(_called(others, [*ASIDE, *STATUS]), sort=False):
+        written = texts(others[name])
+        of_run = written.is_unique and _is_text(written)  # its name, or its time
+        if of_run or known_direction(name) or name.startswith(MEASURED):
             continue
         values = written.groupby([runs["dataset"], runs["candidate"]]).nunique()
         if values.max() > 1:
@@ -226,5 +222,4 @@ def _refuse_settings(
             f"{', '.join(varying)}: name what makes a candidate, as in --candidate {named}, or a "
             f"seed, as in --seed {name}; of what makes neither, say --aside {','.join(varying)}",
             ["--candidate", named],
-            frame,
         )

@@ -57,13 +57,3 @@ def known_unit(score: str) -> Literal["points", "raw"]:
     if plain_name(score) in SHARES:
         return "points"
     return "raw"
-
-
-def checked_mode(mode: Literal["max", "min"] | None, score: str) -> Literal["max", "min"]:
-    """Return the mode as given, or by the score's name; a ValueError asks where neither says it."""
-    found = mode or known_direction(score)
-    if found not in ("max", "min"):
-        raise ValueError(
-            f"mode must be max or min, got {mode!r}: say whether more or less of {score} is better"
-        )
-    return found

@@ -16,7 +16,7 @@ NO_NUMBER = ("", "nan", "none", "null", "na", "n/a", "<na>", "inf", "+inf", "-in
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
-    """Return the rows of a file, counted from 1; the cells of CSV stay text.
+    """Return the rows of a file; the cells of CSV stay text.
 
     A ValueError names the file and what is wrong with it.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -20,7 +20,6 @@ MIN_PAIRS = 3
 # interval, with a reserve since the spread is estimated, and the power by which the looks spend it
 LOW, HIGH = (0.3, 5.0), (0.65, 1.4)
 ADVICE_ALPHA = 0.01  # the error of a family for the stricter "not worse" of advice
-RACERS, LEAD_SEEDS = 3, 10  # of a race: how many go on until which seeds; then the best one does
 LUCK = 0.9  # standard errors by which more seeds may still move an estimate
 POWER = 0.80
 KNOWN = 1e6  # degrees of freedom of an error that is known
@@ -58,26 +57,6 @@ class Design:
         for name in ("looks", "seeds", "candidates"):
             values[name] = tuple(values.get(name, getattr(cls, name)))
         return cls(**values)
-
-    def changed(self, before: Design) -> list[str]:
-        """Return the differences from ``before`` that are not allowed; candidates may be added.
-
-        >>> Design(equal_within=1.0, candidates=("softmax", "b")).changed(Design(candidates=("softmax", "a")))
-        ['equal_within 0.5 (now 1.0)', 'candidates softmax, a (now softmax, b)']
-        """
-        changes = []
-        for name, new in vars(self).items():
-            old = getattr(before, name)
-            same = old == new
-            if name == "candidates":
-                same = old[:1] == new[:1] and set(old) <= set(new)
-            if not same:
-                changes.append(f"{name} {_shown(old)} (now {_shown(new)})")
-        return changes
-
-
-def _shown(value: Any) -> str:
-    return ", ".join(map(str, np.atleast_1d(value)))
 
 
 @dataclass(frozen=True)
@@ -168,44 +147,6 @@ def verdicts(
         else:
             found.append(_verdict(scores, pair, design, family, spreads.get(pair, UNKNOWN)))
     return found
-
-
-def still_open(found: Sequence[Verdict], *, cheaper: Collection[Arm] = ()) -> list[Arm]:
-    """Return the arms that `needs_more_seeds` names; one that cannot be tested needs none."""
-    arms = []
-    for verdict in found:
-        reach = verdict.in_reach, verdict.sure_in_reach
-        word = WORDS.index(verdict.word)
-        more = needs_more_seeds(word, verdict.sure, *reach, verdict.arm in cheaper)
-        if more and not verdict.reason:
-            arms.append(verdict.arm)
-    return arms
-
-
-def racing(found: Sequence[Verdict], open_arms: Collection[Arm], seeds: int) -> list[Arm]:
-    """Return those of the open arms that race on: the best `RACERS` until `LEAD_SEEDS`, then one.
-
-    An arm that is better keeps its place, and needs no more seeds.
-
-    >>> found = [Verdict(str(arm), "base", 5, 1, difference=arm) for arm in range(5)]
-    >>> racing(found, "01234", seeds=5), racing(found, "234", seeds=10)
-    (['4', '3', '2'], ['4'])
-    """
-    places = RACERS if seeds < LEAD_SEEDS else 1
-    running = [verdict for verdict in found if verdict.word == "better" or verdict.arm in open_arms]
-    running.sort(key=lambda verdict: -verdict.difference)
-    return [verdict.arm for verdict in running[:places] if verdict.arm in open_arms]
-
-
-def needs_more_seeds(word: Any, sure: Any, in_reach: Any, sure_in_reach: Any, cheaper: Any) -> Any:
-    """Return whether arms need more seeds, as booleans of the arguments' shape.
-
-    An arm goes on until it is shown to gain or not to, a ``cheaper`` one until it is worse or
-    surely not worse, as long as more seeds may show that.
-    """
-    unsettled = np.isin(word, (UNDECIDED, NOT_WORSE)) & in_reach
-    unsure = np.not_equal(word, WORSE) & np.logical_not(sure) & sure_in_reach
-    return np.where(cheaper, unsure, unsettled)
 
 
 class Estimate(NamedTuple):

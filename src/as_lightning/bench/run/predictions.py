@@ -15,10 +15,11 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
+from as_lightning.bench.run.example_scores import class_score, ratio_score
 from as_lightning.bench.run.result import whole_file
 from as_lightning.callbacks.evaluation_logits import EvaluationLogits
 from as_lightning.functional.calling_convention import IGNORED
-from as_lightning.statistics.example_spread import ScoredExamples, class_score, ratio_score
+from as_lightning.statistics.example_spread import ScoredExamples
 
 PREDICTIONS_FILE = "predictions.csv"
 TOKEN = "token"  # the column of tagged words
