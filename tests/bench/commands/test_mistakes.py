@@ -58,6 +58,7 @@ def test_what_hydra_does_not_know_is_told_with_the_nearest_name_or_all(composed,
     [
         ("seed=0", "data.path"),
         ("data.path=none.csv", "data.path=none.csv"),
+        ("data.path=long_row.csv", "Expected 2 fields in line 3, saw 3"),
         ("seed=-1", "seed"),
         ("logger=null", "Config group"),
         ("method.dleta=1", "there is no method.dleta"),
@@ -66,6 +67,7 @@ def test_what_hydra_does_not_know_is_told_with_the_nearest_name_or_all(composed,
 def test_a_mistake_ends_a_command_without_a_stack_trace_before_torch_is_loaded(
     tmp_path, setting, said
 ):
+    (tmp_path / "long_row.csv").write_text("text,label\ngood,1\nvery,bad,0\n")
     command = [sys.executable, "-X", "importtime", "-m", "as_lightning.bench.commands.train"]
     finished = subprocess.run(
         [*command, "data=text_file", setting],

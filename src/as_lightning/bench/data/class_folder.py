@@ -95,8 +95,8 @@ class ClassFolder(BenchmarkDataModule):
             self.paths = {"all": path, "labels": labels}
         self.validation_share = validation_share
         self.table: dict[str, Any] = {
-            "text_column": str(file_column),
-            "label_column": str(label_column),
+            "text_column": file_column,
+            "label_column": label_column,
             "label_separator": label_separator,
         }
         self.max_per_class = split_limits("max_per_class", max_per_class)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from lightning.pytorch.utilities import rank_zero_only
+# Lightning's own, which it re-exports, without loading torch.
+from lightning_utilities.core.rank_zero import rank_zero_only
 
 log = logging.getLogger(__name__)
 

@@ -46,7 +46,8 @@ def read_table(
     ``label_separator`` a sample has any number of labels. A ValueError names the file, and the line
     or row that is malformed.
     """
-    names = [normal_form(text_column), normal_form(label_column)]
+    # Hydra reads a column 0 as a number.
+    names = [normal_form(str(text_column)), normal_form(str(label_column))]
     try:
         table = _frame(path, columns, separator, encoding, quotes)
         texts, labels = (_column(table, name) for name in names)
@@ -111,7 +112,7 @@ def _frame(
         )
     if columns is None:
         columns, cells = list(cells.iloc[0]), cells.iloc[1:]
-    return cells.set_axis(columns, axis=1)
+    return cells.set_axis(list(columns), axis=1)
 
 
 def _column(table: pd.DataFrame, name: str) -> pd.Series:

@@ -28,6 +28,8 @@ APP_SETTINGS = {
     "method": {"name", "callbacks", "search", "baseline", "own_module", "knobs", "arguments"},
     "data": {"name", "score"},
 }
+TEXT_FILE = "as_lightning.bench.data.text.text_file.TextFile"
+SMALL_TABLE = 50 * 2**20  # bytes of a table that is read twice, first to refuse it early
 KEPT = ("method=", "seed=")  # which the folder of each run of a sweep names
 GROUPS = ("data", "model", "method", "optimizer", "lr_scheduler", "trainer", "callbacks", "logger")
 
@@ -130,7 +132,7 @@ def check_run(config: DictConfig) -> None:
 
 
 def check_files(config: DictConfig) -> None:
-    """Refuse a file of the user's data that is not there, before torch is loaded to read it."""
+    """Refuse a user's file that is missing, or a small table that is malformed, without torch."""
     places = (Path.cwd(), Path(config.data_dir).expanduser())
     for key in config.data:
         if not key.endswith("path") or config.data[key] is None:
@@ -143,6 +145,18 @@ def check_files(config: DictConfig) -> None:
                 f"data.{key}={path}: there is no such file or folder in {places[0]}, nor in "
                 f"data_dir={config.data_dir}"
             )
+        if config.data.get("_target_") == TEXT_FILE and key != "classes_path":
+            _check_table(next(place / path for place in places if (place / path).exists()), config)
+
+
+def _check_table(path: Path, config: DictConfig) -> None:
+    """Refuse a malformed table, unless it takes long to read."""
+    if path.stat().st_size > SMALL_TABLE:
+        return
+    from as_lightning.bench.data.tables import read_table  # other commands need no pandas
+
+    names = inspect.signature(read_table).parameters.keys() & config.data.keys() - {"path"}
+    read_table(path, **{name: config.data[name] for name in names})
 
 
 def override_value(value: Any) -> str:

@@ -45,12 +45,11 @@ class TextFile(TextDataModule):
         others = {"validation": validation_path, "test": test_path, "classes": classes_path}
         self.paths = {"train": path}
         self.paths |= {name: place for name, place in others.items() if place is not None}
-        # Hydra reads a column 0 as a number.
         self.table: dict[str, Any] = {
-            "text_column": str(text_column),
-            "label_column": str(label_column),
+            "text_column": text_column,
+            "label_column": label_column,
             "label_separator": label_separator,
-            "columns": None if columns is None else list(columns),
+            "columns": columns,
             "separator": separator,
             "drop_blank": drop_blank,
             "encoding": encoding,
