@@ -104,7 +104,7 @@ def draw_curves(axes: plt.Axes) -> None:
         _, ratios = trained(inputs, target, hidden=64, delta=margin, epochs=12)
         axes.plot(range(1, len(ratios) + 1), ratios, color=colour, linewidth=2.5)
     axes.set(
-        title="masking/sample_ratio, logged by MaskingMonitor",
+        title="masking/sample_ratio of MaskingMonitor",
         xlabel="epoch",
         ylim=(0, 1),
         xlim=(1, 12),

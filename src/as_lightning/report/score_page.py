@@ -23,7 +23,9 @@ body {{ margin: 0 auto; padding: 1.5rem 1rem; max-width: 52rem; background: var(
   color: var(--ink); font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }}
 h1 {{ font-size: 1.2rem; }} svg {{ width: 100%; height: auto; }} ul {{ color: var(--soft); }}
 table {{ border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }}
-th, td {{ padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: left; }}
+th, td {{ padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: left;
+  overflow-wrap: normal; }}
+@media (max-width: 32rem) {{ th, td {{ padding: .3rem .2rem; font-size: .8rem; }} }}
 </style></head><body>
 {body}
 </body></html>"""
