@@ -116,8 +116,8 @@ def answer() -> str:
     seen = re.search(r"better at \+0.5.*?\| ([\d.]+)%", SIMULATION.read_text(encoding="utf-8"))
     share = f"{float(seen[1]):.0f}" if seen else "?"
     text = (
-        "Networks trained from scratch or fine-tuned, both losses tuned alike: where training is "
-        "long enough (half the epochs cost at most a point), AS-Softmax is *better* than softmax in "
+        "Of networks trained from scratch or fine-tuned, both losses tuned alike, where training is "
+        "long enough (halving the epochs loses at most a point), AS-Softmax is *better* than softmax in "
         f"{told[True]}; where it is cut short, in {told[False]}. Where runs scatter by 0.6 points, "
         f"one of eight candidates that gains half a point is seen in {share}% of comparisons."
     )
