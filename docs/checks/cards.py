@@ -16,7 +16,7 @@ METHODS = sorted(
 CARDS = Path(__file__).parents[1] / "methods"
 # what a method is made of; all else in its file is a knob
 PARTS = {"_target_", "name", "criterion", "probabilities", "targets", "head", "callbacks", "search"}
-PARTS |= {"baseline", "own_module", "knobs", "arguments"}  # what a comparison must know
+PARTS |= {"baseline", "knobs", "arguments"}  # what a comparison must know
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -73,9 +73,10 @@ class MaskedLoss(nn.Module):
         if given.get("label_smoothing") == 0:
             del given["label_smoothing"]
         if (type(called) is not module and called is not function) or given.keys() - cls.kept:
+            kind = getattr(loss, "__name__", type(loss).__name__)
             raise TypeError(
                 f"{cls.__name__} takes the place of {module.__name__}, {function.__name__} or a "
-                f"functools.partial of one, with {', '.join(cls.kept)}, not of {loss!r} with "
+                f"functools.partial of one, with {', '.join(cls.kept)}, not of {kind} with "
                 f"{', '.join(given)}: call self.as_softmax_loss(logits, target) in training_step"
             )
         masked = cls(delta, **given)

@@ -121,7 +121,7 @@ def test_a_comparison_ends_with_the_report_and_the_same_command_writes_it_again_
         0.01,
     ]
     assert all(run.config["data"]["split_seed"] == run.seed for run in final_runs(folder))
-    assert "softmax, as_softmax: 4 runs" in done.printed
+    assert "softmax, as_softmax: at most 4 runs" in done.printed
     assert (record.splits, len(before), len(list(folder.rglob("predictions.csv")))) == (
         "per_seed",
         4,

@@ -91,52 +91,36 @@ def compare(
 ) -> ComparisonReport:
     """Compare several modules, or several losses for a module: which is better on these data?
 
-    Every candidate gets ``trials`` settings, judged by the mean of the best validation scores over
-    ``tuning_seeds``; the baseline's trials count for each candidate that contains it. Then the
-    tuned candidates run with more and more seeds until each is decided. Each run is made from a
-    fresh copy of its candidate. Where a default is None, it is that of ``conf/compare.yaml``.
+    Every candidate is tuned by the same number of trials, then runs with more and more seeds until
+    each is decided: docs/compare.md. Where a default is None, it is that of ``conf/compare.yaml``.
 
     Args:
-        factory: makes a module, e.g. ``lambda lr=1e-3: LitModel(lr)``; or several of them by name,
-            to be compared as they are: ``{"small": make_small, "large": make_large}``. A candidate
-            with data of its own, or with arguments that are tuned, is a tuple: ``(make_large,
-            data)`` or ``(make_large, None, {"width": {"low": 64, "high": 256}})``. The learning
-            rate is tuned where the factory has an argument ``lr`` (or ``learning_rate``) with a
-            default.
-        datamodule: the data, of which each run gets a copy, or a function that makes them. The
-            function gets the run's seed if it has an argument ``seed``: its splits may then differ
-            from seed to seed. Candidates may differ in their training data, not in their validation
-            and test examples.
+        factory: makes a module, e.g. ``lambda lr=1e-3: LitModel(lr)``, whose ``lr`` (or
+            ``learning_rate``) is tuned if it has a default; or several by name, compared as they
+            are: ``{"small": make_small, "large": (make_large, None, {"width": {"low": 64, "high":
+            256}})}``, where a tuple has data (None: ``datamodule``) and tuned ranges of its own.
+        datamodule: the data, or a function that makes them. The function gets the run's seed if it
+            has an argument ``seed``: its splits may then differ from seed to seed.
         monitor: the logged validation metric to compare, e.g. ``"val/acc"``. The score is the test
-            metric of the same name with ``test`` for ``val`` (or ``valid``, ``validation``), at the
-            weights of the best validation; without one, it is the best validation score, and the
-            report says so.
+            metric of the same name at the weights of the best validation, or that validation.
         trainer: arguments of ``lightning.Trainer``; each run gets a copy.
         replaces: with losses, the attribute that ``training_step`` calls as ``loss(logits,
-            target)``, e.g. ``"criterion"`` (it is set to each loss in turn); None for a module that
-            calls ``self.as_softmax_loss``. Validation and test use the module's own loss.
-        mode: ``"max"`` if more of ``monitor`` is better, or ``"min"``; not needed for an accuracy
-            and the like.
-        methods: of one factory: names of the app's methods that are a loss; ``softmax`` is the
-            module as it is. By default softmax, as_softmax and as_speed.
+            target)``, e.g. ``"criterion"``; None for a module that calls ``self.as_softmax_loss``.
+        mode: ``"max"`` if more of ``monitor`` is better, or ``"min"``; not needed for an accuracy.
+        methods: of one factory: some of softmax (the module as it is), as_softmax and as_speed.
         losses: of your own, by name: a loss that is called as ``loss(logits, target)`` and returns
             a scalar, or a pair of what makes one and the ranges of its arguments: ``{"focal":
-            (FocalLoss, {"gamma": {"low": 0.5, "high": 5, "default": 2}})}``. A range may name the
-            ``neutral`` value at which the loss is the baseline's. Class counts are bound by you:
-            ``partial(LogitAdjustedLoss, class_counts=counts)``.
+            (FocalLoss, {"gamma": {"low": 0.5, "high": 5, "default": 2, "neutral": 0}})}``.
         baseline: what the others are compared with; by default softmax, or the first factory.
         half_epochs: whether the baseline trained for half the epochs is a candidate too.
-        trials: settings tried for each candidate; a single one has its own learning rate, and of
-            each range the ``default``, or else ``low``.
+        trials: settings tried for each candidate; a single one has the defaults.
         seeds: ``"auto"``, how many, or which.
-        race: whether ``"auto"`` chooses: after five seeds the best three candidates go on, from ten
-            seeds the best one. Without it each goes on until it is decided.
-        max_seeds: the most seeds of ``"auto"``; a folder keeps the design of its first final run.
+        race: whether ``"auto"`` leaves candidates that fall behind.
+        max_seeds: the most seeds of ``"auto"``.
         max_hours: the most hours of training, in all runs together.
-        tuning_seeds: how many, or which, others than ``seeds``: the first for all trials, the rest
-            for the two best.
-        equal_within: what counts as equal: by default 0.5 points (hundredths) of an accuracy;
-            needed for other scores, in their own unit.
+        tuning_seeds: how many, or which, others than ``seeds``.
+        equal_within: the difference that counts as equal: by default 0.5 points (hundredths) of an
+            accuracy; needed for other scores, in their own unit.
         lr_factor: the first learning rates are the module's, times and divided by it; None tunes
             none.
         logits: called as ``logits(module, batch)``, returns logits and target: with it calibration
@@ -144,9 +128,7 @@ def compare(
         version: of your code: finished runs are read again, whatever files have changed, until you
             give another one.
         n_jobs: how many runs are made at once, each in a process of this machine.
-        folder: keeps the report and the results of all runs, so that the same call goes on where it
-            was interrupted. A run is read again if code, module, data and trainer are the same; an
-            interrupted one goes on from its last epoch.
+        folder: keeps the runs and the report, so that the same call goes on where it was stopped.
         name: of the comparison, in the report.
         progress: whether to show the progress bar.
 
@@ -155,10 +137,8 @@ def compare(
             ``report.findings``.
 
     Raises:
-        ValueError: before the first run, for what could only fail or mislead: an unknown method, a
-            monitor that is never logged, a loss that is never called, candidates that are tested
-            on other examples, a folder that holds other runs; after the first runs, where splits
-            vary or another learning rate changes nothing.
+        ValueError: before the first run, for what could only fail or mislead; after the first runs,
+            where splits vary or another learning rate changes nothing.
         TypeError: if ``factory`` makes no LightningModule, ``datamodule`` no LightningDataModule,
             or a part cannot be pickled.
         AttributeError: if ``replaces`` names nothing.
@@ -167,9 +147,9 @@ def compare(
         time.
     """
     new_session()
-    jobs = check_count(
-        "n_jobs", default_settings()["n_jobs"] if n_jobs is None else n_jobs, least=1
-    )
+    if n_jobs is None:
+        n_jobs = default_settings()["n_jobs"]
+    jobs = check_count("n_jobs", n_jobs, least=1)
     with TemporaryDirectory() as temporary, quiet_training():
         directory = Path(temporary if folder is None else folder)
         try:
@@ -266,19 +246,20 @@ def candidate_of(
     name: str, entry: Any, data: Any, trainer: Mapping[str, Any], lr_factor: float | None
 ) -> Candidate:
     """Return the candidate of an entry of `compare`: a factory, or (factory, data, ranges)."""
-    parts = entry if isinstance(entry, tuple) else (entry,)
-    if len(parts) > 3:
-        raise TypeError(f"{name} must be a factory, or (factory, data, ranges), got {len(parts)}")
-    factory, own_data, ranges = (*parts, None, None)[:3]
-    own_data = data if own_data is None else own_data
+    if not isinstance(entry, tuple):
+        entry = (entry,)
+    if len(entry) > 3:
+        raise TypeError(f"{name} must be a factory, or (factory, data, ranges), got {len(entry)}")
+    factory, own_data, ranges = (*entry, None, None)[:3]
+    if own_data is None:
+        own_data = data
     return own_candidate(name, factory, own_data, trainer, ranges, lr_factor)
 
 
 def checked_trainer(trainer: Any) -> dict[str, Any]:
     """Return the trainer's arguments, and refuse what a comparison cannot allow."""
     if not isinstance(trainer, Mapping):
-        expected = 'the arguments of each run\'s Trainer, as {"max_epochs": 10}'
-        raise TypeError(f"trainer must be {expected}, got {trainer!r}")
+        raise TypeError(f'trainer must be arguments, as {{"max_epochs": 10}}, got {trainer!r}')
     check_trainer(trainer)
     strategy = str(trainer.get("strategy", "auto"))
     if re.search("spawn|fork|notebook", strategy):

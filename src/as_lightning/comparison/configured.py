@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +58,13 @@ from as_lightning.comparison.make import (
 from as_lightning.comparison.methods import knobs, plain
 from as_lightning.comparison.next_runs import Outcome
 from as_lightning.comparison.plan import ComparisonPlan, Run, default_settings, of_candidate
-from as_lightning.comparison.search import RATE, Space, learning_rates, setting_range
+from as_lightning.comparison.search import (
+    RATE,
+    Space,
+    learning_rates,
+    setting_range,
+    without_neutral,
+)
 from as_lightning.functional.argument_checks import check_count
 from as_lightning.report.page import publish
 
@@ -301,7 +306,7 @@ def app_space(
     # a neutral value makes a method its baseline only if nothing else differs
     contains = described[baseline] == ([f"method={config.method.baseline}"], {})
     if not contains or overrides != [f"method={config.method.name}"]:
-        space = {knob: replace(dimension, neutral=None) for knob, dimension in space.items()}
+        return without_neutral(space)
     return space
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import signal
 import threading
@@ -16,7 +17,14 @@ from typing import Any
 import numpy as np
 from joblib.externals.loky import cpu_count, get_reusable_executor
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from as_lightning.bench.run.identity import RunIdentity
 from as_lightning.bench.run.predictions import Predictions
@@ -60,20 +68,24 @@ def run_comparison(
     predictions: dict[Run, Predictions] = {}
     stored = stored_runs(directory, recipe, console)
     with Bar(plan, console) as bar:
-        while runs := (replay := Replay(plan, finished, predictions)).runs:
-            if any(run not in stored for run in runs):
+        while (replay := Replay(plan, finished, predictions)).runs:
+            missing = [run for run in replay.runs if run not in stored]
+            made: Iterable[tuple[Run, Outcome]] = ()
+            if missing:
                 show_look(replay.record, directory, console)
-            for run, outcome in outcomes(runs, stored, execute):
+                made = execute(missing)
+            read = [(run, stored[run]) for run in replay.runs if run in stored]
+            for run, outcome in itertools.chain(read, made):
                 finished[run] = outcome
                 refuse_what_training_shows(finished, recipe)
                 if run.phase == "final" and isinstance(outcome, Result):
                     try:
-                        run_predictions = Predictions.read(directory / run.folder)
+                        found = Predictions.read(directory / run.folder)
                     except ValueError as error:
                         notes.append(f"{error}. Delete the run's folder to make it anew.")
-                        run_predictions = None
-                    if run_predictions is not None:
-                        predictions[run] = run_predictions
+                    else:
+                        if found is not None:
+                            predictions[run] = found
                 bar.made(run, outcome)
     record = replay.ended
     record.notes += notes
@@ -92,15 +104,6 @@ def show_look(record: ComparisonRecord, directory: Path, console: Console) -> No
         interval = f"{verdict.difference:+.2f} ({verdict.low:+.2f} to {verdict.high:+.2f})"
         line = f"after {verdict.seeds} seeds {verdict.arm}: {interval}, {verdict.word}"
         console.print(line, markup=False, highlight=False)
-
-
-def outcomes(
-    runs: Sequence[Run], stored: Mapping[Run, Result], execute: Execute
-) -> Iterator[tuple[Run, Outcome]]:
-    """Yield the runs that are stored, then those that are made."""
-    yield from ((run, stored[run]) for run in runs if run in stored)
-    if missing := [run for run in runs if run not in stored]:
-        yield from execute(missing)
 
 
 def stored_runs(directory: Path, recipe: Recipe, console: Console) -> dict[Run, Result]:
@@ -128,7 +131,7 @@ def stored_runs(directory: Path, recipe: Recipe, console: Console) -> dict[Run, 
         if "other code" in anew:
             made_anew += " (with version=, edited files make no run anew)"
         line = f"{len(stored)} finished runs are read from {directory}{made_anew}."
-        console.print(line, markup=False, highlight=False)
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     return stored
 
 
@@ -225,12 +228,8 @@ def execution(make_run: Callable[[Run], Result], n_jobs: int = 1) -> Execute:
             n_jobs, timeout=300, initializer=end_with, initargs=(os.getpid(),), env=env
         )
         waiting = [executor.submit(attempt, make_run, run) for run in runs]
-        try:
-            for future in as_completed(waiting):
-                yield future.result()
-        except BaseException:  # such as Ctrl-C, which the processes ignore
-            executor.shutdown(wait=False, kill_workers=True)
-            raise
+        for future in as_completed(waiting):
+            yield future.result()
 
     return execute
 
@@ -254,7 +253,9 @@ def end_with(parent: int) -> None:
 
 def end_processes() -> None:
     """End the processes of a comparison: they hold memory, and the code that they have imported."""
-    get_reusable_executor().shutdown(wait=False, kill_workers=True)
+    # Called in any other way it would let them make all runs that wait.
+    executor = get_reusable_executor(reuse=True, kill_workers=True)
+    executor.shutdown(wait=False, kill_workers=True)
 
 
 def attempt(make_run: Callable[[Run], Result], run: Run) -> tuple[Run, Outcome]:
@@ -269,44 +270,39 @@ def attempt(make_run: Callable[[Run], Result], run: Run) -> tuple[Run, Outcome]:
 
 
 class Bar(Progress):
-    """The progress of a comparison: runs, failures, and the most training time left."""
+    """The progress of a comparison: runs, of the most that are due, and failures."""
 
     def __init__(self, plan: ComparisonPlan, console: Console) -> None:
-        columns = (
+        super().__init__(
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[left]}"),
+            TimeRemainingColumn(),
+            console=console,
+            redirect_stdout=False,
+            redirect_stderr=False,
         )
-        description = TextColumn("{task.description}", markup=False)
-        super().__init__(
-            description, *columns, console=console, redirect_stdout=False, redirect_stderr=False
-        )
-        least, self._most = plan.runs()
-        runs = f"{least} runs" if least == self._most else f"{least} to {self._most} runs"
-        header = f"{', '.join(plan.family)}: {runs}. Equal means within {plan.design.equal_within:g} points."
+        self._most = plan.most_runs()
+        self._made = 0
+        header = f"{', '.join(plan.family)}: at most {self._most} runs. "
+        header += f"Equal means within {plan.design.equal_within:g} points."
         console.print(header, markup=False, highlight=False)
-        self._comparison = self.add_task("comparison", total=self._most, left="")
-        self._made, self._seconds = 0, 0.0
+        self._comparison = self.add_task("comparison", total=self._most)
 
     def made(self, run: Run, outcome: Outcome) -> None:
-        """Count a run; the time left is that of training, by the mean of all runs so far."""
+        """Count a run; a log, which has no bar, gets a line for every tenth."""
         self._made += 1
         if isinstance(outcome, str):
             self.console.print(f"failed: {outcome}", style="red", markup=False)
-        else:
-            self._seconds += outcome.train_seconds
-        seconds = (self._most - self._made) * self._seconds / self._made
-        time_left = f"at most {f'{seconds / 60:.1f} min' if seconds >= 60 else f'{seconds:.0f} s'} of training left"
-        self.update(self._comparison, advance=1, description=str(run), left=time_left)
-        if self._made % 10 == 0 and not (
-            self.console.is_terminal or self.console.is_jupyter
-        ):  # a log has no bar
-            self.console.print(f"{self._made} runs made, {time_left}", highlight=False)
+        self.update(self._comparison, advance=1, description=str(run))
+        has_bar = self.console.is_terminal or self.console.is_jupyter
+        if self._made % 10 == 0 and not has_bar:
+            self.console.print(f"{self._made} runs made, of {self._most}", highlight=False)
 
     def __exit__(self, *error: Any) -> None:
         if error[0] is None:  # an interrupted comparison has not made all
-            self.update(self._comparison, total=self._made, left="")
+            self.update(self._comparison, total=self._made)
         super().__exit__(*error)
 
 

@@ -32,7 +32,6 @@ from as_lightning.comparison.methods import TrainingLoss
 from as_lightning.comparison.plan import (
     ComparisonPlan,
     Run,
-    check_processes,
     check_trainer,
     of_candidate,
 )
@@ -77,21 +76,25 @@ def prepared(
     that a launcher makes the runs.
     """
     pickled = {name: candidates[name].pickled(name) for name in plan.candidates}
-    recipe = recipe._replace(
-        candidates=pickled, epochs={name: plan.epochs(name) for name in plan.family}
-    )
+    epochs = {name: plan.epochs(name) for name in plan.family}
+    recipe = recipe._replace(candidates=pickled, epochs=epochs)
     found = look(recipe, version, elsewhere)
-    for looked in found.values():
-        check_processes(n_jobs, looked.processes)
+    processes = max(looked.processes for looked in found.values())
+    if n_jobs > 1 and processes > 1:  # they would share one port
+        raise ValueError(
+            f"n_jobs={n_jobs} is for runs of one process, and these have {processes}: choose one"
+        )
     notes = []
-    metric = name_in_test(recipe.monitor)
-    tests = all(looked.tests for looked in found.values())
-    if not tests:
+    metric: str | None = name_in_test(recipe.monitor)
+    facts |= {"score": name_in_test(recipe.monitor).removeprefix("test/"), "split": "test"}
+    if not all(looked.tests for looked in found.values()):
         notes.append(
             f"The scores are of the validation split: there is no {metric} of a test_step on the "
             "batches of a test_dataloader. They are too high: the same split chose settings and "
             "epoch."
         )
+        metric = None
+        facts |= {"score": recipe.monitor, "split": "validation"}
     spaces = {name: candidates[name].search for name in plan.candidates}
     if untuned := [name for name, space in spaces.items() if RATE not in space]:
         notes.append(
@@ -101,26 +104,31 @@ def prepared(
     per_seed = any(candidate.splits_by_seed for candidate in candidates.values())
     if per_seed:
         facts["splits"] = "per_seed"
-    sources = {name: plan.tuned_as(name) for name in plan.family}
+    inputs = {name: looked.inputs for name, looked in found.items()}
+    configs = dict(recipe.configs)
+    if plan.half is not None:  # it has the module and the data of the baseline
+        of_candidates: tuple[dict[str, Any], ...] = (pickled, inputs, configs)
+        for fields in of_candidates:
+            if plan.baseline in fields:
+                fields[plan.half] = fields[plan.baseline]
     recipe = recipe._replace(
-        candidates={name: pickled[source] for name, source in sources.items()},
-        configs={n: recipe.configs[source] for n, source in sources.items() if recipe.configs},
-        test_metric=metric if tests else None,
-        inputs={name: found[source].inputs for name, source in sources.items()},
-        several_processes=found[plan.baseline].processes > 1,
+        configs=configs,
+        test_metric=metric,
+        inputs=inputs,
+        several_processes=processes > 1,
         split_per_seed=per_seed,
         kept_seed=plan.seeds[0],
         process=os.getpid(),
         files={} if version else code_files(),
     )
     settings = {}
-    if recipe.configs:  # what all runs share
-        of_baseline = RunIdentity.of(recipe.settings(Run("tuning", plan.baseline, {}, 0))).config
-        settings = {k: v for k, v in of_baseline.items() if not k.startswith("method.")}
-    facts |= {"name": recipe.name, "mode": recipe.mode, "notes": notes}
-    facts["score"] = metric.removeprefix("test/") if tests else recipe.monitor
-    facts["split"] = "test" if tests else "validation"
+    if configs:  # what all runs share
+        of_baseline = recipe.settings(Run("tuning", plan.baseline, {}, 0))
+        for key, value in RunIdentity.of(of_baseline).config.items():
+            if not key.startswith("method."):
+                settings[key] = value
     subject = RunIdentity(settings, {"data": found[plan.baseline].targets})
+    facts |= {"name": recipe.name, "mode": recipe.mode, "notes": notes}
     return Prepared(plan.with_spaces(spaces, **facts), recipe, subject)
 
 
@@ -142,13 +150,10 @@ def look(recipe: Recipe, version: str, elsewhere: bool) -> dict[str, Looked]:
             except (TypeError, ValueError, MisconfigurationException) as error:
                 message = f"the arguments of trainer are refused: {error}"
                 raise SettingError(message) from error
-            about: dict[str, Any] = {
-                "name": name,
-                "candidate": name,
-                "seed": 0,
-                "test_metric": None,
-            }
-            result, _ = trained(trainer, module, data, score=recipe.monitor, **about)
+            about: dict[str, Any] = {"name": name, "candidate": name, "seed": 0}
+            result, _ = trained(
+                trainer, module, data, score=recipe.monitor, test_metric=None, **about
+            )
             require_monitor(result, trainer, recipe.monitor)
             require_loss(module)
             tests = is_overridden("test_step", module) and is_overridden("test_dataloader", data)
@@ -196,19 +201,13 @@ def processes_of(
 
 
 def require_loss(module: pl.LightningModule) -> None:
-    """Raise ``ValueError`` if a loss that was put in has not been called, or has been replaced."""
-    if "loss_of_comparison" not in vars(module):
-        return
-    loss: TrainingLoss = vars(module)["loss_of_comparison"]
-    if all(part is not loss for part in module.modules()):
-        raise ValueError(
-            f"the attribute of replaces has been set to another loss while {type(module).__name__} "
-            f"trained, in the place of {loss.name}: change the loss that is there"
-        )
-    if not loss.called:
+    """Raise ``ValueError`` if a loss that was put in has not been called."""
+    loss: TrainingLoss | None = vars(module).get("loss_of_comparison")
+    if loss is not None and not loss.called:
         raise ValueError(
             f"training_step of {type(module).__name__} never called the loss that was put in: "
-            "name as replaces the attribute that it calls as loss(logits, target)"
+            "name as replaces the attribute that it calls as loss(logits, target), and set it to "
+            "no other loss"
         )
 
 

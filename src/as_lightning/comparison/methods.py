@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import lightning.pytorch as pl
-import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from as_lightning.bench.packages import config_dir
-from as_lightning.bench.run.settings import names, nearest
 from as_lightning.comparison.candidates import Candidate, check_arguments
 from as_lightning.comparison.plan import default_settings
-from as_lightning.comparison.search import Choice, Range, setting_range
+from as_lightning.comparison.search import Choice, Range, setting_range, without_neutral
 from as_lightning.functional.accumulation import accumulation_steps
 from as_lightning.losses import masked_loss_like
 from as_lightning.mixin import ASSoftmaxMixin
@@ -60,27 +57,28 @@ def with_losses(
     losses: Mapping[str, Any],
     baseline: str,
 ) -> dict[str, Candidate]:
-    """Return one candidate for each loss of a module: softmax is the module as it is, methods are
-    the app's, ``losses`` are the user's own.
-
-    A loss with ranges is a pair of what makes it and the ranges of its arguments.
+    """Return one candidate for each loss of a module: softmax is the module as it is, ``methods``
+    mask its loss, ``losses`` are the user's own, as pairs where their arguments are tuned.
     """
+    known = [BASELINE, *default_settings()["default_methods"][BASELINE]]
     if methods is None:
-        methods = default_settings()["default_methods"][BASELINE]
-    asked = [methods] if isinstance(methods, str) else list(methods)
-    if baseline not in (*asked, *losses):
-        asked.append(baseline)
-    asked = [BASELINE, *(name for name in asked if name != BASELINE)]
-    if taken := losses.keys() & set(asked):
-        raise ValueError(f"{min(taken)} is a method of this comparison: name the loss otherwise")
+        methods = known
+    asked = [methods] if isinstance(methods, str) else methods
     candidates = {}
-    for name in known(asked, losses):
+    for name in dict.fromkeys([BASELINE, *asked]):
+        if name not in known:
+            raise ValueError(
+                f"methods of your own module are {', '.join(known)}, got {name!r}: give another "
+                'one as losses={"focal": as_lightning.FocalLoss}'
+            )
         config = method_config(name)
         settings: Any = OmegaConf.to_container(config)
         put = partial(module_by_method, candidate.module, name, replaces, settings)
         search = {**candidate.search, **knobs(config, ())}
         candidates[name] = candidate._replace(module=put, search=search)
     for name, loss in losses.items():
+        if name in candidates:
+            raise ValueError(f"{name} is a method of this comparison: name the loss otherwise")
         make, ranges = loss if isinstance(loss, tuple) else (loss, {})
         if not callable(make):
             raise TypeError(
@@ -88,28 +86,14 @@ def with_losses(
             )
         check_arguments(make, ranges)
         put = partial(module_by_loss, candidate.module, name, replaces, make, tuple(ranges))
-        own = {key: setting_range(description) for key, description in ranges.items()}
-        candidates[name] = candidate._replace(module=put, search={**candidate.search, **own})
+        search = dict(candidate.search)
+        for key, description in ranges.items():
+            search[key] = setting_range(description)
+        candidates[name] = candidate._replace(module=put, search=search)
     if baseline != BASELINE:  # a neutral value is where a loss is softmax
         for name, made in candidates.items():
-            search = {key: replace(knob, neutral=None) for key, knob in made.search.items()}
-            candidates[name] = made._replace(search=search)
+            candidates[name] = made._replace(search=without_neutral(made.search))
     return candidates
-
-
-def known(asked: Sequence[str], losses: Mapping[str, Any]) -> Sequence[str]:
-    """Return the names of methods that a module can be trained by, or raise ``ValueError``."""
-    for name in asked:
-        if name not in names("method"):
-            hint = nearest(name, {*names("method"), *losses})
-            raise ValueError(f"unknown method {name!r}: {hint}")
-        config = method_config(name)
-        if not config.own_module or config.targets != "class_index":
-            raise ValueError(
-                f"{name} needs a head or targets that your module need not have: leave it out, or "
-                "give losses= of your own"
-            )
-    return asked
 
 
 def module_by_method(
@@ -124,23 +108,10 @@ def module_by_method(
     method = OmegaConf.create({"method": {**config, **chosen}}).method  # it resolves its references
     module = make(**settings)
     own = replaced_loss(module, replaces)
-    loss: Any = own
     if name != BASELINE:
-        carried = carried_settings(own)
-        criterion = instantiate(method.criterion, _partial_=True)
-        if "delta" in method:
-            loss = masked_loss_like(own, method.delta)
-        elif "class_counts" in inspect.signature(criterion.func).parameters:
-            raise ValueError(
-                f"{name} needs the class counts of your data: give losses={{{name!r}: "
-                f"partial(as_lightning.{criterion.func.__name__}, class_counts=counts)}}"
-            )
-        elif isinstance(criterion.func, type):
-            loss = criterion(**carried)
-        else:
-            loss = CarriedSettings(criterion, own)
-    if name != BASELINE or replaces is None:  # a module with the mixin is no softmax by itself
-        put_loss(module, replaces, TrainingLoss(name, loss, own))
+        put_loss(module, replaces, TrainingLoss(name, masked_loss_like(own, method.delta), own))
+    elif replaces is None:  # a module with the mixin is no softmax by itself
+        put_loss(module, replaces, TrainingLoss(name, own, own))
     callbacks = [instantiate(callback) for callback in method.callbacks.values()]
     if callbacks:
         configured = module.configure_callbacks
@@ -203,31 +174,6 @@ def owner_of(module: Any, path: str) -> tuple[Any, str]:
     return module, name
 
 
-def carried_settings(own: Any) -> dict[str, Any]:
-    """Return the settings of PyTorch's cross-entropy, which a method's loss keeps."""
-    if type(own) is nn.BCEWithLogitsLoss:
-        return {"reduction": own.reduction}
-    if type(own) is not nn.CrossEntropyLoss or own.label_smoothing:
-        raise TypeError(
-            f"replaces names a {type(own).__name__}: methods take the place of a "
-            "torch.nn.CrossEntropyLoss without label smoothing; for another loss give methods=[] "
-            "and losses= of your own"
-        )
-    return {"weight": own.weight, "ignore_index": own.ignore_index, "reduction": own.reduction}
-
-
-class CarriedSettings(nn.Module):
-    """A loss of the app's, called with the settings of the one that it replaces."""
-
-    def __init__(self, loss: Callable[..., Tensor], own: nn.CrossEntropyLoss) -> None:
-        super().__init__()
-        self.loss, self.own = loss, own
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Return the loss; its class weights move with their module."""
-        return self.loss(logits, target, **carried_settings(self.own))
-
-
 class TrainingLoss(nn.Module):
     """A candidate's loss in training, and the module's own outside of it."""
 
@@ -242,7 +188,7 @@ class TrainingLoss(nn.Module):
             return self.own(logits, target)
         self.called = True
         loss = self.loss(logits, target)
-        if not isinstance(loss, torch.Tensor) or loss.dim() > 0:
-            got = tuple(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
+        if not isinstance(loss, Tensor) or loss.dim() > 0:
+            got = getattr(loss, "shape", loss)
             raise ValueError(f"the loss {self.name} must return a scalar, got {got}: take the mean")
         return loss

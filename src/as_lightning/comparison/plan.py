@@ -137,10 +137,6 @@ class ComparisonPlan:
         plan.facts = facts
         return plan
 
-    def tuned_as(self, candidate: str) -> str:
-        """Return the candidate whose module, data and settings the runs of a candidate have."""
-        return self.baseline if candidate == self.half else candidate
-
     def epochs(self, candidate: str) -> int:
         """Return how many epochs the runs of a candidate have."""
         if candidate == self.half:
@@ -158,28 +154,23 @@ class ComparisonPlan:
         others = self.candidates[1:] if self.tunes else ()
         return [name for name in others if neutral_values(self.spaces[name])]
 
-    def runs(self) -> tuple[int, int]:
-        """Return the fewest and the most runs.
-
-        The fewest: each candidate that contains the baseline is tuned to be the baseline, by the
-        baseline's trials, and all others stop at the first look.
-        """
-        trials, tuned = 0, 0
+    def most_runs(self) -> int:
+        """Return the most runs, where no other candidate takes less time than the baseline."""
+        runs = 0
         if self.tunes:
-            tuned = sum(map(bool, self.spaces.values()))
-            trials = sum(int(min(self.trials, settings_in(s))) for s in self.spaces.values())
-        repeated = FINALISTS * (len(self.tuning_seeds) - 1)  # trainings beyond the first seed
-        contained, looks = len(self.containing), self.design.looks
-        least = trials + repeated * (tuned - contained)
-        least += looks[0] * (len(self.family) - contained)
-        most = looks[-1] * len(self.family)
-        if self.race:  # and if no other candidate takes less time than the baseline
-            raced = len(self.candidates) - 1
-            middle = min(LEAD_SEEDS, looks[-1])
-            most -= raced * looks[-1]
-            most += raced * looks[0] + min(RACERS, raced) * (middle - looks[0])
-            most += min(1, raced) * (looks[-1] - middle)
-        return least, trials + repeated * tuned + most
+            for space in self.spaces.values():
+                runs += int(min(self.trials, settings_in(space)))
+                if space:  # trainings beyond the first tuning seed
+                    runs += FINALISTS * (len(self.tuning_seeds) - 1)
+        looks = self.design.looks
+        if not self.race:
+            return runs + looks[-1] * len(self.family)
+        raced = len(self.candidates) - 1
+        middle = min(LEAD_SEEDS, looks[-1])
+        runs += looks[-1] * (len(self.family) - raced)
+        runs += looks[0] * raced
+        runs += (middle - looks[0]) * min(RACERS, raced)
+        return runs + (looks[-1] - middle) * min(1, raced)
 
 
 def neutral_values(space: Space) -> dict[str, Any]:
@@ -208,14 +199,6 @@ def check_trainer(trainer: Mapping[str, Any]) -> None:
         raise ValueError(
             f"trainer must not set {refused[0]}={trainer[refused[0]]!r}: a run trains for "
             "max_epochs, and the weights of its best validation are scored"
-        )
-
-
-def check_processes(n_jobs: int, processes: int) -> None:
-    """Refuse several runs of several processes at once: they would share one port."""
-    if n_jobs > 1 and processes > 1:
-        raise ValueError(
-            f"n_jobs={n_jobs} is for runs of one process, and these have {processes}: choose one"
         )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -116,9 +116,7 @@ class Choice:
     neutral: Any = None
 
     def __post_init__(self) -> None:
-        if (
-            self.default not in self.values
-        ):  # such as a configured value that a candidate does not list
+        if self.default not in self.values:  # a configured value that a candidate does not list
             object.__setattr__(self, "values", [self.default, *self.values])
 
     def spread(self, count: int) -> list[Any]:
@@ -139,7 +137,9 @@ class Choice:
 
     def place(self, value: Any) -> int:
         """The index of a value; -1 for one that is not listed, such as a neutral one."""
-        return next((index for index, listed in enumerate(self.values) if listed == value), -1)
+        if value in self.values:
+            return list(self.values).index(value)
+        return -1
 
     def value(self, place: int) -> Any:
         """The value at an index."""
@@ -154,6 +154,11 @@ def settings_in(space: Space) -> float:
     return math.prod(len(d.values) if isinstance(d, Choice) else math.inf for d in space.values())
 
 
+def without_neutral(space: Space) -> Space:
+    """Return a space in which no value makes a candidate the baseline."""
+    return {name: replace(dimension, neutral=None) for name, dimension in space.items()}
+
+
 def learning_rates(default: float, factor: float) -> Range:
     """Learning rates around the default, at first a factor to each side."""
     if not default > 0:
@@ -166,12 +171,17 @@ def learning_rates(default: float, factor: float) -> Range:
 def setting_range(description: Any, default: Any = None) -> Range | Choice:
     """A range or choice, as a ``search`` describes it; the first value is the default."""
     try:
-        fields = {"values": description} if isinstance(description, list) else dict(description)
-        json.dumps(fields)  # as results are written
-        kind, first_value = (
-            (Choice, fields["values"][0]) if "values" in fields else (Range, fields["low"])
-        )
-        return kind(**{"default": first_value if default is None else default} | fields)
+        if isinstance(description, list):
+            description = {"values": description}
+        json.dumps(dict(description))  # as results are written
+        kind: Any = Range
+        if "values" in description:
+            kind, first = Choice, description["values"][0]
+        else:
+            first = description["low"]
+        if default is None:
+            default = first
+        return kind(**{"default": default, **description})
     except (TypeError, LookupError, ValueError) as error:
         expected = "{low, high, log, neutral, limits}, {values, neutral} or a list of values"
         raise ValueError(f"expected {expected}, got {description!r}: {error}") from None
@@ -182,34 +192,35 @@ def as_neutral(space: Space, trial: Trial) -> Trial:
     knobs = {}
     for name, dimension in space.items():
         if name != RATE:
-            knobs[name] = dimension.default if dimension.neutral is None else dimension.neutral
+            knobs[name] = dimension.default
+            if dimension.neutral is not None:
+                knobs[name] = dimension.neutral
     return trial._replace(settings={**knobs, **trial.settings}, shared=True)
 
 
 def best_of(trials: Sequence[Trial], sign: float) -> Trial | None:
     """The trial with the best mean score of those with the most tuning seeds."""
-    most = max((trial.seeds for trial in trials if math.isfinite(trial.score)), default=0)
-    return next(iter(finalists([trial for trial in trials if trial.seeds == most], sign)), None)
+    finished = [trial for trial in trials if math.isfinite(trial.score)]
+    most = max((trial.seeds for trial in finished), default=0)
+    best = finalists([trial for trial in finished if trial.seeds == most], sign)
+    return best[0] if best else None
 
 
 def finalists(trials: Sequence[Trial], sign: float) -> list[Trial]:
     """The best trials, which alone get the tuning seeds after the first one.
 
-    Of equal scores the lower loss is better, if all runs have recorded one and the same loss
-    (`Trial.loss`); else the earlier trial: those of the baseline come first. A trial that has not
-    finished has a score of NaN; ``sign`` is 1 where a higher score is better, else -1.
+    Of equal scores the earlier trial is better: those of the baseline come first. A trial that has
+    not finished has a score of NaN; ``sign`` is 1 where a higher score is better, else -1.
     """
     finished = [trial for trial in trials if math.isfinite(trial.score)]
-    comparable = all(math.isfinite(trial.loss) for trial in finished)
-    return sorted(
-        finished, key=lambda t: (-round(sign * t.score, 9), t.loss if comparable else 0.0)
-    )[:FINALISTS]
+    finished.sort(key=lambda trial: -round(sign * trial.score, 9))
+    return finished[:FINALISTS]
 
 
 def next_trials(
     space: Space, own: Sequence[Trial], shared: Sequence[Trial], count: int, sign: float
 ) -> list[dict[str, Any]]:
-    """The settings to try next; none when ``count`` have been tried, or the space has no more.
+    """Return the settings to try next; none when ``count`` have been tried, or there are no more.
 
     The first ones spread over the knobs, two values of a range or all of a choice, at the
     baseline's best learning rate. Without a knob they are three learning rates. A list of rates is
@@ -218,65 +229,70 @@ def next_trials(
     et al., 2010). ``own`` has the trials of the candidate in the order in which they were proposed,
     ``shared`` those of the baseline as trials of this candidate.
     """
-    defaults = {name: dimension.default for name, dimension in space.items()}
-    if not space:
-        return [] if own else [defaults]
-    knobs = [name for name in space if name != RATE]
     if not own:
-        best_shared = best_of(shared, sign)
-        if best_shared is not None and RATE in space:
-            defaults[RATE] = best_shared.settings[RATE]
-        rates_listed = isinstance(space.get(RATE), Choice) and not shared
-        varied_names = [RATE] if rates_listed or not knobs else knobs
-        spread = {
-            name: space[name].spread(min(count, FIRST + (name == RATE))) for name in varied_names
-        }
-        number = min(count, max(map(len, spread.values())))
-        points = [
-            defaults | {name: values[i % len(values)] for name, values in spread.items()}
-            for i in range(number)
-        ]
-        return [point for i, point in enumerate(points) if point not in points[:i]]
-    if len(own) >= count:
+        return _spread(space, shared, count, sign)
+    if not space or len(own) >= count:
         return []
     return _promising(space, own, shared, sign)
+
+
+def _spread(space: Space, shared: Sequence[Trial], count: int, sign: float) -> list[dict[str, Any]]:
+    """Return the first settings, which spread over the knobs or over the learning rates."""
+    defaults = {name: dimension.default for name, dimension in space.items()}
+    best_shared = best_of(shared, sign)
+    if best_shared is not None and RATE in space:
+        defaults[RATE] = best_shared.settings[RATE]
+    varied = [name for name in space if name != RATE]
+    if RATE in space and (not varied or (isinstance(space[RATE], Choice) and not shared)):
+        varied = [RATE]
+    values = {}
+    for name in varied:
+        values[name] = space[name].spread(min(count, FIRST + (name == RATE)))
+    points: list[dict[str, Any]] = []
+    for number in range(min(count, max(map(len, values.values()), default=1))):
+        point = dict(defaults)
+        for name in varied:
+            point[name] = values[name][number % len(values[name])]
+        if point not in points:
+            points.append(point)
+    return points
 
 
 def _promising(
     space: Space, own: Sequence[Trial], shared: Sequence[Trial], sign: float
 ) -> list[dict[str, Any]]:
-    """The settings with the highest upper confidence bound; none where all are tried."""
+    """Return the settings with the highest upper confidence bound; none where all are tried."""
     from sklearn.gaussian_process import GaussianProcessRegressor  # here: it takes a second to load
     from sklearn.gaussian_process.kernels import RBF
 
     tried = [*own, *shared]
-    scores = np.array(
-        [sign * trial.score if math.isfinite(trial.score) else -math.inf for trial in tried]
-    )
-    finite = scores[np.isfinite(scores)] if np.isfinite(scores).any() else np.zeros(1)
+    scores = np.array([sign * trial.score for trial in tried])
+    scores[~np.isfinite(scores)] = -math.inf
+    finite = scores[np.isfinite(scores)]
+    if not len(finite):
+        finite = np.zeros(1)
     # the unit is from the median score to the best one, or the whole spread where these are equal
     height = finite.max() - np.median(finite) or np.ptp(finite) or 1.0
     heights = np.maximum((scores - finite.max()) / height, LOWEST)
     shares = qmc.Halton(len(space), scramble=False).random(DRAWN).T
-    values = {name: [trial.settings[name] for trial in tried] for name in space}
-    tried_at = {name: np.array([*map(space[name].place, values[name])]) for name in space}
-    drawn = {
-        name: space[name].draw(axis_shares, values[name])
-        for name, axis_shares in zip(space, shares, strict=True)
-    }
-    x, draws = (
-        np.hstack([space[name].coordinates(places) for name, places in of.items()])
-        for of in (tried_at, drawn)
-    )
+    drawn, x, x_drawn = {}, [], []
+    for (name, dimension), axis_shares in zip(space.items(), shares, strict=True):
+        values = [trial.settings[name] for trial in tried]
+        drawn[name] = dimension.draw(axis_shares, values)
+        x.append(dimension.coordinates(np.array([*map(dimension.place, values)])))
+        x_drawn.append(dimension.coordinates(drawn[name]))
     # far from all trials the model expects the median score
-    model = GaussianProcessRegressor(RBF(), alpha=0.01, optimizer=None).fit(x, heights + 1.0)
-    mean, deviation = model.predict(draws, return_std=True)
-    bounds = (mean + CAUTION * deviation).round(
-        6
-    )  # so that ties are the same in every process and machine
+    model = GaussianProcessRegressor(RBF(), alpha=0.01, optimizer=None)
+    model.fit(np.hstack(x), heights + 1.0)
+    mean, deviation = model.predict(np.hstack(x_drawn), return_std=True)
+    # rounded, so that ties are the same in every process and machine
+    bounds = (mean + CAUTION * deviation).round(6)
+    settings_tried = [trial.settings for trial in own]
     for index in np.argsort(-bounds, kind="stable"):
-        proposed = {name: space[name].value(places[index]) for name, places in drawn.items()}
+        proposed = {}
+        for name, dimension in space.items():
+            proposed[name] = dimension.value(drawn[name][index])
         allowed = all(space[name].allows(value) for name, value in proposed.items())
-        if allowed and all(trial.settings != proposed for trial in own):
+        if allowed and proposed not in settings_tried:
             return [proposed]
     return []

@@ -25,7 +25,7 @@ from as_lightning.bench.run.result import COMMAND
 
 # what the app itself reads of a group, beside the arguments of the group's class
 APP_SETTINGS = {
-    "method": {"name", "callbacks", "search", "baseline", "own_module", "knobs", "arguments"},
+    "method": {"name", "callbacks", "search", "baseline", "knobs", "arguments"},
     "data": {"name", "score"},
 }
 TEXT_FILE = "as_lightning.bench.data.text.text_file.TextFile"

@@ -43,7 +43,7 @@ from as_lightning.bench.run.settings import (
 log = logging.getLogger(__name__)
 CLASSES_KEPT = 1000  # whose numbers of rows a result holds
 # keys of a method that are no settings of a run
-OF_COMPARISONS = ("search", "baseline", "own_module")
+OF_COMPARISONS = ("search", "baseline")
 
 
 class OneCycle(OneCycleLR):
