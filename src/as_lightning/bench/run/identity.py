@@ -1,10 +1,9 @@
-"""When two runs are the same: resuming, reading, refusing, replacing and grouping runs all ask
-`RunIdentity`.
-"""
+"""When two runs are the same: all that reads, resumes or replaces runs asks `RunIdentity`."""
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import re
 import secrets
@@ -43,59 +42,44 @@ class RunIdentity:
 
     @classmethod
     def of(cls, config: Mapping[str, Any], inputs: Mapping[str, str] | None = None) -> RunIdentity:
-        """The identity of a resolved configuration, and of digests of the data, checkpoints and
-        modules it reads.
-        """
-        settings = {
-            key: value
-            for key, value in flat(config).items()
-            if WITHOUT_EFFECT.fullmatch(key) is None
-        }
+        """Return the identity of a resolved configuration, and of digests of what it reads."""
+        settings = flat(config)
+        for key in filter(WITHOUT_EFFECT.fullmatch, list(settings)):
+            del settings[key]
         return cls(settings, dict(inputs or {}))
 
     def changed(self, other: RunIdentity) -> list[str]:
-        """The names of the settings that differ, the shortest first, and of the inputs; an absent
-        setting is null.
+        """Return the names of the settings that differ, the shortest first, and of the inputs.
 
-        An input that only one of the two has recorded is not compared: versions record different
-        inputs.
+        An absent setting is null. An input that only one of the two has recorded is not compared.
         """
-        keys = self.config.keys() | other.config.keys()
-        settings = [
-            key for key in keys if self.config.get(key, "null") != other.config.get(key, "null")
-        ]
-        inputs = [
-            key
-            for key in self.inputs.keys() & other.inputs.keys()
-            if self.inputs[key] != other.inputs[key]
-        ]
-        return sorted(settings, key=lambda key: (len(key), key)) + [
-            f"inputs.{key}" for key in sorted(inputs)
-        ]
+        changed = []
+        for key in sorted(
+            self.config.keys() | other.config.keys(), key=lambda key: (len(key), key)
+        ):
+            if self.config.get(key, "null") != other.config.get(key, "null"):
+                changed.append(key)
+        for key in sorted(self.inputs.keys() & other.inputs.keys()):
+            if self.inputs[key] != other.inputs[key]:
+                changed.append(f"inputs.{key}")
+        return changed
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """A nested configuration as one level of dotted keys, with values as text.
+    """Return a nested configuration as one level of dotted keys, with values as text.
 
     >>> flat({"method": {"delta": 0.1, "warm": None}, "test": True})
     {'method.delta': '0.1', 'method.warm': 'null', 'test': 'true'}
     """
     settings: dict[str, str] = {}
     for key, value in config.items():
-        if not isinstance(value, Mapping):
-            value = json.loads(json.dumps(value, default=str))  # as it is read back
-        text = (
-            "null"
-            if value is None
-            else str(value).lower()
-            if isinstance(value, bool)
-            else str(value)
-        )
-        settings |= (
-            flat(value, f"{prefix}{key}.")
-            if isinstance(value, Mapping)
-            else {f"{prefix}{key}": text}
-        )
+        if isinstance(value, Mapping):
+            settings |= flat(value, f"{prefix}{key}.")
+            continue
+        value = json.loads(json.dumps(value, default=str))  # as it is read back
+        if value is None or isinstance(value, bool):
+            value = json.dumps(value)
+        settings[f"{prefix}{key}"] = str(value)
     return settings
 
 
@@ -112,7 +96,7 @@ class ValueHasher(NumpyHasher):
         if isinstance(obj, torch.Tensor):
             obj = tensor_text(obj)
         elif isinstance(obj, types.FunctionType):
-            enclosed = [cell.cell_contents for cell in obj.__closure__ or ()]
+            enclosed = inspect.getclosurevars(obj).nonlocals
             obj = (obj.__module__, obj.__qualname__, enclosed, obj.__defaults__, obj.__kwdefaults__)
         elif isinstance(obj, type) and (obj.__module__ == "__main__" or "<" in obj.__qualname__):
             obj = (obj.__module__, obj.__qualname__)
@@ -136,8 +120,7 @@ def value_digest(value: Any) -> str:
 def code_files() -> dict[str, str]:
     """Return the digests of the imported files of the user's own code, by path.
 
-    Packages that are installed, the standard library and this package are left out: a run records
-    their versions.
+    Of installed packages, the standard library and this package a run records the versions.
     """
     left_out = (sysconfig.get_path("stdlib"), str(Path(__file__).parents[2]))
     installed = re.compile("|".join(["(site|dist)-packages", *map(re.escape, left_out)]))

@@ -60,24 +60,32 @@ def new_examples(
     data: BenchmarkDataModule, path: Path, text_column: str
 ) -> tuple[list[str], LabelledDataset]:
     """Return the names of new examples, and the examples as a run reads its own, of class 0."""
+    names: list[str] = []
+    inputs: list[Tensor] = []
     if isinstance(data, ClassFolder):
-        files = [file for file in sorted(path.rglob("*")) if file.suffix.lower() in data.suffixes]
-        names = [file.relative_to(path).as_posix() for file in files]
-        decoded = [data.decode(file.read_bytes(), []) for file in files]
-        return names, _dataset(decoded, data.splits["test"].transform)
+        for file in sorted(path.rglob("*")):
+            if file.suffix.lower() in data.suffixes:
+                names.append(file.relative_to(path).as_posix())
+                inputs.append(data.decode(file.read_bytes(), []))
+        return names, _dataset(inputs, data.splits["test"].transform)
     if isinstance(data, Conll):
-        names = [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()]
-        sentences = [tuple(name.split(" ")) for name in names]
-        pairs = [data._encode(words, torch.zeros(len(words))) for words in sentences]
-        return names, LabelledDataset([ids for ids, _ in pairs], [tags for _, tags in pairs])
+        tags: list[Tensor] = []
+        for name in filter(None, map(str.strip, path.read_text("utf-8").splitlines())):
+            words = tuple(name.split(" "))
+            sentence, classes = data._encode(words, torch.zeros(len(words)))
+            names.append(name)
+            inputs.append(sentence)
+            tags.append(classes)
+        return names, LabelledDataset(inputs, tags)
     if not isinstance(data, TextDataModule) or data.tokenizer is None:
         raise SettingError(f"{type(data).__name__} reads no new data from a path")
     # the run's own columns, encoding and quotation marks; new texts need no labels
     of_run = getattr(data, "table", {}) | {"label_separator": None}
     table = of_run | {"text_column": text_column, "label_column": text_column}
     names = [row.text for row in read_table(path, **table)]
-    encodings = data.tokenizer.encode_batch(names)
-    return names, _dataset([torch.tensor(encoding.ids or [1]) for encoding in encodings])
+    for encoding in data.tokenizer.encode_batch(names):
+        inputs.append(torch.tensor(encoding.ids or [1]))
+    return names, _dataset(inputs)
 
 
 def _dataset(inputs: list[Tensor], transform: Any = None) -> LabelledDataset:

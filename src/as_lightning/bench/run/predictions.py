@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,10 +40,9 @@ class Predictions(NamedTuple):
 
     @classmethod
     def of(cls, table: pd.DataFrame) -> Predictions:
-        """Return the predictions of a table.
+        """Return the predictions of a table with ``example``, ``target`` and ``predicted``.
 
-        Its columns are ``example``, ``target`` and ``predicted``; with several labels ``targets``,
-        whose names are joined by ``|``; of tagged words ``token`` too, with a row for each.
+        Several labels are ``targets``, joined by ``|``; tagged words have a row each, and ``token``.
         """
         if TOKEN in table:
             sentences = table.groupby("example", sort=False)
@@ -102,11 +102,13 @@ class Predictions(NamedTuple):
         none; empty without such classes.
         """
         sizes = pd.Series(self.target).value_counts()
-        found = {
-            "one test example": sorted(sizes.index[sizes == 1]),
-            "no test example": sorted({*self.predicted} - {*self.target}),
-        }
-        parts = [f"{what}: {', '.join(names)}" for what, names in found.items() if names]
+        single = sorted(sizes.index[sizes == 1])
+        untested = sorted({*self.predicted} - {*self.target})
+        parts = []
+        if single:
+            parts.append(f"one test example: {', '.join(single)}")
+        if untested:
+            parts.append(f"no test example: {', '.join(untested)}")
         if not parts:
             return ""
         return (
@@ -129,11 +131,10 @@ def _counts(targets: str, predicted: str) -> tuple[int, int, int]:
 
 def example_ids(names: Sequence[str]) -> np.ndarray:
     """Return the ids of examples by their names: the same in every split and every process."""
-    digests = [
-        hashlib.blake2b(name.encode(errors="backslashreplace"), digest_size=8).digest()
-        for name in names
-    ]
-    return np.frombuffer(b"".join(digests), dtype=np.int64)
+    digests = bytearray()
+    for name in names:
+        digests += hashlib.blake2b(name.encode(errors="backslashreplace"), digest_size=8).digest()
+    return np.frombuffer(digests, dtype=np.int64)
 
 
 def predicted_classes(logits: Tensor, multilabel: bool) -> Tensor:
@@ -147,12 +148,8 @@ class PredictionRecorder(pl.Callback):
     """Records the `predictions` of a test on one process.
 
     They are None where the loader shuffles or streams, where a batch has more rows than examples,
-    or where the module shows no logits. Examples and tokens of class -100 are left out.
-
-    Args:
-        names: of the test examples, by default their numbers; the name of a tagged sentence is its
-            words, with spaces between them.
-        class_names: of the classes, by default their numbers.
+    or where the module shows no logits. Examples and tokens of class -100 are left out. ``names``
+    are the test examples' (of a tagged sentence its words), by default their numbers.
     """
 
     def __init__(
@@ -200,9 +197,9 @@ class PredictionRecorder(pl.Callback):
         # fewer rows than examples where the test is cut short; more where one gives several
         if self._order is None or not 0 < len(self._rows) <= len(self._order):
             return
-        names = None
-        if self.names is not None:
-            names = [self.names[number] for number in self._order]
+        names = self.names
+        if names is not None:
+            names = [names[number] for number in self._order]
         table = predictions_table(self._rows, self._multilabel, names, self.class_names)
         self._rows, self.predictions = [], Predictions.of(table)
 
@@ -217,7 +214,7 @@ def predictions_table(
 
     def named(classes: np.ndarray) -> list[str]:
         if class_names is None:
-            return [str(number) for number in classes]
+            return classes.astype(str).tolist()
         return [class_names[number] for number in classes]
 
     columns = ["example", "target", "predicted"]
@@ -227,20 +224,19 @@ def predictions_table(
         labelled = target != IGNORED
         if multilabel:
             columns[1] = "targets"
-            labels = [np.flatnonzero(labelled & found) for found in (target > 0, predicted)]
-            table.append((name, *(SEPARATOR.join(named(each)) for each in labels)))
+            true = named(np.flatnonzero(labelled & (target > 0)))
+            guessed = named(np.flatnonzero(labelled & predicted))
+            table.append((name, SEPARATOR.join(true), SEPARATOR.join(guessed)))
             continue
-        # of one class, or of the class of each token
-        targets, guesses = named(target[labelled]), named(predicted[labelled])
-        first: list[tuple[str, ...]] = [(name,)]
-        if target.ndim:
-            columns = ["example", TOKEN, "target", "predicted"]
-            tokens = name.split(" ")
-            if len(tokens) < len(targets):  # the name is no sentence
-                tokens = [str(place) for place in range(len(targets))]
-            first = [(str(number), token) for token in tokens]
-        pairs = zip(first, targets, guesses, strict=False)
-        table += [(*cells, true, guess) for cells, true, guess in pairs]
+        true, guessed = named(target[labelled]), named(predicted[labelled])
+        if target.ndim == 0:
+            table += zip([name], true, guessed, strict=False)  # none where the class is ignored
+            continue
+        columns = ["example", TOKEN, "target", "predicted"]
+        tokens = name.split(" ")
+        if len(tokens) < len(true):  # the name is no sentence
+            tokens = list(map(str, range(len(true))))
+        table += zip([str(number)] * len(true), tokens, true, guessed, strict=False)
     return pd.DataFrame(table, columns=columns, dtype=str)
 
 
@@ -249,5 +245,7 @@ def _order(loader: Any) -> list[int] | None:
     batches = getattr(loader, "batch_sampler", None)
     if batches is None or isinstance(loader.dataset, IterableDataset):
         return None
-    order, next_order = ([number for batch in batches for number in batch] for _ in range(2))
-    return order if order == next_order else None
+    order = list(chain.from_iterable(batches))
+    if order != list(chain.from_iterable(batches)):
+        return None
+    return order

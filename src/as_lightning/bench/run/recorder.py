@@ -14,16 +14,15 @@ from torch.nn.parameter import is_lazy
 
 from as_lightning.bench.run.identity import RunIdentity
 
-LOSSES = ("val/loss", "val_loss", "test/loss", "test_loss")
+LOSSES = {"val/loss", "val_loss", "test/loss", "test_loss"}
 
 
 class RunRecorder(pl.Callback):
     """Records the time spent training, and every evaluation with the training time up to it.
 
     The clock stops in validation. It includes the loading of data, the writing of checkpoints, the
-    time between two epochs, and the callbacks that come before this one. `monitor` is the name
-    under which the score is logged, averaged over the processes; `config` and `inputs` are the
-    run's, and are saved in its checkpoints.
+    time between two epochs, and the callbacks that come before this one. The score is logged as
+    `monitor`, and averaged over the processes; `config` and `inputs` are saved in checkpoints.
 
     An evaluation has diverged if a trained weight is not finite, or the loss that it logs is NaN.
     Its score is then NaN, whatever a metric computes from the class that stands for NaN.
@@ -96,11 +95,13 @@ class RunRecorder(pl.Callback):
         self._note_divergence(trainer, pl_module)
 
     def _note_divergence(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        weights = [weight for weight in pl_module.parameters() if weight.requires_grad]
-        finite = all(bool(weight.isfinite().all()) for weight in weights if not is_lazy(weight))
-        metrics = trainer.callback_metrics
-        no_number = any(bool(metrics[name].isnan()) for name in LOSSES if name in metrics)
-        self.diverged = not trainer.strategy.reduce_boolean_decision(finite and not no_number)
+        finite = True
+        for weight in pl_module.parameters():
+            if weight.requires_grad and not is_lazy(weight):
+                finite &= bool(weight.isfinite().all())
+        for name in LOSSES & trainer.callback_metrics.keys():
+            finite &= not trainer.callback_metrics[name].isnan()
+        self.diverged = not trainer.strategy.reduce_boolean_decision(finite)
 
     def state_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("written", *self.RESTORED)}

@@ -28,9 +28,7 @@ class BestWeights(ModelCheckpoint):
     """Keep the weights of the best validation, by the score that `RunRecorder` records.
 
     Validations that have diverged, or do not log the score, are skipped. The score is the mean over
-    the processes. It is a class of its own, so that it may stand beside a ``ModelCheckpoint`` of
-    the user. Its one file has one name: a ValueError refuses another ``save_top_k`` than 1, whose
-    files would overwrite each other.
+    the processes. A ValueError refuses another ``save_top_k`` than 1: the file has one name.
     """
 
     def __init__(self, dirpath: str | Path, save_top_k: int = 1, **settings: Any) -> None:
@@ -43,10 +41,10 @@ class BestWeights(ModelCheckpoint):
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-        diverged = any(
-            callback.diverged for callback in callbacks if isinstance(callback, RunRecorder)
-        )
-        if self.monitor in trainer.callback_metrics and not diverged:
+        for callback in callbacks:
+            if isinstance(callback, RunRecorder) and callback.diverged:
+                return
+        if self.monitor in trainer.callback_metrics:
             super().on_validation_end(trainer, pl_module)
 
     def _save_topk_checkpoint(
@@ -60,15 +58,14 @@ class BestWeights(ModelCheckpoint):
 
 
 class LastEpoch(ModelCheckpoint):
-    """Keep the checkpoint of the last epoch, from which an interrupted run goes on."""
+    """Keep the checkpoint of the last epoch, from which an interrupted run goes on.
+
+    It is a class of its own, so that a ``ModelCheckpoint`` of the user may stand beside it.
+    """
 
     def __init__(self, dirpath: str | Path) -> None:
-        super().__init__(
-            dirpath,
-            filename=Path(LAST_FILE).stem,
-            save_on_train_epoch_end=True,
-            enable_version_counter=False,
-        )
+        options = {"save_on_train_epoch_end": True, "enable_version_counter": False}
+        super().__init__(dirpath, filename=Path(LAST_FILE).stem, **options)
 
 
 def _set_aside(path: Path, error: Exception) -> None:
@@ -93,8 +90,7 @@ def readable_result(directory: Path) -> Result | None:
 def checkpoint_to_resume(folder: Path, identity: RunIdentity) -> Path | None:
     """Return the last epoch's checkpoint of the run of this identity; None if there is none.
 
-    One that cannot be read is set aside, and one of another run or folder is left to be replaced:
-    the run starts anew.
+    One that cannot be read is set aside, and one of another run or folder will be replaced.
     """
     path = folder / LAST_FILE
     if not path.exists():

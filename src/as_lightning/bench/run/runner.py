@@ -7,12 +7,13 @@ import math
 import multiprocessing
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import numpy as np
+import pandas as pd
 import torch.distributed
 from filelock import FileLock, Timeout
 from lightning.pytorch.callbacks import LambdaCallback
@@ -31,14 +32,10 @@ LOCK_FILE = "run.lock"
 RunOutput = tuple[Result, Predictions | None]
 
 
-def _is_first_process() -> bool:
-    return getattr(rank_zero_only, "rank", 0) == 0
-
-
 @contextmanager
 def run_lock(folder: Path) -> Iterator[None]:
     """Hold the folder's lock, which ends with the process; the first one holds it for all."""
-    if not _is_first_process():
+    if getattr(rank_zero_only, "rank", 0) > 0:
         yield
         return
     lock = FileLock(folder / LOCK_FILE)
@@ -70,9 +67,8 @@ def finished_or_made(
     with run_lock(directory):
         finished = readable_result(directory)
         if finished is not None:
-            changed = RunIdentity.of(finished.config, finished.inputs).changed(
-                RunIdentity.of(config, inputs)
-            )
+            identity = RunIdentity.of(finished.config, finished.inputs)
+            changed = identity.changed(RunIdentity.of(config, inputs))
             if changed:
                 log.warning("%s: finished with another %s, running again", directory, changed[0])
                 finished = None
@@ -85,11 +81,11 @@ def finished_or_made(
             log.info("%s: already finished (delete it to run again)", directory)
             return finished
         result, predictions = make()
-        if _is_first_process():
-            _write(directory, result, predictions)
+        _write(directory, result, predictions)
     return result
 
 
+@rank_zero_only
 def _write(directory: Path, result: Result, predictions: Predictions | None) -> None:
     if predictions is None:
         (directory / PREDICTIONS_FILE).unlink(missing_ok=True)
@@ -123,7 +119,10 @@ def trained(
     trainer.fit(module, datamodule=data, ckpt_path=checkpoint)
     callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
     recorder = next(callback for callback in callbacks if isinstance(callback, RunRecorder))
-    weights = [weight for weight in module.parameters() if weight.requires_grad]
+    trained_numbers = 0
+    for weight in module.parameters():
+        if weight.requires_grad and not is_lazy(weight):
+            trained_numbers += weight.numel()
     result = Result(
         score=score,
         metrics={},
@@ -131,19 +130,20 @@ def trained(
         epoch_seconds=recorder.epoch_seconds,
         evaluations=recorder.evaluations,
         loss_accuracy_correlation=correlation(recorder.evaluations),
-        masking=_masking(callbacks),
+        masking=masking_history(callbacks),
         optimizer_steps=trainer.global_step,
-        parameters=sum(weight.numel() for weight in weights if not is_lazy(weight)),
+        parameters=trained_numbers,
         **about,
     )
     predictions = None
     if test_metric is not None:
         metrics = metrics_of_test(trainer, module, data, best_weights(trainer))
         result.score = test_metric.removeprefix("test/")
-        result.metrics = {name.removeprefix("test/"): value for name, value in metrics.items()}
+        for name, value in metrics.items():
+            result.metrics[name.removeprefix("test/")] = value
         scores = [evaluation["score"] for evaluation in recorder.evaluations]
         # without a finite score of a validation no weights are the best
-        no_best = bool(scores) and not any(map(math.isfinite, scores))
+        no_best = len(scores) > 0 and not np.isfinite(scores).any()
         if result.metrics and (recorder.diverged or no_best):
             result.metrics[result.score] = math.nan
         for callback in callbacks:
@@ -154,24 +154,27 @@ def trained(
     return result, predictions
 
 
-def _masking(callbacks: list[pl.Callback]) -> list[dict[str, int]]:
-    """The counts of each epoch."""
-    monitors = [callback for callback in callbacks if isinstance(callback, MaskingMonitor)]
-    return [epoch._asdict() for monitor in monitors for epoch in monitor.history]
+def masking_history(callbacks: list[pl.Callback]) -> list[dict[str, int]]:
+    """Return the counts of each epoch; none without a `MaskingMonitor`."""
+    history = []
+    for callback in callbacks:
+        if isinstance(callback, MaskingMonitor):
+            for epoch in callback.history:
+                history.append(epoch._asdict())
+    return history
 
 
 def best_weights(trainer: pl.Trainer) -> str:
     """Return the checkpoint of the best validation; empty for the last weights."""
-    callbacks = list(trainer.checkpoint_callbacks)
-    ours = [callback for callback in callbacks if isinstance(callback, BestWeights)]
-    for callback in [*ours, *callbacks]:
-        return str(getattr(callback, "best_model_path", ""))
-    return ""
+    for callback in trainer.checkpoint_callbacks:
+        if isinstance(callback, BestWeights):
+            return callback.best_model_path
+    return getattr(trainer.checkpoint_callback, "best_model_path", "")
 
 
 def correlation(evaluations: list[dict[str, float]]) -> float | None:
     """Return Pearson's correlation of loss and score; None where it is not defined."""
-    pairs = np.array([(entry["loss"], entry["score"]) for entry in evaluations if "loss" in entry])
+    pairs = pd.DataFrame(evaluations, columns=["loss", "score"], dtype=float).to_numpy()
     if len(pairs) < 2 or not np.isfinite(pairs).all() or not np.ptp(pairs, axis=0).all():
         return None
     return float(np.corrcoef(pairs.T)[0, 1])
@@ -210,14 +213,11 @@ def metrics_of_test(
 @contextmanager
 def quiet_training() -> Iterator[None]:
     """Silence what Lightning logs and warns of at each start and end of a run."""
-    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
-    levels = [logger.level for logger in loggers]
-    try:
-        for logger in loggers:
+    with ExitStack() as restored:
+        for name in ("lightning.pytorch", "lightning.fabric"):
+            logger = logging.getLogger(name)
+            restored.callback(logger.setLevel, logger.level)
             logger.setLevel(logging.ERROR)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        restored.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        yield

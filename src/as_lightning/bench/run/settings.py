@@ -55,22 +55,14 @@ def located(target: str) -> Callable[..., Any]:
 
 
 def accepted_arguments(target: Callable[..., Any]) -> set[str] | None:
-    """Return the arguments that `target` takes, those of its bases too; None if it takes any."""
-    functions: list[Any] = [target]
-    if inspect.isclass(target):
-        bases = [vars(base) for base in target.__mro__[:-1]]
-        functions = [base["__init__"] for base in bases if "__init__" in base]
-    accepted: set[str] = set()
-    for function in functions:
-        try:
-            parameters = inspect.signature(function).parameters.values()
-        except ValueError:  # a built-in function without a signature
-            return None
-        kinds = {parameter.kind for parameter in parameters}
-        accepted |= {parameter.name for parameter in parameters}
-        if inspect.Parameter.VAR_KEYWORD not in kinds:
-            return accepted - {"self", "args", "kwargs"}
-    return None
+    """Return the arguments that `target` takes; None if it takes any, or does not say which."""
+    try:
+        arguments = inspect.getfullargspec(target)
+    except TypeError:  # a built-in function without a signature
+        return None
+    if arguments.varkw is not None:
+        return None
+    return {*arguments.args, *arguments.kwonlyargs} - {"self"}
 
 
 def class_arguments(group: DictConfig, name: str) -> DictConfig:
@@ -95,19 +87,14 @@ def all_knobs() -> frozenset[str]:
     return frozenset(yaml.safe_load((config_dir() / "method" / "base.yaml").read_text("utf-8")))
 
 
-def foreign_knobs(method: DictConfig) -> list[str]:
-    """Return the knobs of other methods in a method's configuration, null ones too."""
-    return [key for key in method if key in all_knobs() and key not in method.knobs]
-
-
 def checked_settings(config: DictConfig) -> tuple[DictConfig, list[str]]:
     """Return the configuration without other methods' knobs, and those that were set."""
     config = config.copy()
-    foreign = foreign_knobs(config.method)
-    given = [knob for knob in foreign if config.method[knob] is not None]
+    given = []
     with open_dict(config.method):
-        for knob in foreign:
-            del config.method[knob]
+        for knob in sorted(all_knobs() - set(config.method.knobs)):
+            if config.method.pop(knob, None) is not None:
+                given.append(knob)
     return config, given
 
 
@@ -166,7 +153,7 @@ def override_value(value: Any) -> str:
     ('null', '0.1', '{k:"all",ranks:[1,true]}')
     """
     if isinstance(value, Mapping):
-        items = (f"{name}:{override_value(item)}" for name, item in value.items())
+        items = [f"{name}:{override_value(item)}" for name, item in value.items()]
         return f"{{{','.join(items)}}}"
     if isinstance(value, (list, tuple)):
         return f"[{','.join(map(override_value, value))}]"
@@ -181,34 +168,38 @@ def run_folder(overrides: Sequence[str], method: DictConfig, left_out: Sequence[
     In a sweep these are method, seed, and the settings that differ between its runs. An experiment
     is left out, since the folder above has its name, unless the user has set ``name`` or ``data``.
     """
-    foreign = [f"method.{knob}" for knob in foreign_knobs(method)]
-    same = [word for word in _command() if not word.startswith(KEPT)]
-    return _named([word for word in overrides if word not in same], [*left_out, *foreign])
+    foreign = [f"method.{knob}" for knob in all_knobs() - set(method.knobs)]
+    shared = _shared_settings()
+    return _named([word for word in overrides if word not in shared], [*left_out, *foreign])
 
 
 def sweep_folder(left_out: Sequence[str]) -> str:
     """Return the name of a sweep's folder: the changed settings that are the same in all runs."""
-    words = OverridesParser.create().parse_overrides(_command())
-    same = [str(word.input_line) for word in words if not word.is_sweep_override()]
-    return _named([word for word in same if not word.startswith(KEPT)], [*left_out, "data"])
+    return _named(_shared_settings(), [*left_out, "data"])
 
 
-def _command() -> list[str]:
-    """The settings of a sweep's command; none outside one."""
+def _shared_settings() -> list[str]:
+    """The settings of a sweep's command that all its runs share; none outside a sweep."""
     words = shlex.split(os.environ.get(COMMAND, ""))
-    return [word for word in words if "=" in word and not word.startswith(("hydra.", "hydra/"))]
+    left_out = (*KEPT, "hydra.", "hydra/")
+    words = [word for word in words if "=" in word and not word.startswith(left_out)]
+    shared = []
+    for override in OverridesParser.create().parse_overrides(words):
+        if not override.is_sweep_override():
+            shared.append(str(override.input_line))
+    return shared
 
 
 def _named(words: Sequence[str], left_out: Sequence[str]) -> str:
     """Settings as folders show them: a path by its last part and four digits of its hash."""
     settings = dict(word.lstrip("+~").split("=", 1) for word in words)
-    shown = []
+    if {"name", "data"}.isdisjoint(settings):
+        settings.pop("experiment", None)
     for key, value in settings.items():
         if "/" in value:
-            value = f"{Path(value).name}-{hashlib.sha256(value.encode()).hexdigest()[:4]}"
-        its_name = key == "experiment" and {"name", "data"}.isdisjoint(settings)
-        if key not in left_out and not its_name:
-            shown.append(f"{key}={value}")
+            digest = hashlib.sha256(value.encode()).hexdigest()
+            settings[key] = f"{Path(value).name}-{digest[:4]}"
+    shown = [f"{key}={value}" for key, value in settings.items() if key not in left_out]
     return ",".join(sorted(shown))
 
 

@@ -24,7 +24,6 @@ GROUPS = ("many", "medium", "few")
 SHOWN = 12  # of more classes the table has groups and the worst alone
 WORST = 5
 WIDTH = 80
-TENSORBOARD = "then open http://localhost:6006"
 # docs/which_loss.md, by score
 TO_TRY = {
     "balanced_accuracy": "method=adjusted_after",
@@ -37,7 +36,7 @@ def tensorboard_lines(directory: str | Path) -> list[str]:
     if not any(Path(directory).rglob("events.out.tfevents.*")):
         return []
     command = f"tensorboard --logdir {shlex.quote(str(directory))}"
-    return [command, TENSORBOARD]
+    return [command, "then open http://localhost:6006"]
 
 
 def tail(result: Result) -> float:
@@ -49,10 +48,12 @@ def tail(result: Result) -> float:
 def summary(result: Result, directory: Path) -> list[tuple[str, str]]:
     """Return the name and the value of each line."""
     lines = [("run", f"{result.name}, {result.candidate}, seed {result.seed}")]
-    metrics = result.metrics
-    scores = [name for name in dict.fromkeys((result.score, *SCORES)) if name in metrics]
+    scores = []
+    for name in dict.fromkeys((result.score, *SCORES)):
+        if name in result.metrics:
+            scores.append(f"{name} {result.metrics[name]:.4f}")
     if scores:
-        lines.append(("test", ", ".join(f"{name} {metrics[name]:.4f}" for name in scores)))
+        lines.append(("test", ", ".join(scores)))
     finite = [entry for entry in result.evaluations if math.isfinite(entry["score"])]
     if finite:
         best = max(finite, key=lambda evaluation: evaluation["score"])
@@ -70,10 +71,7 @@ def summary(result: Result, directory: Path) -> list[tuple[str, str]]:
     if Path.cwd() in directory.parents:
         directory = directory.relative_to(Path.cwd())
     lines.append(("folder", str(directory)))
-    if any(directory.glob("events.out.tfevents.*")):
-        lines.append(("curves", f"tensorboard --logdir {shlex.quote(str(directory.parent))}"))
-        lines.append(("", TENSORBOARD))
-    return lines
+    return lines + list(zip(("curves", ""), tensorboard_lines(directory.parent), strict=False))
 
 
 def class_table(result: Result, directory: Path) -> Table | None:
@@ -120,6 +118,6 @@ def print_summary(result: Result, directory: Path) -> None:
     table = class_table(result, directory)
     if table is not None:
         Console(width=WIDTH).print("", table)
-    lines = summary(result, directory)
-    width = max(len(name) for name, _ in lines)
-    print("\n" + "\n".join(f"{name:<{width}}  {value}" for name, value in lines))
+    print()
+    for name, value in summary(result, directory):
+        print(f"{name:<10}  {value}")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import math
 import platform
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,6 @@ from as_lightning.bench.run.result import Result
 from as_lightning.bench.run.resume import ResumedState, checkpoint_to_resume
 from as_lightning.bench.run.runner import RunOutput, finished_or_made, trained
 from as_lightning.bench.run.settings import (
-    GROUPS,
     SettingError,
     check_run,
     checked_settings,
@@ -42,15 +42,15 @@ from as_lightning.bench.run.settings import (
 
 log = logging.getLogger(__name__)
 CLASSES_KEPT = 1000  # whose numbers of rows a result holds
+# a class or function in a configuration; hydra.utils.get_class and its like name theirs as the path
+TARGET = re.compile(r"_target_: (?:hydra\.utils\.get_\w+\s+path: )?(\S+)")
 # keys of a method that are no settings of a run
 OF_COMPARISONS = ("search", "baseline")
 
 
 class OneCycle(OneCycleLR):
-    """PyTorch's `OneCycleLR`, which starts at the maximum where a training is too short to rise.
-
-    The rise ends at step `pct_start * total_steps - 1`. PyTorch's class divides by zero where that
-    is step 0.
+    """PyTorch's `OneCycleLR`, which starts at the maximum where a training is too short to rise:
+    PyTorch's divides by zero where ``pct_start * total_steps`` is 1.
     """
 
     def __init__(
@@ -75,9 +75,6 @@ def train(config: DictConfig) -> Result:
     A finished run of the same configuration and inputs is read, an interrupted one goes on, any
     other is replaced.
     """
-    config = config.copy()
-    with open_dict(config):
-        fields: Any = OmegaConf.to_container(config.pop("comparison", OmegaConf.create({})))
     check_run(config)
     config, foreign = checked_settings(config)
     for knob in foreign:
@@ -91,7 +88,7 @@ def train(config: DictConfig) -> Result:
         "inputs": inputs,
         "candidate": config.method.name,
         "epochs": config.trainer.max_epochs,
-        **(fields or {"overrides": _job_overrides()}),
+        "overrides": _job_overrides(),
     }
     return finished_or_made(directory, settings, inputs, lambda: _run(config, directory, about))
 
@@ -121,25 +118,13 @@ def run_inputs(config: DictConfig) -> dict[str, str]:
     for name, folder in folders.items():
         if folder and Path(folder).is_dir():
             inputs[name] = checksum([Path(folder)])
-    names = {getattr(located(target), "__module__", "") for target in _targets(config)}
+    modules = set()
+    for target in TARGET.findall(OmegaConf.to_yaml(config)):
+        modules.add(getattr(located(target), "__module__", ""))
     code = code_files()  # after the user's code has been imported
-    if any(getattr(sys.modules.get(name), "__file__", None) in code for name in names):
-        inputs["code"] = digest(*(code[path] for path in sorted(code)))
+    if any(getattr(sys.modules.get(name), "__file__", None) in code for name in modules):
+        inputs["code"] = digest(*map(code.__getitem__, sorted(code)))
     return inputs
-
-
-def _targets(config: DictConfig) -> Iterator[str]:
-    """The names of the classes and functions in a configuration's groups."""
-    groups = OmegaConf.masked_copy(config, [group for group in GROUPS if group in config])
-    nodes: list[Any] = [OmegaConf.to_container(groups)]
-    while nodes:
-        node = nodes.pop()
-        if isinstance(node, list):
-            nodes += node
-        elif isinstance(node, dict):
-            nodes += node.values()
-            if "_target_" in node:  # hydra.utils.get_class and its like name theirs as the path
-                yield node["path"] if "hydra.utils.get_" in node["_target_"] else node["_target_"]
 
 
 def _run(config: DictConfig, directory: Path, about: dict[str, Any]) -> RunOutput:
@@ -150,12 +135,8 @@ def _run(config: DictConfig, directory: Path, about: dict[str, Any]) -> RunOutpu
     recorder = RunRecorder(f"val/{score}", about["config"], about["inputs"])
     own = [recorder, ResumedState(directory / "checkpoints")]
     callbacks = run_callbacks(config, datamodule, loggers, *own)
-    trainer = instantiate(
-        config.trainer,
-        callbacks=callbacks,
-        logger=loggers,
-        default_root_dir=str(directory),
-    )
+    place = {"logger": loggers, "default_root_dir": str(directory)}
+    trainer = instantiate(config.trainer, callbacks=callbacks, **place)
     if config.test:
         check_processes_of_test(trainer, len(datamodule.splits["test"]))
     checkpoint = checkpoint_to_resume(directory / "checkpoints", recorder.identity)
@@ -223,8 +204,11 @@ def _job_overrides() -> list[str]:
     """The overrides of the command, or of a sweep's job, that may change a number."""
     if not HydraConfig.initialized():
         return []
-    words = HydraConfig.get().overrides.task
-    return [w for w in words if not WITHOUT_EFFECT.fullmatch(w.lstrip("+~").partition("=")[0])]
+    overrides = []
+    for word in HydraConfig.get().overrides.task:
+        if not WITHOUT_EFFECT.fullmatch(word.lstrip("+~").partition("=")[0]):
+            overrides.append(word)
+    return overrides
 
 
 def configured(parts: DictConfig) -> list[Any]:
@@ -252,7 +236,8 @@ def made_module(config: DictConfig, datamodule: BenchmarkDataModule) -> pl.Light
         ) from error
     if config.compile is not None:
         encoder.compile(**instantiate(config.compile))
-    make_optimizer, make_schedule = instantiate(config.optimizer), instantiate(config.lr_scheduler)
+    make_optimizer = instantiate(config.optimizer)
+    make_schedule = instantiate(config.lr_scheduler)
     module = instantiate(class_arguments(config.method, "method"), _partial_=True)(
         encoder=encoder,
         class_names=datamodule.class_names,
@@ -262,8 +247,10 @@ def made_module(config: DictConfig, datamodule: BenchmarkDataModule) -> pl.Light
         lr_scheduler=make_schedule,
         class_counts=datamodule.class_counts,
     )
-    metrics = module.validation_metrics.items()
-    scores = [name.removeprefix("val/") for name, metric in metrics if metric.higher_is_better]
+    scores = []
+    for name, metric in module.validation_metrics.items():
+        if metric.higher_is_better:
+            scores.append(name.removeprefix("val/"))
     if config.data.score not in scores:
         raise SettingError(
             "expected a metric of this task of which more is better, got "
