@@ -21,7 +21,6 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
 
 from as_lightning.bench.commands.compare import as_hydra_reads
-from as_lightning.bench.commands.train import seed_by_seed
 from as_lightning.bench.packages import config_dir
 from as_lightning.bench.run.settings import checked_settings
 from as_lightning.comparison.configured import Command
@@ -158,7 +157,7 @@ def test_make_has_the_target(command: str) -> None:
 
 @called("as-lightning")
 def test_every_job_of_a_documented_call_has_a_configuration(command: str) -> None:
-    options = get_args_parser().parse_args(seed_by_seed(words_of(command)[1:]))
+    options = get_args_parser().parse_args(words_of(command)[1:])
     of_jobs = jobs(options.overrides) if options.multirun else [options.overrides]
     for overrides in of_jobs:
         job = loader().load_configuration("train", overrides, run_mode=RunMode.RUN)

@@ -69,13 +69,8 @@ def test_a_mistake_ends_a_command_without_a_stack_trace_before_torch_is_loaded(
 ):
     (tmp_path / "long_row.csv").write_text("text,label\ngood,1\nvery,bad,0\n")
     command = [sys.executable, "-X", "importtime", "-m", "as_lightning.bench.commands.train"]
-    finished = subprocess.run(
-        [*command, "data=text_file", setting],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = [*command, "data=text_file", setting]
+    finished = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert finished.returncode == 1
     assert "Traceback" not in finished.stderr
     assert " torch\n" not in finished.stderr

@@ -3,17 +3,14 @@
 import os
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import cloudpickle
-import pooch
 import pytest
 import torch
 from harness.made_files import write_table
 
 from as_lightning.bench.commands import predict
-from as_lightning.bench.data.files import RemoteFile, fetch
 from as_lightning.bench.run.owner import own_file
 from as_lightning.bench.run.resume import LAST_FILE
 from as_lightning.bench.run.train import train as made_run
@@ -77,26 +74,6 @@ def test_predictions_refuse_a_checkpoint_with_code_in_it(composed, tmp_path, tra
     with pytest.raises(SystemExit, match=r"best\.ckpt"):
         predict.main()
     assert not trap.exists()
-
-
-def test_an_archive_whose_names_leave_the_folder_writes_nothing_outside(tmp_path):
-    archive = tmp_path / "data" / "inside" / "data.zip"
-    archive.parent.mkdir(parents=True)
-    with zipfile.ZipFile(archive, "w") as file:
-        file.writestr("../../outside.txt", "text")
-    remote = RemoteFile("data.zip", "https://example.org/data.zip", pooch.file_hash(str(archive)))
-    fetch(remote, archive.parent, pooch.Unzip())
-    outside = [path for path in tmp_path.rglob("outside.txt") if archive.parent not in path.parents]
-    assert outside == []
-
-
-def test_an_archive_with_another_checksum_is_not_unpacked(tmp_path):
-    with zipfile.ZipFile(tmp_path / "data.zip", "w") as file:
-        file.writestr("a.txt", "text")
-    remote = RemoteFile("data.zip", "https://example.org/data.zip", "0" * 64)
-    with pytest.raises(ValueError, match="checksum"):
-        fetch(remote, tmp_path, pooch.Unzip())
-    assert list(tmp_path.rglob("a.txt")) == []
 
 
 @pytest.mark.parametrize("command", ["train", "compare"])

@@ -35,9 +35,8 @@ class Echo(pl.LightningModule):
 def recorded(data: Any, target: Any = None, names=None, **loader) -> Any:
     recorder = PredictionRecorder(names, ["cat", "dog", 'a, "b"'])
     dataset = data if target is None else TensorDataset(data, target)
-    quiet_trainer(callbacks=[recorder]).test(
-        Echo(), DataLoader(dataset, batch_size=2, **loader), verbose=False
-    )
+    batches = DataLoader(dataset, batch_size=2, **loader)
+    quiet_trainer(callbacks=[recorder]).test(Echo(), batches, verbose=False)
     return recorder.predictions
 
 

@@ -21,6 +21,7 @@ from as_lightning.bench.run.settings import (
     all_knobs,
     check_files,
     checked_settings,
+    names,
     run_folder,
     sweep_folder,
 )
@@ -72,14 +73,11 @@ def test_every_setting_of_our_configurations_is_read(composed, choices):
     assert checked_settings(composed(*choices))[1] == []
 
 
-@pytest.mark.parametrize(
-    "experiment", [path.stem for path in FILES if path.parent.name == "experiment"]
-)
+@pytest.mark.parametrize("experiment", names("experiment"))
 def test_every_experiment_takes_another_optimizer_and_another_model_as_they_are(
     composed, experiment
 ):
-    # a key of one of them that an experiment changes would reach every other that is put in its
-    # place
+    # a key that an experiment changes would reach every other that is put in its place
     for optimizer, target in (("adamw", "torch.optim.AdamW"), ("sgd", "torch.optim.SGD")):
         group = OmegaConf.load(config_dir() / "optimizer" / f"{optimizer}.yaml")
         chosen = composed(f"experiment={experiment}", f"optimizer={optimizer}").optimizer
@@ -128,9 +126,9 @@ def test_of_a_sweep_the_run_is_named_by_what_differs_and_the_sweep_by_what_is_th
 
 def test_paths_of_the_same_last_part_name_different_folders(composed):
     method = composed().method
-    names = {run_folder([f"data.path={p}"], method, []) for p in ("/a/x.csv", "/b/x.csv")}
-    assert len(names) == 2
-    assert all(name.startswith("data.path=x.csv") and "/" not in name for name in names)
+    folders = {run_folder([f"data.path={p}"], method, []) for p in ("/a/x.csv", "/b/x.csv")}
+    assert len(folders) == 2
+    assert all(name.startswith("data.path=x.csv") and "/" not in name for name in folders)
 
 
 def parts_of(content: Any) -> Iterator[dict[str, Any]]:
@@ -159,8 +157,7 @@ def defaults_of(target: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_default_has_one_place(path, composed):
-    # a setting of a file has no default in the benchmark's own Python; the public functions, which
-    # are called without configurations too, have the same one
+    # the public functions, which are called without configurations too, have the same one
     knobs = composed(f"method={path.stem}").method if path.parent.name == "method" else {}
     for part in parts_of(OmegaConf.to_container(OmegaConf.load(path))):
         if part["_target_"].endswith("BestWeights") or isinstance(part.get("path"), dict):

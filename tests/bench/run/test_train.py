@@ -45,13 +45,9 @@ def losses(result: Result) -> list[float]:
 def test_a_result_holds_every_epoch_also_where_the_tested_weights_are_early_ones(composed):
     # the worst checkpoint in place of the best: that of an early epoch, whose callback states the
     # test puts back
-    settings = (
-        "method=as_speed",
-        "trainer.max_epochs=5",
-        "trainer.limit_train_batches=10",
-        "logger=none",
-    )
-    result = train(composed("experiment=digits", *settings, "callbacks.model_checkpoint.mode=min"))
+    few = ("trainer.max_epochs=5", "trainer.limit_train_batches=10", "logger=none")
+    settings = ("method=as_speed", "callbacks.model_checkpoint.mode=min")
+    result = train(composed("experiment=digits", *settings, *few))
     assert min(result.evaluations, key=lambda evaluation: evaluation["score"])["epoch"] < 4
     assert [evaluation["epoch"] for evaluation in result.evaluations] == [0, 1, 2, 3, 4]
     assert [epoch["epoch"] for epoch in result.masking] == [0, 1, 2, 3, 4]
@@ -75,34 +71,23 @@ def test_a_run_with_wrong_labels_and_no_test_ends_without_metrics_and_is_read_ag
     assert train(config).metrics == train(config).metrics == {}
 
 
-AVERAGING = {
-    "EMA": [
-        "+callbacks.averaging={_target_: lightning.pytorch.callbacks.EMAWeightAveraging, decay: "
-        "0.9}"
-    ],
-    "neither": [],
-}
+EMA = "_target_: lightning.pytorch.callbacks.EMAWeightAveraging, decay: 0.9"
 
 
-@pytest.mark.parametrize("averaging", AVERAGING)
+@pytest.mark.parametrize("averaging", [[f"+callbacks.averaging={{{EMA}}}"], []])
 def test_the_test_score_is_that_of_the_best_checkpoint_whatever_callbacks_swap_the_weights(
     composed, tmp_path, averaging
 ):
-    settings = (
-        "method=softmax",
-        "callbacks=plain",
-        "trainer.max_epochs=3",
-        "trainer.limit_train_batches=10",
-    )
-    config = composed("experiment=digits", "optimizer.lr=0.05", *settings, *AVERAGING[averaging])
+    few = ("trainer.max_epochs=3", "trainer.limit_train_batches=10")
+    settings = ("optimizer.lr=0.05", "method=softmax", "callbacks=plain")
+    config = composed("experiment=digits", *settings, *few, *averaging)
     result = train(config)
     data = read_data(config)
     module = made_module(config, data)
     module.load_state_dict(weights(tmp_path / "run"))
     (expected,) = quiet_trainer().test(module, data, verbose=False)
-    assert {f"test/{name}": value for name, value in result.metrics.items()} == pytest.approx(
-        expected
-    )
+    found = {f"test/{name}": value for name, value in result.metrics.items()}
+    assert found == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -115,23 +100,15 @@ def test_the_test_score_is_that_of_the_best_checkpoint_whatever_callbacks_swap_t
 def test_several_labels_and_tags_train_on_the_real_files(
     composed, real_data, experiment, method, score, least
 ):
-    few = ("trainer.max_epochs=1", "trainer.limit_train_batches=30", "trainer.limit_val_batches=5")
-    settings = (
-        f"experiment={experiment}",
-        f"method={method}",
-        f"data_dir={real_data}",
-        "trainer.limit_test_batches=5",
-    )
+    limits = "max_epochs=1 limit_train_batches=30 limit_val_batches=5 limit_test_batches=5"
+    few = [f"trainer.{limit}" for limit in limits.split()]
+    settings = (f"experiment={experiment}", f"method={method}", f"data_dir={real_data}")
     result = train(composed(*settings, *few))
     assert result.score == score
-    scaled = {
-        f"{name}_{state}"
-        for name in ("nll", "calibration_error")
-        for state in ("unscaled", "scaled")
-    }
-    assert (
-        set(result.metrics) == {"loss", "accuracy", score, "f1_macro", "calibration_error"} | scaled
-    )
+    measured = {"loss", "accuracy", score, "f1_macro", "calibration_error"}
+    for name in ("nll", "calibration_error"):
+        measured |= {f"{name}_unscaled", f"{name}_scaled"}
+    assert set(result.metrics) == measured
     assert result.evaluations[0]["score"] >= least
     if experiment == "goemotions":
         assert result.masking[0]["classes"] == 30 * 128 * 28
@@ -178,32 +155,22 @@ def test_logits_adjusted_after_training_are_softmaxs_less_the_prior_at_the_tau_o
     assert predicted.tolist() == [str(number) for number in classes("test", tau)[0]]
 
 
-def hparams_of(folder: Path) -> tuple[dict[str, object], EventAccumulator]:
-    """What TensorBoard's tab HParams shows of a run, and its curves."""
-    accumulator = EventAccumulator(str(folder))
-    accumulator.Reload()
-    content = accumulator.summary_metadata[metadata.SESSION_START_INFO_TAG].plugin_data.content
-    values = HParamsPluginData.FromString(content).session_start_info.hparams
-    return {
-        name: getattr(value, value.WhichOneof("kind")) for name, value in values.items()
-    }, accumulator
-
-
 def test_the_tab_has_method_margin_rate_and_score_of_a_run_and_its_summary_the_score(
     composed, tmp_path
 ):
     result = train(composed(*ONE, "method=as_speed"))
     folder = tmp_path / "run"
-    shown, accumulator = hparams_of(folder)
+    accumulator = EventAccumulator(str(folder))
+    accumulator.Reload()
+    content = accumulator.summary_metadata[metadata.SESSION_START_INFO_TAG].plugin_data.content
+    values = HParamsPluginData.FromString(content).session_start_info.hparams
+    shown = {name: getattr(value, value.WhichOneof("kind")) for name, value in values.items()}
     assert shown == {"method": "as_speed", "delta": 0.5, "lr": 0.01, "seed": 0.0}
     (score,) = accumulator.Scalars("hparams/test_accuracy")
     assert score.value == pytest.approx(result.metrics["accuracy"])
-    ratios = {f"masking/{of}_ratio{when}" for of in ("sample", "class") for when in ("", "_epoch")}
-    assert {*accumulator.scalars.Keys()} >= ratios | {
-        "masking/delta",
-        "accumulation/steps",
-        "masking/samples_seen",
-    }
+    curves = {f"masking/{of}_ratio{when}" for of in ("sample", "class") for when in ("", "_epoch")}
+    curves |= {"masking/delta", "accumulation/steps", "masking/samples_seen"}
+    assert {*accumulator.scalars.Keys()} >= curves
     masked = accumulator.Scalars("masking/sample_ratio")
     assert (masked[0].step, masked[-1].step) == (0, result.optimizer_steps - 1)
     lines = dict(summary(result, folder))

@@ -10,13 +10,14 @@ import hydra
 import omegaconf
 from hydra.errors import HydraException, InstantiationException
 from omegaconf.errors import ConfigAttributeError, OmegaConfBaseException
+from yaml import YAMLError
 
 from as_lightning.bench.packages import with_way_out
 from as_lightning.bench.run.settings import SettingError, nearest
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a disk, a quota, a limit on the size of files
 REFUSING = [Path(__file__).parents[2], Path(hydra.__file__).parent, Path(omegaconf.__file__).parent]
-SENTENCES = (HydraException, OmegaConfBaseException, SettingError, ModuleNotFoundError)
+SENTENCES = (HydraException, OmegaConfBaseException, SettingError, ModuleNotFoundError, YAMLError)
 
 
 def is_mistake(error: BaseException) -> bool:

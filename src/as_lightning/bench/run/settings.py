@@ -192,7 +192,10 @@ def _shared_settings() -> list[str]:
 
 def _named(words: Sequence[str], left_out: Sequence[str]) -> str:
     """Settings as folders show them: a path by its last part and four digits of its hash."""
-    settings = dict(word.lstrip("+~").split("=", 1) for word in words)
+    settings = {}
+    for word in words:
+        key, _, value = word.lstrip("+~").partition("=")
+        settings[key] = value
     if {"name", "data"}.isdisjoint(settings):
         settings.pop("experiment", None)
     for key, value in settings.items():
@@ -205,8 +208,8 @@ def _named(words: Sequence[str], left_out: Sequence[str]) -> str:
 
 def names(group: str) -> list[str]:
     """Return the choices of a group: its files, without the bases of others."""
-    stems = {path.stem for path in (config_dir() / group).glob("*.yaml")}
-    return sorted(stem for stem in stems if not stem.endswith("base"))
+    files = sorted((config_dir() / group).glob("*.yaml"))
+    return [file.stem for file in files if not file.stem.endswith("base")]
 
 
 def described(group: str) -> str:
@@ -228,9 +231,7 @@ def comparison_settings() -> str:
 
 def usual_score(imbalance: float | None) -> str:
     """Return the metric that runs on data of one class a sample are compared by."""
-    if imbalance is None:
-        return "accuracy"
-    return "balanced_accuracy"
+    return "accuracy" if imbalance is None else "balanced_accuracy"
 
 
 # of conf/data/base.yaml, and of the texts and folders in conf/hydra

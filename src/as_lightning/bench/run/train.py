@@ -173,9 +173,11 @@ def run_callbacks(
     logged and decided.
     """
     examples = datamodule.example_names("test") if config.test else None
-    callbacks = configured(config.callbacks)
-    if not loggers:  # a LearningRateMonitor refuses a trainer that could not log its rates
-        callbacks = [each for each in callbacks if not isinstance(each, LearningRateMonitor)]
+    callbacks = []
+    for callback in configured(config.callbacks):
+        # this one refuses a trainer that could not log its rates
+        if loggers or not isinstance(callback, LearningRateMonitor):
+            callbacks.append(callback)
     predictions = PredictionRecorder(examples, datamodule.class_names)
     return [*configured(config.method.callbacks), *recorders, predictions, *callbacks]
 
@@ -183,20 +185,16 @@ def run_callbacks(
 @rank_zero_only
 def log_settings(loggers: Sequence[Logger], config: DictConfig, result: Result) -> None:
     """Log the hyperparameters, four at most, to every logger, and the test score to TensorBoard."""
-    hyperparameters = {
-        # with margin 1 nothing is masked: plain cross-entropy
-        "delta": float(config.method.get("delta", 1.0)),
-        "method": config.method.name,
-        "seed": config.seed,
-    }
+    # with margin 1 nothing is masked: plain cross-entropy
+    delta = float(config.method.get("delta", 1.0))
+    hyperparameters = {"method": config.method.name, "delta": delta, "seed": config.seed}
     if "lr" in config.optimizer:
         hyperparameters["lr"] = float(config.optimizer.lr)
-    score = {f"hparams/test_{result.score}": result.metrics.get(result.score, math.nan)}
     for logger in loggers:
+        shown = {}
         if isinstance(logger, TensorBoardLogger) and result.metrics:
-            logger.log_hyperparams(hyperparameters, score)
-        else:
-            logger.log_hyperparams(hyperparameters)
+            shown["metrics"] = {f"hparams/test_{result.score}": result.metrics[result.score]}
+        logger.log_hyperparams(hyperparameters, **shown)
         logger.finalize("success")
 
 

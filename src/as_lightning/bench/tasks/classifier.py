@@ -24,22 +24,19 @@ class Classifier(pl.LightningModule):
     """Classify samples or tokens, by any loss of logits and targets.
 
     Args:
-        encoder: maps a batch of inputs to features ``(N, out_features)``, or ``(N, L,
-            out_features)`` for token data.
+        encoder: maps inputs to features ``(N, out_features)`` or, of tokens, ``(N, L,
+            out_features)``.
         class_names: the names of the ``C`` classes.
-        criterion: the loss, called as ``criterion(logits, target)``; or a ``functools.partial`` of
-            a loss's class that lacks its argument ``class_counts``, as `LogitAdjustedLoss`.
-        optimizer: called with the parameters, e.g. ``partial(torch.optim.AdamW, lr=1e-3)``.
+        criterion: called as ``criterion(logits, target)``; or a ``functools.partial`` of a loss's
+            class that lacks its argument ``class_counts``, as `LogitAdjustedLoss`.
+        optimizer: called with the parameters.
         lr_scheduler: called as ``lr_scheduler(optimizer, total_steps=...)``; stepped with every
             optimizer step.
         head: called as ``head(in_features, num_classes)``; ``nn.Linear`` by default.
         probabilities: maps logits to what the method takes for probabilities; softmax by default.
-        targets: what the loss takes: ``"class_index"``, or ``"multi_hot"``, {0, 1} for each class.
-        task: what the data's targets are: see `BenchmarkDataModule`.
-        class_counts: how many training targets each class has, for a ``criterion`` that lacks
-            them.
-        class_groups: the classes of each named group, e.g. ``few``; the test logs the accuracy of
-            each group.
+        targets, task: see `TaskForm`.
+        class_counts: how many training targets each class has.
+        class_groups: the classes of each named group, whose accuracy the test logs.
 
     Logs ``train/loss``, and for validation and test ``loss`` and the metrics of the task.
     """
@@ -74,7 +71,7 @@ class Classifier(pl.LightningModule):
         self.test_loss = MeanMetric(nan_strategy=math.nan)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The logits, of shape ``(N, C)`` or ``(N, L, C)``."""
+        """Return the logits, of shape ``(N, C)`` or ``(N, L, C)``."""
         return self.head(self.encoder(inputs))
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
@@ -83,14 +80,8 @@ class Classifier(pl.LightningModule):
         return loss
 
     def training_loss(self, inputs: Tensor, target: Tensor) -> Tensor:
-        """The loss of a batch in training."""
+        """Return the loss of a batch in training."""
         return self.criterion(*self.task.loss_arguments(self(inputs), target))
-
-    def _evaluate(
-        self, batch: tuple[Tensor, Tensor], metrics: MetricCollection, mean_loss: MeanMetric
-    ) -> None:
-        inputs, target = batch
-        self._score(self(inputs), target, metrics, mean_loss)
 
     def _score(
         self, logits: Tensor, target: Tensor, metrics: MetricCollection, mean_loss: MeanMetric
@@ -113,10 +104,12 @@ class Classifier(pl.LightningModule):
         return len(target)
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        self._evaluate(batch, self.validation_metrics, self.validation_loss)
+        inputs, target = batch
+        self._score(self(inputs), target, self.validation_metrics, self.validation_loss)
 
     def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        self._evaluate(batch, self.test_metrics, self.test_loss)
+        inputs, target = batch
+        self._score(self(inputs), target, self.test_metrics, self.test_loss)
 
     def on_test_epoch_end(self) -> None:
         """Log the shares of wrong training labels whose label, or true one, is predicted."""
@@ -131,25 +124,20 @@ class Classifier(pl.LightningModule):
             count += len(pairs)
         if count:
             memorised, recovered = matches / count
-            self.log_dict(
-                {"test/memorised": memorised, "test/recovered": recovered}, sync_dist=True
-            )
+            self.log("test/memorised", memorised, sync_dist=True)
+            self.log("test/recovered", recovered, sync_dist=True)
 
     def predict_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        """The class of the largest logit."""
+        """Return the class of the largest logit."""
         return self(batch[0]).argmax(dim=-1)
 
     def configure_optimizers(self) -> Any:
         optimizer = self._make_optimizer(self.parameters())
         if self._make_lr_scheduler is None:
             return optimizer
-        scheduler = self._make_lr_scheduler(
-            optimizer, total_steps=self.trainer.estimated_stepping_batches
-        )
-        return {
-            "optimizer": optimizer,
-            "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
-        }
+        steps = self.trainer.estimated_stepping_batches
+        scheduler = self._make_lr_scheduler(optimizer, total_steps=steps)
+        return [optimizer], [{"scheduler": scheduler, "interval": "step"}]
 
 
 class ASSoftmaxClassifier(ASSoftmaxMixin, Classifier):
@@ -198,7 +186,7 @@ class AdjustedAfterClassifier(Classifier):
         self._validated.append((self(inputs), target))
 
     def on_validation_epoch_end(self) -> None:
-        logits, target = (torch.cat(parts) for parts in zip(*self._validated, strict=True))
+        logits, target = map(torch.cat, zip(*self._validated, strict=True))
         tau = fit_tau(logits, target, self.class_counts)
         self.tau.fill_(tau)
         adjusted = adjust_logits(logits, self.class_counts, tau)
@@ -213,16 +201,14 @@ class CosineHead(nn.Module):
     \cos\theta_i = \frac{w_i^\top x}{\lVert w_i \rVert \, \lVert x \rVert}
     $$
 
-    It has no bias and no temperature: the loss divides by its own. ``(..., in_features)`` gives
-        ``(..., num_classes)``.
+    It has no bias and no temperature: the loss divides by its own.
 
     Source: Wang, Cheng, Liu, Liu 2018 (arXiv 1801.05599), section 2.
     """
 
     def __init__(self, in_features: int, num_classes: int) -> None:
         super().__init__()
-        # the direction of a normal vector is uniform on the sphere; its length only sets the speed
-        # of turning
+        # the direction of a normal vector is uniform on the sphere
         self.weight = nn.Parameter(nn.init.xavier_normal_(torch.empty(num_classes, in_features)))
 
     def forward(self, features: Tensor) -> Tensor:

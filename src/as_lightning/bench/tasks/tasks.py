@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from seqeval.metrics.sequence_labeling import get_entities
@@ -13,28 +14,26 @@ from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MultilabelExactMatch
 
-from as_lightning.functional.argument_checks import check_choice
 from as_lightning.functional.calibration import Reliability, sorted_by_confidence
 from as_lightning.functional.calling_convention import IGNORED, widened
 
 
 def macro_f1(right: Tensor, predicted: Tensor, annotated: Tensor) -> Tensor:
-    r"""The mean F1 score of classes, from how often each ``(C)`` is right, predicted and annotated.
+    r"""Return the mean F1 score of classes, by how often each ``(C)`` is right, predicted, annotated.
 
     $$
     F_1 = \frac{1}{|C'|} \sum_{c \in C'} \frac{2 \cdot \text{right}_c}{\text{predicted}_c + \text{annotated}_c}
     $$
 
-    over the classes $C'$ that are predicted or annotated: one that never occurs takes no part. 0
-    where nothing counts.
+    over the classes $C'$ that are predicted or annotated. 0 where nothing counts.
     """
     counts = predicted + annotated
     return (2.0 * right / counts.clamp(min=1)).sum() / (counts > 0).sum().clamp(min=1)
 
 
 def micro_f1(*counts: Tensor) -> Tensor:
-    """The F1 score of all classes together; arguments as of `macro_f1`."""
-    return macro_f1(*(count.sum(0, keepdim=True) for count in counts))
+    """Return the F1 score of all classes together; arguments as of `macro_f1`."""
+    return macro_f1(*torch.stack(counts).sum(1, keepdim=True))
 
 
 def balanced_accuracy(
@@ -43,7 +42,7 @@ def balanced_accuracy(
     annotated: Tensor,
     classes: Sequence[int] | slice = slice(None),
 ) -> Tensor:
-    r"""The mean recall of the annotated ``classes``; the other arguments as of `macro_f1`.
+    r"""Return the mean recall of the annotated ``classes``; the other arguments as of `macro_f1`.
 
     $$
     \frac{1}{|C'|} \sum_{c \in C'} \frac{\text{right}_c}{\text{annotated}_c}
@@ -98,12 +97,12 @@ class CountedScore(Metric):
         self.annotated = self.annotated.index_add(0, annotated, one)
 
     def compute(self) -> Tensor:
-        """The score over all updates and ranks."""
+        """Return the score over all updates and ranks."""
         return self.score(self.right, self.predicted, self.annotated)
 
 
 def _counted(values: Tensor, target: Tensor, ignore_index: int | None) -> tuple[Tensor, Tensor]:
-    """The values and targets where the target is not ignored; both ``(K)``."""
+    """Return the values and targets where the target is not ignored; both ``(K)``."""
     counted = torch.ones_like(target, dtype=torch.bool)
     if ignore_index is not None:
         counted = target != ignore_index
@@ -113,8 +112,7 @@ def _counted(values: Tensor, target: Tensor, ignore_index: int | None) -> tuple[
 class CalibrationError(Metric):
     """The calibration error of `as_lightning.functional.reliability`, in 15 bins.
 
-    It is of the top class, or with several labels of each label. Shapes as of `CountedScore`,
-    probabilities alone.
+    It is of the top class, or of each label. Shapes as of `CountedScore`, probabilities alone.
     """
 
     full_state_update = False
@@ -138,37 +136,32 @@ class CalibrationError(Metric):
             setattr(self, name, getattr(self, name) + sums.to(self.device, torch.float32))
 
     def compute(self) -> Tensor:
-        """The error over all updates and ranks."""
-        return Reliability(*(getattr(self, name) for name in Reliability._fields)).calibration_error
+        """Return the error over all updates and ranks."""
+        sums = [getattr(self, name) for name in Reliability._fields]
+        return Reliability(*sums).calibration_error
 
 
 class SpanF1(CountedScore):
-    r"""The F1 score of whole entities, as CoNLL's ``conlleval`` counts them; 0 where there is no
-    entity at all.
-
-    $$
-    F_1 = \frac{2 \cdot \text{right}}{\text{predicted} + \text{annotated}}
-    $$
+    r"""The F1 score of whole entities, as CoNLL's ``conlleval`` counts them.
 
     A predicted entity is right if its type, first and last word are the annotation's (seqeval's
-    ``get_entities``).
+    ``get_entities``); 0 where there is no entity at all.
 
     Shape:
         - update: scores ``(N, C, L)``, the tags' indices ``(N, L)``.
     """
 
-    def __init__(
-        self, tag_names: Sequence[str], ignore_index: int = IGNORED, **kwargs: Any
-    ) -> None:
-        super().__init__(micro_f1, 1, ignore_index, **kwargs)
-        self.tag_names = list(tag_names)
+    def __init__(self, tag_names: Sequence[str], **kwargs: Any) -> None:
+        super().__init__(micro_f1, 1, **kwargs)
+        self.tag_names = np.array(tag_names)
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Count the entities of a batch."""
-        for tags, truth in zip(preds.argmax(1).tolist(), target.tolist(), strict=True):
-            places = [place for place, tag in enumerate(truth) if tag != self.ignore_index]
-            predicted = set(get_entities([self.tag_names[tags[place]] for place in places]))
-            annotated = set(get_entities([self.tag_names[truth[place]] for place in places]))
+        tagged = preds.argmax(1).cpu().numpy()
+        for tags, truth in zip(tagged, target.cpu().numpy(), strict=True):
+            words = truth != IGNORED
+            predicted = set(get_entities(self.tag_names[tags[words]].tolist()))
+            annotated = set(get_entities(self.tag_names[truth[words]].tolist()))
             self.right += len(predicted & annotated)
             self.predicted += len(predicted)
             self.annotated += len(annotated)
@@ -191,21 +184,17 @@ class TaskForm:
       is no first piece of a word. Metrics: ``span_f1``, and of the words those of ``"multiclass"``.
 
     Raises:
-        ValueError: if ``task`` or ``targets`` is unknown, or the loss cannot have the targets of
-            the task.
+        ValueError: if the loss cannot have the targets of the task.
     """
 
     def __init__(self, task: str, class_names: Sequence[str], targets: str = "class_index") -> None:
-        check_choice("task", task, ("multiclass", "multilabel", "token"))
-        check_choice("targets", targets, ("class_index", "multi_hot"))
         self.task, self.class_names = task, list(class_names)
         self.class_index = targets == "class_index"
         if task == "multilabel" and self.class_index:
             raise ValueError(
-                "this method's loss takes one class per sample, and the data have several: use a "
-                "multi-label method "
-                "(multilabel_softmax, multilabel_sparse, bce, asymmetric, multilabel_as_softmax or "
-                "multilabel_as_speed)"
+                "this method's loss takes one class per sample, and the data have several: use "
+                "multilabel_softmax, multilabel_sparse, bce, asymmetric, multilabel_as_softmax or "
+                "multilabel_as_speed"
             )
         if task == "token" and not self.class_index:
             raise ValueError(
@@ -213,7 +202,7 @@ class TaskForm:
             )
 
     def metrics(self, class_groups: Mapping[str, Sequence[int]] | None = None) -> MetricCollection:
-        """The metrics of `scored`; ``accuracy_NAME`` is the balanced accuracy of a class group."""
+        """Return the metrics of `scored`; ``accuracy_NAME`` is the balanced accuracy of a class group."""
         count, ignored = len(self.class_names), IGNORED if self.task == "token" else None
         metrics: dict[str, Metric] = {
             "accuracy": MulticlassAccuracy(count, average="micro", ignore_index=ignored)
@@ -226,17 +215,16 @@ class TaskForm:
         if self.task == "multiclass":
             metrics["balanced_accuracy"] = CountedScore(balanced_accuracy, count)
             for name, classes in (class_groups or {}).items():
-                metrics[f"accuracy_{name}"] = CountedScore(
-                    partial(balanced_accuracy, classes=list(classes)), count
-                )
+                score = partial(balanced_accuracy, classes=list(classes))
+                metrics[f"accuracy_{name}"] = CountedScore(score, count)
         metrics["f1_macro"] = CountedScore(macro_f1, count, ignored)
         metrics["calibration_error"] = CalibrationError(ignored)
         if self.task == "token":
-            metrics["span_f1"] = SpanF1(self.class_names, ignore_index=IGNORED)
+            metrics["span_f1"] = SpanF1(self.class_names)
         return MetricCollection(dict(metrics), compute_groups=False)
 
     def loss_arguments(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits and target as the loss takes them."""
+        """Return logits and target as the loss takes them."""
         if self.task == "multiclass" and not self.class_index:
             target = F.one_hot(target, len(self.class_names))
         return self._classes_second(logits, target if self.class_index else target.to(logits.dtype))
@@ -244,7 +232,7 @@ class TaskForm:
     def scored(
         self, logits: Tensor, target: Tensor, probabilities: Probabilities
     ) -> tuple[Tensor, Tensor]:
-        """Probabilities and target as the metrics take them, in float32 at least."""
+        """Return probabilities and target as the metrics take them, in float32 at least."""
         logits = widened(logits)
         if self.task == "multilabel":
             return logits.sigmoid(), target
