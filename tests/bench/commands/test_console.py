@@ -16,9 +16,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def python(program: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
 
 
 def test_importing_the_benchmark_without_its_packages_names_the_first_and_the_extra():
@@ -62,9 +60,8 @@ def test_characters_that_a_console_lacks_are_replaced(monkeypatch, encoding):
 
 def test_a_reader_that_has_read_enough_ends_a_command_without_a_stack_trace():
     program = "import sys; sys.argv = ['x']; from as_lightning.bench.commands.console import compare; compare()"
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", program], **streams) as process:
         process.stdout.close()
         assert process.stderr.read() == b""
 
@@ -79,15 +76,13 @@ def test_every_package_that_the_app_needs_is_one_of_the_extra_or_of_the_constrai
 def test_a_torchvision_of_another_torch_ends_the_import_of_our_modules_with_that_message(
     tmp_path, monkeypatch
 ):
+    breaks = 'raise RuntimeError("operator torchvision::nms does not exist")'
     (tmp_path / "torchvision").mkdir()
-    (tmp_path / "torchvision" / "__init__.py").write_text(
-        'raise RuntimeError("operator torchvision::nms does not exist")'
-    )
+    (tmp_path / "torchvision" / "__init__.py").write_text(breaks)
     ours = "as_lightning.bench.encoders.torchvision_encoder"
-    for name in [
-        name for name in sys.modules if name.partition(".")[0] == "torchvision" or name == ours
-    ]:
-        monkeypatch.delitem(sys.modules, name)
+    for name in list(sys.modules):
+        if name == ours or name.partition(".")[0] == "torchvision":
+            monkeypatch.delitem(sys.modules, name)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ImportError, match=r"^torchvision .* was built for another one") as raised:
         importlib.import_module(ours)

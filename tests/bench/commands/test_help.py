@@ -37,9 +37,8 @@ sys.argv = {argv}
 def printed(command: str, *arguments: str) -> str:
     """What the command prints."""
     program = PROGRAM.format(argv=[command, *arguments], function=COMMANDS[command])
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
+    words = [sys.executable, "-c", program]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert done.stdout.endswith("\n[]\n")
     return done.stdout.removesuffix("[]\n")
 
@@ -53,12 +52,10 @@ def test_help_starts_with_one_sentence_and_three_examples_and_has_a_line_for_eac
     assert empty == examples[3] == ""
     assert all(example.startswith(f"  {command} ") for example in examples[:3])
     for group in ("experiment", "method"):
-        for path in map((config_dir() / group / "{}.yaml").with_stem, names(group)):
-            comment = re.search(
-                "^# (?!@package)(.+)", path.read_text(encoding="utf-8"), re.MULTILINE
-            )
-            assert comment is not None
-            assert f"\n  {path.stem:<21}  {comment[1]}\n" in printed(command, "--help")
+        for name in names(group):
+            text = (config_dir() / group / f"{name}.yaml").read_text(encoding="utf-8")
+            comment = re.search("^# (?!@package)(.+)", text, re.MULTILINE)
+            assert f"\n  {name:<21}  {comment[1]}\n" in printed(command, "--help")
 
 
 def test_the_help_of_each_command_names_what_can_be_chosen_and_set():
@@ -73,9 +70,8 @@ def test_the_help_of_each_command_names_what_can_be_chosen_and_set():
     assert {"methods", "half_epochs", "trials", "seeds", "equal_within"} <= set(plan)
     assert all(f"\n  {setting}: " in compare for setting in plan)
     assert printed("as-lightning-compare") == compare  # a comparison of nothing
-    assert all(
-        f"\n  {argument}" in report for argument in ("PATH", "--output FOLDER", "--baseline NAME")
-    )
+    for argument in ("PATH", "--output FOLDER", "--baseline NAME"):
+        assert f"\n  {argument}" in report
     assert printed("as-lightning", "--version") == f"as-lightning {as_lightning.__version__}\n"
 
 
@@ -99,9 +95,8 @@ def test_the_documented_line_installs_the_completion_of_the_command(command, tmp
     (tmp_path / command).write_text(program, encoding="utf-8")
     (tmp_path / command).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setenv(
-        "PYTHONPATH", str(Path(as_lightning.__file__).parents[1]), prepend=os.pathsep
-    )
+    source = str(Path(as_lightning.__file__).parents[1])
+    monkeypatch.setenv("PYTHONPATH", source, prepend=os.pathsep)
     bash = ["bash", "--norc", "-c", line + TAB.format(command=command)]
     done = subprocess.run(bash, cwd=tmp_path, capture_output=True, text=True, check=True)
     rule, completed = done.stdout.splitlines()

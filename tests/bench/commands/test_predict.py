@@ -58,23 +58,18 @@ def test_new_texts_are_read_as_the_runs_own_without_header_in_its_encoding(compo
 def test_words_of_new_sentences_get_tags(composed, tmp_path):
     lines = {"Ann B-P\nruns O\n\n": 30, "big O\nParis B-L\nis O\n\n": 30}
     text = "".join(sentence * count for sentence, count in lines.items())
-    for name in ("train", "validation", "test"):
+    for name in SPLITS:
         (tmp_path / f"{name}.conll").write_text(text)
-    places = (
-        f"data.{key}={tmp_path}/{name}.conll"
-        for key, name in (
-            ("path", "train"),
-            ("validation_path", "validation"),
-            ("test_path", "test"),
-        )
-    )
+    keys = {"path": "train", "validation_path": "validation", "test_path": "test"}
+    places = [f"data.{key}={tmp_path}/{name}.conll" for key, name in keys.items()]
     train(composed("experiment=conll", *places, *SETTINGS, "trainer.max_epochs=10"))
     (tmp_path / "new.txt").write_text("Ann runs\n\nbig Paris is\n")
     output = predict(tmp_path / "run", [f"data.path={tmp_path / 'new.txt'}"])
-    tested = Predictions.read(tmp_path / "run").table.set_index("example")
-    expected = [[0, *row] for row in tested.loc["0", ["token", "predicted"]].to_numpy().tolist()]
-    expected += [[1, *row] for row in tested.loc["30", ["token", "predicted"]].to_numpy().tolist()]
-    assert pd.read_csv(output).to_numpy().tolist() == expected
+    tested = Predictions.read(tmp_path / "run").table
+    expected = tested[tested["example"].isin(["0", "30"])][["token", "predicted"]]
+    found = pd.read_csv(output)
+    assert found["example"].tolist() == [0, 0, 1, 1, 1]
+    assert found[["token", "predicted"]].to_numpy().tolist() == expected.to_numpy().tolist()
 
 
 def test_images_of_a_folder_get_classes_by_their_names(composed, tmp_path):

@@ -68,9 +68,8 @@ def test_predictions_refuse_a_checkpoint_with_code_in_it(composed, tmp_path, tra
     write_table(table, {"good": 20, "bad": 20})
     made_run(composed("data=text_file", f"data.path={table}", *SETTINGS))
     torch.save({"state_dict": Touches(trap)}, tmp_path / "run" / "checkpoints" / "best.ckpt")
-    monkeypatch.setattr(
-        sys, "argv", ["as-lightning-predict", str(tmp_path / "run"), f"data.path={table}"]
-    )
+    words = ["as-lightning-predict", str(tmp_path / "run"), f"data.path={table}"]
+    monkeypatch.setattr(sys, "argv", words)
     with pytest.raises(SystemExit, match=r"best\.ckpt"):
         predict.main()
     assert not trap.exists()
@@ -82,17 +81,12 @@ def test_a_yaml_file_with_a_tag_of_python_is_refused(command, tmp_path, trap):
     file = tmp_path / "experiment" / "theirs.yaml"
     file.parent.mkdir()
     file.write_text(f"# @package _global_\nseed: {tag}\n")
-    words = {
-        "train": ["experiment=theirs", "--config-dir", str(tmp_path)],
-        "compare": [f"candidates={file}"],
-    }
+    words = ["experiment=theirs", "--config-dir", str(tmp_path)]
+    if command == "compare":
+        words = [f"candidates={file}"]
     call = f"from as_lightning.bench.commands.{command} import main; main()"
-    ended = subprocess.run(
-        [sys.executable, "-c", call, *words[command]],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    words = [sys.executable, "-c", call, *words]
+    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert ended.returncode != 0
     assert "theirs.yaml" in ended.stderr
     assert "Traceback" not in ended.stderr

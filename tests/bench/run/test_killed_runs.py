@@ -39,9 +39,7 @@ def ended(folder: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory) -> Callable[..., tuple[dict[str, Any], int]]:
-    """What a run of these settings finds when nothing happens to it, and the number of its Python
-    calls.
-    """
+    """What a run of these settings finds undisturbed, and the number of its Python calls."""
 
     @cache
     def of(*settings: str) -> tuple[dict[str, Any], int]:
@@ -54,9 +52,7 @@ def undisturbed(tmp_path_factory) -> Callable[..., tuple[dict[str, Any], int]]:
 
 @pytest.fixture
 def killed(tmp_path, undisturbed) -> Callable[..., dict[str, Any]]:
-    """Kill a run in ``tmp_path / "run"`` after this share of its Python calls; gives what it should
-    have found.
-    """
+    """Kill a run after this share of its Python calls; gives what it should have found."""
 
     def kill(share: float, *settings: str) -> dict[str, Any]:
         expected, calls = undisturbed(*settings)
@@ -104,9 +100,8 @@ def test_a_killed_run_that_has_moved_starts_anew(composed, tmp_path, killed, cap
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(20))
 def test_twenty_kills_at_random_moments_change_nothing(killed_and_resumed, number, record_property):
-    killed_and_resumed(
-        random.Random(number).uniform(0.02, 0.99), *SETTINGS, *(INSIDE if number % 2 else ())
-    )
+    share = random.Random(number).uniform(0.02, 0.99)
+    killed_and_resumed(share, *SETTINGS, *(INSIDE if number % 2 else ()))
     record_property("runs killed at a random moment end as the undisturbed one", 1)
 
 

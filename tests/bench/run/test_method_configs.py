@@ -7,25 +7,20 @@ import pytest
 import torch
 from harness.scripted_masking import quiet_trainer
 from hydra import compose, initialize_config_dir
-from hydra.utils import instantiate
 from lightning.pytorch.callbacks import LambdaCallback
 from omegaconf import DictConfig
 
 from as_lightning.bench.data.digits import Digits
 from as_lightning.bench.packages import config_dir
 from as_lightning.bench.run.settings import names
-from as_lightning.bench.run.train import made_module, read_data
-
-METHODS = names("method")
+from as_lightning.bench.run.train import configured, made_module, read_data
 
 
 @functools.cache
-def composed(method: str, *overrides: str) -> DictConfig:
+def composed(method: str) -> DictConfig:
     """The app's configuration, composed once for all the tests of a method (they only read it)."""
     with initialize_config_dir(config_dir=str(config_dir()), version_base="1.3"):
-        return compose(
-            "train", [f"method={method}", "experiment=digits", "lr_scheduler=null", *overrides]
-        )
+        return compose("train", [f"method={method}", "experiment=digits", "lr_scheduler=null"])
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +28,7 @@ def digits() -> Digits:
     return read_data(composed("softmax"))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", names("method"))
 def test_a_method_has_the_name_of_its_file_and_learns_a_batch_of_digits(method, digits):
     config, losses = composed(method), []
     assert config.method.name == method
@@ -41,13 +36,9 @@ def test_a_method_has_the_name_of_its_file_and_learns_a_batch_of_digits(method, 
     note = LambdaCallback(
         on_train_batch_end=lambda trainer, *_: losses.append(trainer.callback_metrics["train/loss"])
     )
-    trainer = quiet_trainer(
-        max_epochs=12,
-        overfit_batches=1,
-        limit_val_batches=1,
-        check_val_every_n_epoch=12,
-        callbacks=[note, *(instantiate(callback) for callback in config.method.callbacks.values())],
-    )
+    few = {"max_epochs": 12, "overfit_batches": 1, "limit_val_batches": 1}
+    callbacks = [note, *configured(config.method.callbacks)]
+    trainer = quiet_trainer(check_val_every_n_epoch=12, callbacks=callbacks, **few)
     trainer.fit(made_module(config, digits), digits)
     assert len(losses) == 12
     assert all(math.isfinite(loss) for loss in losses)

@@ -32,27 +32,28 @@ def as_hydra_reads(word: str) -> str:
     key = key.lstrip("+")
     if key == "methods" and "," in value and not value.startswith("["):
         return f"methods=[{value}]"
-    if key == "candidates" or (key.startswith("candidates.") and value[:1] in ("{", "[")):
-        try:
-            file = key == "candidates" and value.endswith((".yaml", ".yml"))
-            parsed = yaml.safe_load(Path(value).read_text(encoding="utf-8") if file else value)
-        except (yaml.YAMLError, OSError, UnicodeError):
-            parsed = None
-        if (parsed and isinstance(parsed, dict)) or (parsed is not None and key != "candidates"):
-            return f"++{key}={override_value(parsed)}"
-        expected = "'candidates={name: [setting=value, \"setting=[a, b]\", ...]}', in quotes, or a YAML file of these"
-        raise SettingError(f"expected {expected}, got {word}")
-    return word
+    if key != "candidates" and not (key.startswith("candidates.") and value[:1] in ("{", "[")):
+        return word
+    try:
+        if key == "candidates" and value.endswith((".yaml", ".yml")):
+            value = Path(value).read_text(encoding="utf-8")
+        parsed = yaml.safe_load(value)
+    except (yaml.YAMLError, OSError, UnicodeError):
+        parsed = None
+    if not parsed or (key == "candidates" and not isinstance(parsed, dict)):
+        raise SettingError(
+            "expected 'candidates={name: [setting=value, \"setting=[a, b]\", ...]}', in quotes, or "
+            f"a YAML file of these, got {word}"
+        )
+    return f"++{key}={override_value(parsed)}"
 
 
 def main() -> None:
     """The console script `as-lightning-compare`."""
-    # the user's module lies in the working directory, where a launcher's other processes must find
-    # it too
+    # the user's module lies here, where a launcher's other processes must find it too
     sys.path.insert(0, os.getcwd())
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")])
-    )
+    path = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = f"{os.getcwd()}{os.pathsep}{path}" if path else os.getcwd()
     try:
         sys.argv[1:] = [as_hydra_reads(word) for word in sys.argv[1:]]
     except SettingError as error:

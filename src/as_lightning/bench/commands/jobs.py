@@ -44,9 +44,7 @@ def run_command(config_name: str, job: Callable[[DictConfig], Any]) -> None:
         main(one_sentence)()
     except (KeyboardInterrupt, SystemExit) as end:
         # Lightning exits the program at an interrupt, and at a SIGTERM without a status
-        interrupted = isinstance(end, KeyboardInterrupt) or isinstance(
-            end.__context__, KeyboardInterrupt
-        )
+        interrupted = KeyboardInterrupt in (type(end), type(end.__context__))
         terminated = type(end).__name__ == "SIGTERMException"
         if not interrupted and not terminated:
             raise

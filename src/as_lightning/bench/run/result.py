@@ -25,10 +25,8 @@ def new_session() -> None:
 
 @contextmanager
 def whole_file(place: Path) -> Iterator[Path]:
-    """A path to write to, which moves to `place` in one step when the block ends, and is removed
-    where it raises.
-
-    Two processes that write one file have a path each, and the last one's file stays.
+    """A path of its own to write to, which moves to `place` in one step when the block ends, and is
+    removed where it raises.
     """
     partial = place.with_name(f"{place.name}.{secrets.token_hex(4)}.partial")
     try:
@@ -90,11 +88,11 @@ class Result:
     @classmethod
     def read(cls, path: str | Path) -> Result:
         """Read a `result.json`; a ValueError names a file that is none."""
-        names = {entry.name for entry in fields(cls)}
         try:
-            content = json.loads(Path(path).read_bytes())
-            content = {name: value for name, value in content.items() if name in names}
-            result = cls(**{"session": "", **content})
+            content = {"session": "", **json.loads(Path(path).read_bytes())}
+            for name in content.keys() - {entry.name for entry in fields(cls)}:
+                del content[name]  # of another version
+            result = cls(**content)
             if result.metrics and result.score not in result.metrics:
                 raise ValueError(f"its metrics lack the score {result.score!r}")
         except (ValueError, TypeError, AttributeError, LookupError) as error:
@@ -106,7 +104,10 @@ def find_results(paths: Iterable[str | Path]) -> list[Result]:
     """Return all results below folders or in files, by name; FileNotFoundError for none."""
     files: list[Path] = []
     for path in map(Path, paths):
-        files += sorted(path.rglob(RESULT_FILE)) if path.is_dir() else [path]
+        if path.is_dir():
+            files += sorted(path.rglob(RESULT_FILE))
+        else:
+            files.append(path)
     if not files:
         places = ", ".join(map(str, paths))
         raise FileNotFoundError(f"no {RESULT_FILE} below {places}: run `as-lightning -m ...` first")
