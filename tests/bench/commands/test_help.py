@@ -70,7 +70,7 @@ def test_the_help_of_each_command_names_what_can_be_chosen_and_set():
     assert {"methods", "half_epochs", "trials", "seeds", "equal_within"} <= set(plan)
     assert all(f"\n  {setting}: " in compare for setting in plan)
     assert printed("as-lightning-compare") == compare  # a comparison of nothing
-    for argument in ("PATH", "--output FOLDER", "--baseline NAME"):
+    for argument in ("PATH", "--seed COLUMN", "--baseline NAME"):
         assert f"\n  {argument}" in report
     assert printed("as-lightning", "--version") == f"as-lightning {as_lightning.__version__}\n"
 
