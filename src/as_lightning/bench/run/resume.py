@@ -64,8 +64,8 @@ class LastEpoch(ModelCheckpoint):
     """
 
     def __init__(self, dirpath: str | Path) -> None:
-        options = {"save_on_train_epoch_end": True, "enable_version_counter": False}
-        super().__init__(dirpath, filename=Path(LAST_FILE).stem, **options)
+        name = Path(LAST_FILE).stem
+        super().__init__(dirpath, name, save_on_train_epoch_end=True, enable_version_counter=False)
 
 
 def _set_aside(path: Path, error: Exception) -> None:
