@@ -126,20 +126,12 @@ def make_here(recipe: Recipe, directory: Path, run: Run) -> Result:
         for path in recipe.files.keys() & now.keys():
             if recipe.files[path] != now[path]:
                 raise CodeChanged(f"{path} has changed since the comparison has begun: start again")
-    config, inputs = recipe.settings(run), dict(recipe.inputs[run.candidate])
     return finished_or_made(
-        folder, config, inputs, lambda: made_run(recipe, candidate, run, folder, config, inputs)
+        folder, recipe.identity(run), lambda: made_run(recipe, candidate, run, folder)
     )
 
 
-def made_run(
-    recipe: Recipe,
-    candidate: Candidate,
-    run: Run,
-    folder: Path,
-    config: dict[str, Any],
-    inputs: dict[str, str],
-) -> RunOutput:
+def made_run(recipe: Recipe, candidate: Candidate, run: Run, folder: Path) -> RunOutput:
     """Train from the last epoch of this run, if it was interrupted, and test.
 
     The score is the test metric, or the best validation where there is none.
@@ -150,10 +142,10 @@ def made_run(
     arguments = dict(candidate.trainer(str(folder)))
     every = arguments.get("check_val_every_n_epoch", 1)
     arguments |= {"max_epochs": epochs, "check_val_every_n_epoch": every and min(every, epochs)}
-    recorder, targets = RunRecorder(recipe.monitor, config, inputs), ScoredTargets()
-    own = [recorder, targets, ResumedState(checkpoints)]
+    identity, targets = recipe.identity(run), ScoredTargets()
+    own = [RunRecorder(recipe.monitor, identity), targets, ResumedState(checkpoints)]
     trainer = run_trainer(recipe, arguments, checkpoints, *own)
-    checkpoint = checkpoint_to_resume(checkpoints, recorder.identity)
+    checkpoint = checkpoint_to_resume(checkpoints, identity)
     output = trained(
         trainer,
         module,
@@ -163,14 +155,14 @@ def made_run(
         test_metric=metric,
         name=recipe.name,
         seed=run.seed,
-        config=config,
+        config=recipe.settings(run),
         resumed=checkpoint is not None,
         reading=[dict(vars(reading)) for reading in getattr(data, "readings", ())],
         **run.about(epochs),
     )
     result = output[0]
     require_monitor(result, trainer, recipe.monitor)
-    result.inputs = {**inputs, "validation": targets.seen}
+    result.inputs = {**identity.inputs, "validation": targets.seen}
     if run.phase == "final" and metric is None:
         sign = 1.0 if recipe.mode == "max" else -1.0
         result.metrics = {recipe.monitor: best_validation(result, sign)}

@@ -6,7 +6,6 @@ import platform
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -127,9 +126,6 @@ def test_a_run_of_another_progress_bar_goes_on_and_is_finished(reviews, trained,
     interrupt(reviews(), monkeypatch)
     config = reviews()
     config.trainer.enable_progress_bar = True
-    (last,) = Path(config.output_dir).rglob("last.ckpt")
-    checkpoint = torch.load(last, weights_only=False)
-    assert '"enable_progress_bar": false' in checkpoint["callbacks"]["RunRecorder"]["written"]
     result = train(config)
     assert result.resumed
     assert len(result.evaluations) == 1  # also the evaluations are this run's

@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
+from as_lightning.bench.run.identity import RunIdentity
 from as_lightning.bench.run.predictions import PREDICTIONS_FILE
 from as_lightning.bench.run.result import RESULT_FILE, Result, find_results, whole_file
 from as_lightning.bench.run.runner import RunOutput, correlation, finished_or_made
@@ -62,20 +63,20 @@ def test_two_writers_of_one_file_leave_one_whole_file(tmp_path):
 
 
 def test_a_run_that_is_made_anew_leaves_no_predictions_of_the_one_before(result, tmp_path):
-    finished_or_made(tmp_path, {"seed": 0}, {}, lambda: (result("softmax", 0, 0.5), None))
+    other, same = RunIdentity.of({"seed": 1}), RunIdentity.of({})  # as the result holds
+    finished_or_made(tmp_path, same, lambda: (result("softmax", 0, 0.5), None))
     (tmp_path / PREDICTIONS_FILE).touch()
-    # the same, by what the result holds
-    finished_or_made(tmp_path, {}, {}, lambda: (result("softmax", 0, 0.5), None))
+    finished_or_made(tmp_path, same, lambda: (result("softmax", 0, 0.5), None))
     assert (tmp_path / PREDICTIONS_FILE).exists()
 
     def fails() -> RunOutput:
         raise FileNotFoundError("reviews.csv")
 
     with pytest.raises(FileNotFoundError):
-        finished_or_made(tmp_path, {"seed": 1}, {}, fails)
+        finished_or_made(tmp_path, other, fails)
     assert (tmp_path / RESULT_FILE).exists()  # nothing is deleted before its successor is whole
     assert (tmp_path / PREDICTIONS_FILE).exists()
-    finished_or_made(tmp_path, {"seed": 1}, {}, lambda: (result("softmax", 1, 0.5), None))
+    finished_or_made(tmp_path, other, lambda: (result("softmax", 1, 0.5), None))
     assert not (tmp_path / PREDICTIONS_FILE).exists()
 
 

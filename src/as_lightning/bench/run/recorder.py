@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import lightning.pytorch as pl
@@ -22,7 +22,7 @@ class RunRecorder(pl.Callback):
 
     The clock stops in validation. It includes the loading of data, the writing of checkpoints, the
     time between two epochs, and the callbacks that come before this one. The score is logged as
-    `monitor`, and averaged over the processes; `config` and `inputs` are saved in checkpoints.
+    `monitor`, and averaged over the processes; the run's `identity` is saved in its checkpoints.
 
     An evaluation has diverged if a trained weight is not finite, or the loss that it logs is NaN.
     Its score is then NaN, whatever a metric computes from the class that stands for NaN.
@@ -33,13 +33,10 @@ class RunRecorder(pl.Callback):
     def __init__(
         self,
         monitor: str,
-        config: Mapping[str, Any] | None = None,
-        inputs: Mapping[str, str] | None = None,
+        identity: RunIdentity | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.monitor = monitor
-        self.identity = RunIdentity.of(config or {}, inputs)
-        self.written = json.dumps({"config": config or {}, "inputs": inputs or {}}, default=str)
+        self.monitor, self.identity = monitor, identity
         self.train_seconds = 0.0
         self.epoch_seconds: list[float] = []  # each with the preparation of its epoch
         # epoch, step, train_seconds, score; loss if it is logged
@@ -104,16 +101,12 @@ class RunRecorder(pl.Callback):
         self.diverged = not trainer.strategy.reduce_boolean_decision(finite)
 
     def state_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("written", *self.RESTORED)}
+        state = {name: getattr(self, name) for name in self.RESTORED}
+        return state | {"identity": asdict(self.identity) if self.identity else None}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         for name in self.RESTORED:
             setattr(self, name, state_dict[name])
-
-
-def written_config(checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """Return the configuration and the inputs that the recorder has put into a checkpoint."""
-    return dict(json.loads(checkpoint["callbacks"]["RunRecorder"]["written"]))
 
 
 def over_ranks(trainer: pl.Trainer, value: Any) -> float:

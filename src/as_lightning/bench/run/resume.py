@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 
 from as_lightning.bench.run.identity import RunIdentity
 from as_lightning.bench.run.owner import own_file
-from as_lightning.bench.run.recorder import RunRecorder, over_ranks, written_config
+from as_lightning.bench.run.recorder import RunRecorder, over_ranks
 from as_lightning.bench.run.result import RESULT_FILE, Result
 
 log = logging.getLogger(__name__)
@@ -97,8 +97,9 @@ def checkpoint_to_resume(folder: Path, identity: RunIdentity) -> Path | None:
         return None
     try:
         content = torch.load(own_file(path), map_location="cpu", weights_only=True, mmap=True)
-        changed = RunIdentity.of(**written_config(content)).changed(identity)
-        saved_folder = content["callbacks"][ResumedState.__name__]["folder"]
+        saved = content["callbacks"]
+        changed = RunIdentity(**saved[RunRecorder.__name__]["identity"]).changed(identity)
+        saved_folder = saved[ResumedState.__name__]["folder"]
     except Exception as error:  # whatever the reader raises for a damaged file
         _set_aside(path, error)
         return None

@@ -52,13 +52,12 @@ def run_lock(folder: Path) -> Iterator[None]:
 
 def finished_or_made(
     directory: Path,
-    config: dict[str, Any],
-    inputs: dict[str, str],
+    identity: RunIdentity,
     make: Callable[[], RunOutput],
     processes: int = 1,
 ) -> Result:
-    """Return the result in `directory` if it is of the same run; else the result of `make`, which
-    replaces it when whole.
+    """Return the result in `directory` if it is of this identity; else that of `make`, which replaces
+    it when whole.
 
     If an earlier run has joined the `processes` into a group, the first process decides for all:
     the digests of others may be of other files and variables.
@@ -67,8 +66,7 @@ def finished_or_made(
     with run_lock(directory):
         finished = readable_result(directory)
         if finished is not None:
-            identity = RunIdentity.of(finished.config, finished.inputs)
-            changed = identity.changed(RunIdentity.of(config, inputs))
+            changed = RunIdentity.of(finished.config, finished.inputs).changed(identity)
             if changed:
                 log.warning("%s: finished with another %s, running again", directory, changed[0])
                 finished = None

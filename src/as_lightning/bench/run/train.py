@@ -25,7 +25,7 @@ from torch.optim.lr_scheduler import OneCycleLR
 from as_lightning.bench.data.base import BenchmarkDataModule, check_processes_of_test
 from as_lightning.bench.data.files import checksum
 from as_lightning.bench.run.feature_cache import cache_features
-from as_lightning.bench.run.identity import WITHOUT_EFFECT, code_files, digest
+from as_lightning.bench.run.identity import WITHOUT_EFFECT, RunIdentity, code_files, digest
 from as_lightning.bench.run.predictions import PredictionRecorder
 from as_lightning.bench.run.recorder import RunRecorder
 from as_lightning.bench.run.result import Result
@@ -79,18 +79,18 @@ def train(config: DictConfig) -> Result:
     config, foreign = checked_settings(config)
     for knob in foreign:
         log.info("method.%s is no setting of %s: it goes without", knob, config.method.name)
-    directory, settings = Path(config.output_dir), comparable_config(config)
-    inputs = run_inputs(config)
-    about = {
+    directory = Path(config.output_dir)
+    about: dict[str, Any] = {
         "name": str(config.name),  # YAML reads a name like 2024 as a number
         "seed": config.seed,
-        "config": settings,
-        "inputs": inputs,
+        "config": comparable_config(config),
+        "inputs": run_inputs(config),
         "candidate": config.method.name,
         "epochs": config.trainer.max_epochs,
         "overrides": _job_overrides(),
     }
-    return finished_or_made(directory, settings, inputs, lambda: _run(config, directory, about))
+    identity = RunIdentity.of(about["config"], about["inputs"])
+    return finished_or_made(directory, identity, lambda: _run(config, directory, identity, about))
 
 
 def comparable_config(config: DictConfig) -> dict[str, Any]:
@@ -127,19 +127,20 @@ def run_inputs(config: DictConfig) -> dict[str, str]:
     return inputs
 
 
-def _run(config: DictConfig, directory: Path, about: dict[str, Any]) -> RunOutput:
+def _run(
+    config: DictConfig, directory: Path, identity: RunIdentity, about: dict[str, Any]
+) -> RunOutput:
     loggers = configured(config.logger)
     datamodule = read_data(config)
     module = made_module(config, datamodule)
     score = config.data.score
-    recorder = RunRecorder(f"val/{score}", about["config"], about["inputs"])
-    own = [recorder, ResumedState(directory / "checkpoints")]
+    own = [RunRecorder(f"val/{score}", identity), ResumedState(directory / "checkpoints")]
     callbacks = run_callbacks(config, datamodule, loggers, *own)
     place = {"logger": loggers, "default_root_dir": str(directory)}
     trainer = instantiate(config.trainer, callbacks=callbacks, **place)
     if config.test:
         check_processes_of_test(trainer, len(datamodule.splits["test"]))
-    checkpoint = checkpoint_to_resume(directory / "checkpoints", recorder.identity)
+    checkpoint = checkpoint_to_resume(directory / "checkpoints", identity)
     assert isinstance(module.encoder, torch.nn.Module)
     # not every data module has a data_dir
     cache_features(datamodule, module.encoder, Path(config.data_dir).expanduser())
