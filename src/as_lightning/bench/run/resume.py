@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import random
-from ast import literal_eval
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +112,7 @@ def checkpoint_to_resume(folder: Path, identity: RunIdentity) -> Path | None:
 
 
 class ResumedState(pl.Callback):
-    """Save the random generators' states (Python's, NumPy's, PyTorch's; the first process's), and
+    """Save the states of Python's, NumPy's and PyTorch's random generators (the first process's), and
     resume with them. The ``folder`` of the checkpoints is saved too.
     """
 
@@ -126,8 +125,8 @@ class ResumedState(pl.Callback):
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
         return {  # of types that `torch.load` reads with `weights_only`
             "folder": self.folder,
-            "python": repr(random.getstate()),
-            "numpy": repr((name, np.asarray(keys).tolist(), *rest)),
+            "python": random.getstate(),
+            "numpy": (name, np.asarray(keys).tolist(), *rest),
             "torch": torch.get_rng_state(),
             "cuda": cuda,
         }
@@ -140,8 +139,8 @@ class ResumedState(pl.Callback):
         states, self._saved = self._saved, None
         if states is None:
             return
-        random.setstate(literal_eval(states["python"]))
-        np.random.set_state(literal_eval(states["numpy"]))
+        random.setstate(states["python"])
+        np.random.set_state(states["numpy"])
         torch.set_rng_state(states["torch"].cpu())
         if states["cuda"] and torch.cuda.device_count() == len(states["cuda"]):
             torch.cuda.set_rng_state_all([state.cpu() for state in states["cuda"]])

@@ -75,8 +75,8 @@ def summary(result: Result, directory: Path) -> list[tuple[str, str]]:
 
 
 def class_table(result: Result, directory: Path) -> Table | None:
-    """Return the training and test rows and the recall of many, medium and few-row classes, and of
-    each class, or of the worst ones; None without a long tail or predictions of classes.
+    """Return rows and recall of many, medium and few-row classes, and of each or the worst classes;
+    None without a long tail or predictions of classes.
     """
     predictions = Predictions.read(directory)
     if tail(result) <= LONG_TAIL or predictions is None or not len(predictions.target):

@@ -171,17 +171,15 @@ Probabilities = Callable[[Tensor], Tensor]
 
 
 class TaskForm:
-    """How a loss that takes ``targets``, ``"class_index"`` or ``"multi_hot"``, is called, and what
-    is measured.
+    """How a loss that takes ``targets``, ``"class_index"`` or ``"multi_hot"`` ({0, 1} for each class),
+    is called, and what is measured. Each task has ``accuracy``, ``f1_macro``, ``calibration_error``.
 
-    * ``"multiclass"``: one class per sample, logits ``(N, C)``, targets ``(N)``; a ``"multi_hot"``
-      loss takes {0, 1}. Metrics: ``accuracy``, ``balanced_accuracy``, ``f1_macro`` and
-      ``calibration_error`` (of the top class).
+    * ``"multiclass"``: one class per sample, logits ``(N, C)``, targets ``(N)``;
+      ``balanced_accuracy``.
     * ``"multilabel"``: any number of classes, targets ``(N, C)`` in {0, 1}; a label is predicted
-      where its logit is above 0. Metrics: ``accuracy`` (all labels of a sample right),
-      ``f1_micro``, ``f1_macro`` and ``calibration_error`` (of the sigmoids of all labels).
+      where its logit is above 0, and accurate is a sample whose labels are all right; ``f1_micro``.
     * ``"token"``: one class per token, logits ``(N, L, C)``, targets ``(N, L)`` with -100 on what
-      is no first piece of a word. Metrics: ``span_f1``, and of the words those of ``"multiclass"``.
+      is no first piece of a word; ``span_f1``.
 
     Raises:
         ValueError: if the loss cannot have the targets of the task.
