@@ -18,8 +18,6 @@ from as_lightning.bench.run.predictions import (
     Predictions,
     example_ids,
 )
-from as_lightning.report.record import ComparisonRecord
-from as_lightning.statistics.verdicts import Design
 
 
 class Echo(pl.LightningModule):
@@ -135,22 +133,3 @@ def test_an_example_has_the_same_id_in_every_split():
     shared = labels[0].keys() & labels[1].keys()
     assert 0 < len(shared) < len(labels[0]) == 360
     assert all(labels[0][number] == labels[1][number] for number in shared)
-
-
-def test_a_report_lists_the_true_label_and_what_each_candidate_predicts(result):
-    logits, target = 2 * torch.eye(3)[[0, 1, 2]], torch.tensor([0, 1, 2])
-    right = recorded(logits, target, names=["a", "b", "c"])
-    wrong = recorded(logits[[0, 2, 2]], target, names=["a", "b", "c"])
-    names = ["softmax", "mine"]
-    record = ComparisonRecord("set", "accuracy", "softmax", names, Design(looks=(3,)))
-    for name in names:
-        for seed in range(3):
-            record.add(result(name, seed, 0.5), name, 0.5)
-    predictions = {("softmax", seed): right for seed in range(3)}
-    predictions |= {("mine", 0): wrong, ("mine", 1): wrong, ("mine", 2): right}
-    record.compare_predictions(predictions)
-    (example,) = record.examples
-    assert list(example.values()) == ["b", "dog", "dog", "mine", 'a, "b"', 2]
-    del predictions["mine", 0]  # whose file could not be read
-    record.compare_predictions(predictions)
-    assert record.disagreed["mine"] == (pytest.approx(1 / 6), 3)
