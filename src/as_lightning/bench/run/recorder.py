@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -42,7 +42,6 @@ class RunRecorder(pl.Callback):
         # epoch, step, train_seconds, score; loss if it is logged
         self.evaluations: list[dict[str, float]] = []
         self.diverged = False  # whether the latest evaluation has diverged
-        self._metrics_before: Mapping[str, Any] = {}  # what was logged before this validation
         self._clock = clock
         self._mark = 0.0
 
@@ -63,16 +62,13 @@ class RunRecorder(pl.Callback):
         self.epoch_seconds.append(self.train_seconds - sum(self.epoch_seconds))
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._metrics_before = dict(trainer.callback_metrics)
         if not trainer.sanity_checking:
             self._count()
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._note_divergence(trainer, pl_module)
         self._mark = self._clock()
-        # Lightning keeps the earlier value of a metric that this validation does not log
-        before, metrics = self._metrics_before, trainer.callback_metrics
-        logged = {name: value for name, value in metrics.items() if value is not before.get(name)}
+        logged = trainer.callback_metrics
         if trainer.sanity_checking or self.monitor not in logged:
             return
         score = over_ranks(trainer, logged[self.monitor])
