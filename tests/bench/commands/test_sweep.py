@@ -156,14 +156,14 @@ def test_the_table_of_a_sweep_over_data_sets_has_all_of_them(result, tmp_path, m
     callback = ReportCallback()
     # the command's own configuration is of no job's experiment
     callback.on_multirun_start(hydras(tmp_path))
-    for number, name in enumerate(["chords", "sst5"]):
+    for number, name in enumerate(["fsdd", "sst5"]):
         stored(replace(result("softmax", 0, 0.8), name=name), tmp_path / "multirun" / name)
         config = hydras(tmp_path, f"experiment={name}", f"hydra.job.num={number}")
         callback.on_job_end(config, JobReturn(status=JobStatus.COMPLETED))
     callback.on_multirun_end(hydras(tmp_path))
-    table = pd.read_csv(tmp_path / "multirun" / "chords" / "runs.csv")
-    assert list(table["dataset"]) == ["chords", "sst5"]
-    assert "multirun/chords/runs.csv" in capsys.readouterr().out
+    table = pd.read_csv(tmp_path / "multirun" / "fsdd" / "runs.csv")
+    assert list(table["dataset"]) == ["fsdd", "sst5"]
+    assert "multirun/fsdd/runs.csv" in capsys.readouterr().out
 
 
 def config(seed: int = 0, *, epochs: int = 4, lr: float = 0.1, **method: object) -> dict:
