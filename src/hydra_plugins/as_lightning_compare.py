@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+from contextlib import suppress
 from typing import Any
 
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
+from omegaconf.errors import MissingMandatoryValue
 
 
 class CompareSweeper(Sweeper):
@@ -22,6 +24,11 @@ class CompareSweeper(Sweeper):
         # here: Hydra imports every plugin at the start of every command
         from hydra.core.plugins import Plugins
 
+        from as_lightning.bench.run.settings import check_files
+
+        # before torch is loaded; a value with commas, which counts as missing, is refused later
+        with suppress(MissingMandatoryValue):
+            check_files(config)
         from as_lightning.comparison.configured import sweep
 
         plugins = Plugins.instance()
