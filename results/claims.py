@@ -21,7 +21,7 @@ RESULTS = Path(__file__).resolve().parent
 sys.path.insert(0, str(RESULTS / "learning_rate"))
 sys.path.insert(0, str(RESULTS / "where_it_pays"))
 from experiment import PAPER_RATE, best_rate, complete, paired, read  # noqa: E402
-from map import Cell, advised, cells, over_data_sets  # noqa: E402
+from map import Cell, advised, cells, of_lead, over_data_sets  # noqa: E402
 from margin_time import best_margins  # noqa: E402
 from written import written  # noqa: E402
 
@@ -333,7 +333,8 @@ def why() -> str:
     stays = sum(cell.verdicts["as_softmax"].word == "better" for cell in controls)
     said = f"regularisation: of {len(controls)} earlier leads {stays} stays with the weight decay of both tuned; "
     said += (
-        f"with it tuned everywhere AS-Softmax is better in {better or 'none'} of {len(own)} cells. "
+        f"with it tuned everywhere AS-Softmax is better in {better or 'none'} of {len(own)} cells "
+        f"(there, trained longer on fresh seeds: {of_lead(own) or 'not run'}). "
     )
     said += "The margin: softmax, `delta` 1, is among its trials. Early stopping by sample: leaving out what softmax has "
     said += "right, against [as many rows at random](../results/skipping.md#against-chance)"

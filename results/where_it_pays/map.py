@@ -501,6 +501,13 @@ def controlled() -> str:
     return table(head, rows)
 
 
+def of_lead(found: Sequence[Cell], method: str = "as_softmax") -> str:
+    """What the longer controls with fresh seeds say of the cells in which a method leads."""
+    leads = {cell.name for cell in found if cell.verdicts[method].word == "better"}
+    own = [c for c in cells("controls") if c.name.removesuffix("_longer") in leads]
+    return "; ".join(f"{DATA[c.place[0]]}, {c.condition}: {c.shown(method)}" for c in own)
+
+
 def controlled_decay() -> str:
     """Whether AS-Softmax's lead in earlier comparisons stays when the weight decay of both methods
     is tuned.
@@ -626,7 +633,8 @@ def first_page(found: Sequence[Cell]) -> str:
         [
             f"all {len(own)} conditions of {len({cell.place[0] for cell in own})} data sets",
             f"better in {len(leads) or 'none'}; in {chosen} tuning chose softmax",
-            "",
+            "AS-Softmax's lead, [trained longer on fresh seeds](results/where_it_pays/README.md#does-a-lead-stay): "
+            + (of_lead(own) or "not run"),
         ],
     ]
     return table(["training data", "AS-Softmax, data sets", "other methods, data sets"], rows)
