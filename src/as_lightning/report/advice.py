@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from statistics import median
+from dataclasses import replace
 from typing import Any
+
+import pandas as pd
 
 from as_lightning.report.findings import Findings, Row, TimeRatio
 from as_lightning.report.record import ComparisonRecord
+from as_lightning.statistics.answer import decimals, number
 from as_lightning.statistics.verdicts import Verdict
 
 UNKNOWN = TimeRatio()
@@ -65,19 +68,26 @@ def advice(findings: Findings) -> list[str]:
     sentences = [record.untuned or _recommendation(findings)]
     for row in others:
         if row.verdict is not None and row.arm not in record.same_as:
-            shown = in_words(row.verdict, row.time, row.arm in record.behind)
+            verdict = row.verdict
+            if row.arm in record.behind:
+                verdict = replace(verdict, word=BEHIND)
+            shown = in_words(verdict, row.time, record.unit)
             sentences.append(f"{row.arm}: {shown}.")
-    sentences += [_calibration(row, findings.reference) for row in others]
+    for row in others:
+        sentences.append(_calibration(row, findings.reference))
     sentences += [*_reservations(findings), _at_an_edge(record)]
-    sizes = [v.detectable for v in findings.verdicts if math.isfinite(v.detectable)]
-    if sizes:
-        of_leader = ", of a candidate that leads the race" * bool(record.behind)
-        size = f"A true difference of {median(sizes):.1f} points"
-        sentences.append(f"{size} would be decided with 80% probability{of_leader}.")
-    if any(math.isfinite(verdict.same_low) for verdict in findings.verdicts):
-        sentences.append(NEW_DATA)
-    elif findings.verdicts:
-        sentences.append(SPLITS.get(record.splits, ""))
+    if findings.verdicts:
+        verdicts = pd.DataFrame(findings.verdicts)
+        size = verdicts["detectable"].median()
+        if not math.isnan(size):
+            digits = 1 if record.unit else decimals([size])
+            of_leader = ", of a candidate that leads the race" * bool(record.behind)
+            size = f"A true difference of {number(size, digits)}{record.unit}"
+            sentences.append(f"{size} would be decided with 80% probability{of_leader}.")
+        if verdicts["same_low"].notna().any():
+            sentences.append(NEW_DATA)
+        else:
+            sentences.append(SPLITS.get(record.splits, ""))
     return [*filter(None, [*sentences, record.stopped, *record.notes])]
 
 
@@ -85,19 +95,20 @@ def _recommendation(findings: Findings) -> str:
     chosen, reference = recommended(findings), findings.reference
     if not findings.verdicts:
         return f"No advice: there is nothing to compare with {reference.name}."
-    reasons = dict.fromkeys(v.reason for v in findings.verdicts if not v.decided)
-    if not any(v.judged for v in findings.verdicts):
-        return f"No advice: {'; '.join(reasons)}."
+    unjudged = [verdict.reason for verdict in findings.verdicts if not verdict.judged]
+    if len(unjudged) == len(findings.verdicts):
+        return f"No advice: {'; '.join(dict.fromkeys(unjudged))}."
     if chosen is reference or chosen.verdict is None:
         return _stay(findings)
-    shown = in_words(chosen.verdict, chosen.time)
+    shown = in_words(chosen.verdict, chosen.time, findings.record.unit)
     if costs := _costs(findings, chosen):
         score = findings.record.score
         shown = f"{SCORES.get(score, score)} {shown} ({costs})"
     if chosen.arm == findings.record.half:
         length = f"{chosen.length} in place of {reference.epochs:g}"
         return f"Train {reference.arm} for {length}: {shown}."
-    knobs = _knobs(chosen.settings)
+    knobs = dict(chosen.settings)
+    knobs.pop("lr", None)
     use = f"Use {chosen.arm}"
     if knobs:
         use += f" ({settings(knobs)})"
@@ -135,10 +146,9 @@ def _stay(findings: Findings) -> str:
 
 def _odds(findings: Findings) -> str:
     """Return a sentence on the candidate with the largest difference, if it is above 0."""
-    known = [verdict for verdict in findings.verdicts if verdict.ahead > 0.5]
-    if not known:
+    best = max(findings.verdicts, key=lambda verdict: (verdict.ahead > 0.5, verdict.difference))
+    if not best.ahead > 0.5:
         return ""
-    best = max(known, key=lambda verdict: verdict.difference)
     odds = min(best.ahead, 0.99)
     ahead = f"ahead with probability {odds:.2f} on these {best.seeds} seeds"
     return f" {best.arm} is {ahead}: if a change costs you nothing, these are the odds."
@@ -147,14 +157,15 @@ def _odds(findings: Findings) -> str:
 def _reservations(findings: Findings) -> Iterator[str]:
     """Yield sentences on what weakens the verdicts."""
     looks = findings.record.design.looks
-    judged = [v for v in findings.verdicts if not v.reason]
-    stopped_early = [v for v in judged if v.look < len(looks)]
-    if any(verdict.word == "better" for verdict in stopped_early):
+    early = [verdict for verdict in findings.verdicts if verdict.look < len(looks)]
+    if "better" in [verdict.word for verdict in early]:
         yield "The difference of a candidate that stopped early as better is on average too large."
-    for verdict in judged:
+    for verdict in findings.verdicts:
+        if verdict.reason:
+            continue
         name = findings.row(verdict.arm).name
-        unsettled = verdict.word in ("undecided", "not worse") and verdict in stopped_early
-        if unsettled and not verdict.in_reach:
+        unsettled = verdict.word in ("undecided", "not worse") and not verdict.in_reach
+        if unsettled and verdict in early:
             seeds = f"stopped after {verdict.seeds} seeds"
             yield f"{name} {seeds}: even {looks[-1]} would probably not settle it."
         if verdict.skewed:
@@ -177,10 +188,6 @@ def _at_an_edge(record: ComparisonRecord) -> str:
     return f"{', '.join(names)}: {edge}: a better one may lie beyond it."
 
 
-def _knobs(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in chosen.items() if name != "lr"}
-
-
 def _calibration(row: Row, reference: Row) -> str:
     """Return a sentence if probabilities are worse calibrated, else an empty one."""
     error, base = _metric(row, "calibration_error"), _metric(reference, "calibration_error")
@@ -201,25 +208,30 @@ def _metric(row: Row, name: str) -> float:
     return row.metrics.get(name, math.nan)
 
 
-def in_words(verdict: Verdict, time: TimeRatio = UNKNOWN, behind: bool = False) -> str:
+def in_words(verdict: Verdict, time: TimeRatio = UNKNOWN, unit: str = " points") -> str:
     """Return a verdict on one line: interval, time if it clearly differs, word.
+
+    Points have one decimal, a score without a unit those that its interval needs.
 
     >>> found = Verdict("a", "b", 5, 1, 0.2, -2.2, 2.6, "undecided", 3.0, 0.5)
     >>> in_words(found, TimeRatio(1.16, 1.10, 1.22)), in_words(found, TimeRatio(0.86, 0.30, 2.47))
     ('-2.2 to +2.6 points, 16% slower: undecided', '-2.2 to +2.6 points: undecided')
+    >>> in_words(Verdict("a", "b", 5, 1, 0.002, 0.0011, 0.0031, "better"), unit="")
+    '+0.0011 to +0.0031: better'
     """
-    difference = f"{verdict.difference:+.1f} points"
+    digits = 1 if unit else decimals([verdict.high - verdict.low])
+    difference = f"{verdict.difference:+.{digits}f}{unit}"
     if math.isnan(verdict.difference):
         difference = "no difference measured"
     elif math.isfinite(verdict.low):
-        difference = f"{verdict.low:+.1f} to {verdict.high:+.1f} points"
+        difference = f"{verdict.low:+.{digits}f} to {verdict.high:+.{digits}f}{unit}"
     word = verdict.word
     if word in LONG_WORDS:
-        word = f"{LONG_WORDS[word]} {verdict.equal_within:g} points"
-    if behind:
-        word = BEHIND
-    if verdict.reason:
-        word = f"{word} ({verdict.reason})" if verdict.decided else verdict.reason
+        word = f"{LONG_WORDS[word]} {verdict.equal_within:g}{unit}"
+    if verdict.reason and verdict.decided:
+        word = f"{word} ({verdict.reason})"
+    elif verdict.reason:
+        word = verdict.reason
     return f"{difference}{time.in_words}: {word}"
 
 

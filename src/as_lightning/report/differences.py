@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+
+import pandas as pd
 
 from as_lightning.statistics.answer import decimals, number
 from as_lightning.statistics.printable import printable
@@ -15,24 +16,28 @@ MARGIN = 60
 
 def in_words(rows: Sequence[Verdict]) -> str:
     """Return the figure in words, for those who do not see it."""
-    known = [row for row in rows if math.isfinite(row.low)]
-    digits = decimals(row.high - row.low for row in known)
+    known = _measured(rows)
+    digits = decimals(known["high"] - known["low"])
     parts = []
-    for row in known:
+    for row in known.itertuples():
         ends = f"{number(row.low, digits, '+')} to {number(row.high, digits, '+')}"
         parts.append(f"{row.arm} {number(row.difference, digits, '+')} ({ends}), {row.word}")
     return f"Differences with 95% intervals: {'; '.join(parts)}."
 
 
+def _measured(rows: Sequence[Verdict]) -> pd.DataFrame:
+    table = pd.DataFrame(map(vars, rows), columns=["arm", "difference", "low", "high", "word"])
+    return table.dropna(subset="low").reset_index(drop=True)
+
+
 def differences_svg(rows: Sequence[Verdict], within: float) -> str:
     """Return the picture as SVG, in the colours of the page; empty without an interval."""
-    known = [row for row in rows if math.isfinite(row.low)]
-    if not known:
+    known = _measured(rows)
+    if known.empty:
         return ""
-    digits = decimals(row.high - row.low for row in known)
-    low = min(-within, 0.0, *(row.low for row in known))
-    high = max(within, 0.0, *(row.high for row in known))
-    high = max(high, low + 1e-12)
+    digits = decimals(known["high"] - known["low"])
+    low = min(-within, known["low"].min())
+    high = max(within, known["high"].max(), low + 1e-12)
 
     def place(value: float) -> str:
         return f"{NAMES + (value - low) / (high - low) * (WIDTH - NAMES - MARGIN):.1f}"
@@ -47,13 +52,15 @@ def differences_svg(rows: Sequence[Verdict], within: float) -> str:
         f'<rect {zone} y="0" height="{base}" fill="#0a7ec2" fill-opacity="0.15"/>',
         f'<path d="M{place(0)} 0V{base}" stroke="currentColor" stroke-dasharray="3 3"/>',
     ]
-    for position, row in enumerate(known):
-        y = ROW * position + ROW // 2
-        name = printable(row.arm if len(row.arm) <= 26 else f"{row.arm[:25]}…", "html")
+    for row in known.itertuples():
+        y = ROW * row.Index + ROW // 2
+        name = row.arm
+        if len(name) > 26:
+            name = f"{name[:25]}…"
         ends = f"M{place(row.low)} {y}H{place(row.high)}"
         caps = f"M{place(row.low)} {y - 5}v10M{place(row.high)} {y - 5}v10"
         lines += [
-            f'<text x="0" y="{y + 4}">{name}</text>',
+            f'<text x="0" y="{y + 4}">{printable(name, "html")}</text>',
             f'<path d="{ends}{caps}" stroke="currentColor" stroke-width="1.5"/>',
             f'<circle cx="{place(row.difference)}" cy="{y}" r="4.5"/>',
         ]

@@ -21,12 +21,13 @@ from as_lightning.report.findings import Findings, Row, findings
 from as_lightning.report.record import ComparisonRecord
 from as_lightning.statistics.answer import decimals, number
 from as_lightning.statistics.printable import printable
+from as_lightning.statistics.verdicts import Verdict
 
 LEFT = ("verdict", "settings")  # columns of text, beside the first
 SCORE_NAMES = {"f1_micro": "micro F1", "f1_macro": "macro F1", "span_f1": "span F1"}
 FIGURE = "figures/differences.svg"
 LEGEND = """\
-{} in points ({}; {} is better): mean ± standard deviation of each candidate's own runs.
+{} {}: mean ± standard deviation of each candidate's own runs.
 Differences are to {}, paired by seed, positive where the candidate is better. In about 95 of 100
 such comparisons every interval holds the true difference, even though seeds were added one at a
 time. The verdicts are read off the intervals. An interval within ±{:g} points is equal."""
@@ -118,28 +119,36 @@ def score_name(score: str) -> str:
 def deciding(found: Findings) -> list[dict[str, Cell]]:
     """Return the deciding table, without columns that say nothing."""
     rows = [_cells(found, row) for row in found.rows]
-    kept = [name for name in rows[0] if any(row[name].text != "–" for row in rows)]
-    return [{name: row[name] for name in kept} for row in rows]
+    for name in list(rows[0]):
+        if all(row[name].text == "–" for row in rows):
+            for row in rows:
+                del row[name]
+    return rows
 
 
 def _cells(found: Findings, row: Row) -> dict[str, Cell]:
     """The row of a candidate in the deciding table: its cells by their headings."""
     record, time, verdict = found.record, row.time, row.verdict
     spreads = [other.std for other in found.rows]
-    digits = decimals([*spreads, *(of.high - of.low for of in found.verdicts)])
-    digits = max(digits - 1, 2)
+    for other in found.verdicts:
+        spreads.append(other.high - other.low)
+    digits = max(decimals(spreads) - 1, 2)
     mean = Cell(number(row.mean, digits))
     if not math.isnan(row.std):
         mean = Cell(f"{mean.text} ± {number(row.std, digits)}")
     chosen = record.same_as.get(row.arm)  # the candidate whose runs these are
-    difference = ratio = size = Cell("–")
+    difference = ratio = size = epochs = Cell("–")
     word, seeds, name = Cell("baseline"), Cell(str(row.seeds)), Cell(row.arm)
+    if not math.isnan(row.epochs):
+        epochs = Cell(f"{row.epochs:g}")
     if chosen:
         word = Cell(f"tuning chose {chosen}")
     elif verdict is not None:
         ends = _interval(verdict.low, verdict.high, digits)
         difference = Cell(number(verdict.difference, digits, "+"), ends)
-        word = Cell(verdict.word if verdict.judged else "–", verdict.reason)
+        word = Cell("–", verdict.reason)
+        if verdict.judged:
+            word = Cell(verdict.word, verdict.reason)
         if row.arm in record.behind:
             word = Cell("behind", "not pursued")
         if verdict.seeds < row.seeds:
@@ -147,15 +156,16 @@ def _cells(found: Findings, row: Row) -> dict[str, Cell]:
         if row is recommended(found) and not record.untuned:
             name = Cell(row.arm, "advised")
     if not math.isnan(time.low):  # one or two seeds say nothing
-        ends = f"{time.low:.2f} to {time.high:.2f}" if time.low < time.high else ""
-        ratio = Cell(f"{time.ratio:.2f}", ends)
+        ratio = Cell(f"{time.ratio:.2f}")
+        if time.low < time.high:
+            ratio = Cell(ratio.text, f"{time.low:.2f} to {time.high:.2f}")
     if row.parameters and len({other.parameters for other in found.rows}) > 1:
         size = Cell(f"{row.parameters:,}")
     return {
         "candidate": name,
-        "epochs": Cell("–" if math.isnan(row.epochs) else f"{row.epochs:g}"),
+        "epochs": epochs,
         score_name(record.score): mean,
-        "difference, points (95%)": difference,
+        _difference(record): difference,
         "verdict": word,
         "parameters": size,
         "time ratio": ratio,
@@ -176,10 +186,15 @@ def table(rows: Sequence[Mapping[str, object]]) -> str:
     if not rows:
         return ""
     names = list(rows[0])
-    sides = ["---" if name in (names[0], *LEFT) else "---:" for name in names]
-    lines = [[printable(name, "markdown") for name in names], sides]
-    lines += [[printable(cell, "markdown") for cell in row.values()] for row in rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    lines = [names, *(row.values() for row in rows)]
+    cells = pd.DataFrame(lines).map(lambda cell: printable(cell, "markdown"))
+    lines = [f"| {' | '.join(cells)} |" for cells in cells.to_numpy()]
+    sides = ["---:"] * len(names)
+    for column, name in enumerate(names):
+        if name in (names[0], *LEFT):
+            sides[column] = "---"
+    lines.insert(1, f"| {' | '.join(sides)} |")
+    return "\n".join(lines)
 
 
 TEMPLATES = Environment(
@@ -200,8 +215,10 @@ def _page(found: Findings) -> dict[str, Any]:
     first, *statements = advice(found)
     changes = []
     for name, changed in record.changes.items():
-        keys = [key for key in changed if key != "method.name"]
-        texts = [f"{key} {changed[key][1]} in place of {changed[key][0]}" for key in keys]
+        texts = []
+        for key, (before, after) in changed.items():
+            if key != "method.name":
+                texts.append(f"{key} {after} in place of {before}")
         if texts:
             changes.append(f"{name}: {', '.join(texts)}")
     return {
@@ -229,27 +246,41 @@ def _page(found: Findings) -> dict[str, Any]:
 def _legend(found: Findings) -> str:
     record = found.record
     score = f"{record.split} {score_name(record.score)}".strip()
+    direction = {"max": "more is better", "min": "less is better"}[record.mode]
+    about = f"({direction})"
+    if record.unit:
+        about = f"in points (a point is {1 / record.points:g}; {direction})"
     legend = LEGEND.format(
         score[:1].upper() + score[1:],
-        f"a point is {1 / record.points:g}",
-        "more" if record.mode == "max" else "less",
+        about,
         found.reference.name,
         record.design.equal_within,
     )
-    if any(math.isfinite(verdict.same_low) for verdict in found.verdicts):
+    if _for_new_data(found):
         legend += NEW_DATA
     return legend.replace("\n", " ")
 
 
+def _difference(record: ComparisonRecord) -> str:
+    """The heading of differences."""
+    return "difference, points (95%)" if record.unit else "difference (95%)"
+
+
+def _for_new_data(found: Findings) -> list[Verdict]:
+    return [verdict for verdict in found.verdicts if math.isfinite(verdict.same_low)]
+
+
 def _same_examples(found: Findings) -> Fold:
-    known = [verdict for verdict in found.verdicts if math.isfinite(verdict.same_low)]
+    known = _for_new_data(found)
+    if not known:
+        return Fold("For these test examples alone")
     digits = max(decimals(verdict.same_high - verdict.same_low for verdict in known) - 1, 2)
     rows = []
     for verdict in known:
         ends = _interval(verdict.same_low, verdict.same_high, digits)
         difference = Cell(number(verdict.difference, digits, "+"), ends)
-        rows.append({"candidate": verdict.arm, "difference, points (95%)": difference})
-    return Fold("For these test examples alone", [SAME_DATA] if rows else [], rows=rows)
+        rows.append({"candidate": verdict.arm, _difference(found.record): difference})
+    return Fold("For these test examples alone", [SAME_DATA], rows)
 
 
 def _differing(record: ComparisonRecord) -> Fold:
@@ -264,7 +295,9 @@ def _trials(record: ComparisonRecord) -> Fold:
     rows = []
     for candidate, tried in record.tuning.items():
         for trial in tried:
-            chosen = Cell(settings(trial.settings), "the baseline's" if trial.shared else "")
+            chosen = Cell(settings(trial.settings))
+            if trial.shared:
+                chosen = Cell(chosen.text, "the baseline's")
             score = f"{trial.score:.4f}"
             row = {"trials of": candidate, "settings": chosen}
             rows.append(row | {"mean of the best validation scores": score})
@@ -274,9 +307,10 @@ def _trials(record: ComparisonRecord) -> Fold:
 def _metrics(found: Findings) -> Fold:
     columns: dict[str, dict[str, object]] = {}
     for row in found.rows:
-        numbers_of = {"seconds": row.seconds, **row.metrics}
-        shown = {name: f"{value:.4g}" for name, value in numbers_of.items()}
-        columns[row.name] = {"settings": settings(row.settings), **shown}
+        shown: dict[str, object] = {"settings": settings(row.settings)}
+        for name, value in {"seconds": row.seconds, **row.metrics}.items():
+            shown[name] = f"{value:.4g}"
+        columns[row.name] = shown
     if not any(len(row.metrics) > 1 for row in found.rows):  # no more than the score
         return Fold("Settings and metrics")
     rows = []
@@ -294,5 +328,7 @@ def _how_made(record: ComparisonRecord) -> Fold:
             known = [f"{key} {value}" for key, value in content.items() if value]
             texts[", ".join(known)] = None
     texts.pop("", None)
-    said = [HOW.replace("\n", " "), *texts] if texts else []
+    said = []
+    if texts:
+        said = [HOW.replace("\n", " "), *texts]
     return Fold("How it was made", said, code="\n".join(record.commands).replace("```", ""))

@@ -109,13 +109,15 @@ class ComparisonRecord:
         return runs[runs["phase"].eq("final") & runs["score"].notna()]
 
     @property
+    def unit(self) -> str:
+        """What stands behind a difference: " points", or nothing behind that of a raw score."""
+        return " points" * (known_unit(self.score) == "points")
+
+    @property
     def points(self) -> float:
         """How many points a score of 1 is: 100 for a share whose name is that of an accuracy."""
-        scores = [row.get("score", math.nan) for row in self.rows]
-        if (
-            known_unit(self.score) == "points"
-            and max(filter(math.isfinite, scores), default=0) <= 1
-        ):
+        highest = self.runs["score"].replace(math.inf, math.nan).max()
+        if self.unit and not highest > 1:
             return 100.0
         return 1.0
 
@@ -135,7 +137,7 @@ class ComparisonRecord:
         """Return the verdict on each candidate, from all runs; a positive difference is better,
         also of a loss.
         """
-        scores = self.scores(1.0 if self.mode == "max" else -1.0)
+        scores = self.scores({"max": 1.0, "min": -1.0}[self.mode])
         spreads = {(name, self.baseline): spread for name, spread in self.spreads.items()}
         return verdicts(scores, reference=self.baseline, design=self.design, spreads=spreads)
 
@@ -202,8 +204,9 @@ class ComparisonRecord:
 
     def write(self, directory: str | Path) -> None:
         """Write ``runs.csv``, and what it does not have to ``design.json``."""
-        own = {name: value for name, value in vars(self).items() if name not in OF_TABLE}
-        own["tuning"] = {}
+        own = {**vars(self), "tuning": {}}
+        for name in OF_TABLE:
+            del own[name]
         for name, trials in self.tuning.items():
             own["tuning"][name] = [trial._asdict() for trial in trials]
         # of objects, else an empty cell makes 1.0 from 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pandas as pd
+
 from as_lightning.report.differences import differences_svg
 from as_lightning.statistics.answer import cells, head, sentences
 from as_lightning.statistics.judge import Answer
@@ -45,7 +47,8 @@ def _cells(answer: Answer, form: Form) -> list[list[str]]:
     for row, judged in zip(rows[2:], answer.candidates, strict=True):
         if judged.reason:
             row[1] += f" ({judged.reason})"
-    return [[printable(cell or "–", form) for cell in row] for row in rows]
+    shown = pd.DataFrame(rows).map(lambda cell: printable(cell or "–", form))
+    return shown.to_numpy().tolist()
 
 
 def _html(answer: Answer) -> str:

@@ -109,11 +109,21 @@ def sweep_table(results: Sequence[Result]) -> pd.DataFrame:
         for _, of_one in table.groupby(keys, sort=False):
             titles = of_one[keys[-1]]
             for column in columns:
-                longer = titles + f", {column.removeprefix('method.')}=" + read[column]
+                longer = titles + f", {column.removeprefix('method.')}=" + _short(read[column])
                 if longer.nunique() > titles.nunique():
                     titles = longer.dropna()
             table.loc[of_one.index, keys[-1]] = titles
     return table.drop_duplicates(table.columns.drop("train_seconds"))
+
+
+def _short(values: pd.Series) -> pd.Series:
+    """The texts of a setting; numbers that a sweep has drawn have six digits, if these tell them."""
+    import pandas as pd
+
+    numbers = pd.to_numeric(values, "coerce")
+    drawn = numbers.notna() & values.str.contains(".", regex=False) & (values.str.len() > 8)
+    short = values.mask(drawn, numbers.map("{:g}".format))
+    return short if short.nunique() == values.nunique() else values
 
 
 def sweep_answers(table: pd.DataFrame, question: Question) -> list[Answer]:
