@@ -186,9 +186,9 @@ def table(rows: Sequence[Mapping[str, object]]) -> str:
     if not rows:
         return ""
     names = list(rows[0])
-    lines = [names, *(row.values() for row in rows)]
-    cells = pd.DataFrame(lines).map(lambda cell: printable(cell, "markdown"))
-    lines = [f"| {' | '.join(cells)} |" for cells in cells.to_numpy()]
+    cells = pd.DataFrame([names, *(row.values() for row in rows)])
+    cells = cells.map(lambda cell: printable(cell, "markdown"))
+    lines = [f"| {' | '.join(line)} |" for line in cells.to_numpy()]
     sides = ["---:"] * len(names)
     for column, name in enumerate(names):
         if name in (names[0], *LEFT):

@@ -208,6 +208,16 @@ def test_each_setting_of_a_method_is_a_candidate_and_the_same_run_counts_once(re
     assert dict(table["candidate"].value_counts()) == dict.fromkeys(names, 2) | {"softmax": 1}
 
 
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [((0.3, 0.12345678901), ["0.3", "0.123457"]), ((0.12345678, 0.12345679), None)],
+)
+def test_a_drawn_setting_has_six_digits_if_these_tell_it_from_the_others(result, values, shown):
+    runs = [result("m", 0, 0.8, config=config(tau=value)) for value in values]
+    names = [f"m, tau={value}" for value in shown or values]
+    assert list(sweep_table(runs)["candidate"]) == names
+
+
 def test_a_sweep_is_judged_data_set_by_data_set_beside_its_softmax(result):
     lead = (0.02, 0.021, 0.019)
     runs = [
