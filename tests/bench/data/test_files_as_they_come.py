@@ -122,10 +122,10 @@ SIZES = {"train": 12, "validation": 4, "test": 6}  # of an .npz
 def vectors(**replaced: Any) -> bytes:
     """An ``.npz`` of feature vectors, with other arrays in the place of some."""
     file = io.BytesIO()
-    made = {f"{split}_inputs": np.ones((size, 5)) for split, size in SIZES.items()}
-    made |= {
-        f"{split}_labels": np.array(["dog", "cat"] * (size // 2)) for split, size in SIZES.items()
-    }
+    made = {}
+    for split, size in SIZES.items():
+        made[f"{split}_inputs"] = np.ones((size, 5))
+        made[f"{split}_labels"] = np.array(["dog", "cat"] * (size // 2))
     np.savez(
         file, **{name: values for name, values in (made | replaced).items() if values is not None}
     )
@@ -182,6 +182,8 @@ CSV = "text,label\n"
         ("clip", "a", wav([0.0] * 9)[:30], "no readable audio"),
         ("clip", "a", wav([]), "no samples"),
         ("clip", "a", wav([float("nan")] * 9), "samples that are not finite"),
+        ("image", "a", encoded(np.ones((6, 6), np.uint16), "png"), "convert it to 8 bits"),
+        ("image", "a", encoded(np.ones((6, 6), np.float32), "tiff"), "convert it to 8 bits"),
         ("vectors", "a", vectors(test_labels=None), "an .npz with train_inputs, .* test_labels"),
         ("vectors", "a", vectors(train_labels=np.array([{}] * 12)), "an .npz .*allow_pickle"),
         (
@@ -218,20 +220,18 @@ def test_an_image_that_is_cut_short_is_refused(ending):
 @pytest.mark.parametrize("names", [["cat", "dog"], [3, 7]])
 def test_vectors_come_as_they_are_and_labels_are_numbered_in_their_order(tmp_path, names):
     generator = np.random.default_rng(0)
-    inputs = {
-        split: generator.normal(size=(size, 5)).astype(np.float16) for split, size in SIZES.items()
-    }
-    arrays = {f"{split}_inputs": values for split, values in inputs.items()}
-    arrays |= {
-        f"{split}_labels": np.array(names[::-1] * (size // 2)) for split, size in SIZES.items()
-    }
+    arrays = {}
+    for split, size in SIZES.items():
+        arrays[f"{split}_inputs"] = generator.normal(size=(size, 5)).astype(np.float16)
+        arrays[f"{split}_labels"] = np.array(names[::-1] * (size // 2))
     (tmp_path / "features.npz").write_bytes(vectors(**arrays))
     data = Features("features.npz", data_dir=tmp_path)
     data.setup()
     assert data.class_names == list(map(str, names))
     assert data.input_spec == {"in_features": 5}
     for split, size in SIZES.items():
-        assert torch.equal(data.splits[split].inputs, torch.from_numpy(inputs[split]).float())
+        expected = torch.from_numpy(arrays[f"{split}_inputs"]).float()
+        assert torch.equal(data.splits[split].inputs, expected)
         assert data.splits[split].targets.tolist() == [1, 0] * (size // 2)
     train = data.splits["train"].inputs
     without_hidden_layers = configured_encoder("mlp", widths=[], **data.input_spec)

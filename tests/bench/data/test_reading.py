@@ -17,7 +17,7 @@ from PIL import Image
 from as_lightning.bench.data.audio_folder import AudioFolder, decode_clip
 from as_lightning.bench.data.base import BenchmarkDataModule, check_processes_of_test
 from as_lightning.bench.data.files import read_text
-from as_lightning.bench.data.image_folder import ImageFolder, decode_image
+from as_lightning.bench.data.image_folder import ImageFolder
 from as_lightning.bench.data.reading import Reading, said_of
 from as_lightning.bench.data.text.tagging import Conll
 from as_lightning.bench.data.text.text_file import TextFile
@@ -126,15 +126,6 @@ def test_a_result_keeps_all_that_was_noted(tmp_path, composed):
     kept = json.loads((tmp_path / "run" / "result.json").read_text())["reading"]
     (alike,) = [one for one in kept if one["what"].startswith("class names differ")]
     assert (alike["count"], alike["total"]) == (2, 2)
-
-
-@pytest.mark.parametrize(
-    ("pixels", "ending"),
-    [(GREY * np.uint16(9), "png"), (GREY * np.uint16(256), "tiff"), (np.float32(GREY), "tiff")],
-)
-def test_an_image_of_more_than_8_bits_is_refused_with_the_way_out(pixels, ending):
-    with pytest.raises(ValueError, match="convert it to 8 bits"):
-        decode_image(encoded(pixels, ending))
 
 
 def test_a_flac_without_a_length_is_read_whole_over_several_blocks():

@@ -43,9 +43,8 @@ def decode_clip(content: bytes, changes: list[str] | None = None) -> tuple[Tenso
     """Return the samples of an audio file, its channels averaged, ``float32`` of shape
     ``(samples,)``, and their rate in Hz.
 
-    Where channels cancel out, the first one is taken. ``changes`` gets what was done. A ValueError
-    refuses what is no audio, has no samples, or some that are not finite; a WAV file that was cut
-    short is a shorter clip to libsndfile.
+    Where channels cancel out, the first one is taken. ``changes`` gets what was done. A WAV file
+    that was cut short is a shorter clip to libsndfile.
     """
     changes = [] if changes is None else changes
     blocks: list[np.ndarray] = []
@@ -73,9 +72,7 @@ def decode_clip(content: bytes, changes: list[str] | None = None) -> tuple[Tenso
 def fitted(
     waveform: Tensor, rate: int, changes: list[str], *, sample_rate: int, samples: int
 ) -> Tensor:
-    """Return a waveform at this rate and length, cut off or padded with zeros; ``changes`` gets
-    what was done.
-    """
+    """Return a waveform at this rate and length; ``changes`` gets what was done."""
     if rate != sample_rate:
         changes.append(f"are resampled to data.sample_rate={sample_rate}")
     if len(waveform) * sample_rate > (samples + 1) * rate:
@@ -111,9 +108,8 @@ class AudioFolder(ClassFolder):
     normalised by mean and standard deviation over the training split, or with
     ``features="waveform"`` the samples ``(samples,)`` in [-1, 1]. Layouts as of `ClassFolder`.
 
-    The settings are described in ``conf/data/audio_folder.yaml``. A clip that is too long is cut
-    off, one that is too short is followed by zeros. ``freq_mask`` and ``time_mask`` are
-    SpecAugment's, of the training split's spectrograms.
+    The settings are described in ``conf/data/audio_folder.yaml``. A clip that is too short is
+    followed by zeros. ``freq_mask`` and ``time_mask`` are SpecAugment's.
 
     Source of SpecAugment: Park et al., Interspeech 2019 (arXiv 1904.08779), without time warping.
     """

@@ -133,7 +133,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
             )
         self.data_dir = Path(data_dir).expanduser()
         self.split_seed: Any = split_seed or 0
-        self.shots, self.imbalance, self.first = shots, imbalance, first
+        self.first = first
         self.batch_size, self.num_workers, self.pin_memory = batch_size, num_workers, pin_memory
         self.class_names: list[str] = []
         self.splits: dict[str, LabelledDataset] = {}
@@ -156,8 +156,12 @@ class BenchmarkDataModule(pl.LightningDataModule):
 
     def files(self) -> dict[str, Path]:
         """Return the files to read: `FILES`, perhaps downloaded, and the user's `paths`."""
-        fetched = {name: fetch(file, self.data_dir) for name, file in self.FILES.items()}
-        return fetched | {name: find_file(path, self.data_dir) for name, path in self.paths.items()}
+        places = {}
+        for name, file in self.FILES.items():
+            places[name] = fetch(file, self.data_dir)
+        for name, path in self.paths.items():
+            places[name] = find_file(path, self.data_dir)
+        return places
 
     @property
     def num_classes(self) -> int:
@@ -174,20 +178,20 @@ class BenchmarkDataModule(pl.LightningDataModule):
 
     @property
     def class_groups(self) -> dict[str, list[int]]:
-        """Return the classes with many, medium and few training samples, by their true classes.
-
-        They are scored apart; there are none without ``imbalance``.
-        """
-        if self.imbalance is None:
+        """Return the classes with many, medium and few true samples; none without ``imbalance``."""
+        if self.conditions.imbalance is None:
             return {}
-        targets = self.splits["train"].targets if self.true_targets is None else self.true_targets
+        targets = self.splits["train"].targets
+        if self.true_targets is not None:
+            targets = self.true_targets
         return thirds_by_count(class_counts_of(targets, self.num_classes))
 
     @property
     def summary(self) -> str:
         """Return the first classes, the splits' sizes, and a line for each change by reading."""
-        more = ", ..." * (self.num_classes > SHOWN)
-        classes = f"{', '.join(self.class_names[:SHOWN])}{more}"
+        classes = ", ".join(self.class_names[:SHOWN])
+        if self.num_classes > SHOWN:
+            classes += ", ..."
         sizes = " / ".join(f"{len(self.splits[split]):,}" for split in SPLITS)
         counts = f"{self.num_classes:,} classes ({classes}); train / validation / test {sizes}"
         lines = [f"{type(self).__name__}: {counts}"]
@@ -206,12 +210,12 @@ class BenchmarkDataModule(pl.LightningDataModule):
             raise ValueError(f"{name} comes with its splits: leave data.split_seed out")
         with collected_readings() as self.readings:
             splits = self.load_splits()
-            empty = [split for split in SPLITS if not len(splits[split])]
-            if empty:
-                raise ValueError(f"{name}: nothing is left for {', '.join(empty)}: give more data")
+            for split in SPLITS:
+                if not len(splits[split]):
+                    raise ValueError(f"{name}: nothing is left for {split}: give more data")
             if self.num_classes < 2:
-                found = ", ".join(self.class_names)
-                raise ValueError(f"{name}: expected at least 2 classes, found {found or 'none'}")
+                found = ", ".join(self.class_names) or "none"
+                raise ValueError(f"{name}: expected at least 2 classes, found {found}")
             self.splits = splits
             note_alike(self.class_names)
             if self.task == "multiclass":
@@ -312,12 +316,8 @@ def rows_of(values: Any, rows: Sequence[int]) -> Any:
 
 
 def check_processes_of_test(trainer: pl.Trainer, samples: int) -> None:
-    """Raise a ValueError for a test whose samples cannot be dealt out evenly to all processes.
-
-    Lightning's sampler gives each process as many samples, and repeats the first ones to that end.
-
-    >>> check_processes_of_test(pl.Trainer(accelerator="cpu", devices=1), samples=51)
-    """
+    """Raise a ValueError for a test whose samples cannot be dealt out evenly to all processes."""
+    # Lightning's sampler gives each process as many, and repeats the first ones to that end.
     repeated = -samples % trainer.world_size
     if repeated:
         raise ValueError(

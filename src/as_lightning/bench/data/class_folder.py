@@ -62,9 +62,8 @@ class ClassFolder(BenchmarkDataModule):
 
     All files are decoded before training, on several threads, into a tensor for each split.
 
-    Raises:
-        ValueError: names a file that cannot be decoded or differs in size from the first, what is
-            not as described, and classes with too few files to split.
+    A ValueError names a file that cannot be decoded or differs in size from the first, what is not
+    as described, and classes with too few files to split.
     """
 
     kind: ClassVar[str]  # what the files are, in the plural, for messages
@@ -111,9 +110,11 @@ class ClassFolder(BenchmarkDataModule):
 
     def load_splits(self) -> dict[str, LabelledDataset]:
         files = self.index()
-        labels = {split: [file.label for file in rows] for split, rows in files.items()}
+        labels = {}
+        for split, rows in files.items():
+            labels[split] = [file.label for file in rows]
+            self.texts[split] = [file.name for file in rows]
         targets = self.encode_labels(labels)
-        self.texts = {split: [file.name for file in rows] for split, rows in files.items()}
         first, _ = self._decoded(min(files["train"], key=lambda file: file.place))
         inputs, digests = {}, {}
         for split, rows in files.items():
@@ -194,31 +195,27 @@ class ClassFolder(BenchmarkDataModule):
 
     def split_classes(self, found: Mapping[str, ClassFiles]) -> dict[str, ClassFiles]:
         """Return the three splits, from files by split and class, or all as the split ``"all"``."""
-        splits: dict[str, ClassFiles] = {}
-        for split, classes in found.items():
-            # A seed for each class: one that gains files does not reorder the others.
-            splits[split] = {
-                label: random.Random(f"{self.split_seed}/{label}").sample(names, len(names))
-                for label, names in sorted(classes.items())
-            }
-        train = splits.pop("all") if "all" in splits else splits["train"]
+        splits: dict[str, ClassFiles] = {split: {} for split in SPLITS}
         shares = {"validation": self.validation_share, "test": TEST_SHARE}
-        missing = [split for split in shares if split not in splits]
-        splits |= {split: {} for split in ("train", *missing)}
-        for label, names in train.items():
-            remaining = names
-            for split in missing:
-                count = max(1, round(shares[split] * len(names)))
-                splits[split][label], remaining = remaining[:count], remaining[count:]
-            splits["train"][label] = remaining
+        missing = [split for split in shares if split not in found]
         emptied = []
-        for label, names in splits["train"].items():
-            if not names:
-                emptied.append(f"class {label!r} has {len(train[label])} {self.kind}")
+        for split, classes in found.items():
+            for label, names in sorted(classes.items()):
+                # A seed for each class: one that gains files does not reorder the others.
+                order = random.Random(f"{self.split_seed}/{label}").sample(names, len(names))
+                if split in shares:
+                    splits[split][label] = order
+                    continue
+                for held_out in missing:
+                    count = max(1, round(shares[held_out] * len(names)))
+                    splits[held_out][label], order = order[:count], order[count:]
+                splits["train"][label] = order
+                if not order:
+                    emptied.append(f"class {label!r} has {len(names)} {self.kind}")
         if emptied:
             wanted = ", ".join(["train", *missing])
             raise ValueError(f"{shortened(emptied)}: too few for the splits {wanted}")
-        return {split: splits[split] for split in SPLITS}
+        return splits
 
 
 def find_classes(root: Path, names: Iterable[str]) -> dict[str, ClassFiles]:

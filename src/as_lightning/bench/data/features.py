@@ -20,11 +20,8 @@ class Features(BenchmarkDataModule):
     """The arrays ``train_inputs (N, d)`` and ``train_labels (N)``, and those of validation and
     test, in an ``.npz``.
 
-    Inputs become ``float32``; labels are integers or texts. Nothing pickled is read.
-
-    Raises:
-        ValueError: if an array is missing, has another shape or is not finite, or a row has no
-            label; names the file.
+    Inputs become ``float32``; labels are integers or texts. Nothing pickled is read. A ValueError
+    names the file, and what is missing, of another shape or not finite.
     """
 
     def __init__(self, path: str | Path, batch_size: int = 256, **settings: Any) -> None:
@@ -37,10 +34,12 @@ class Features(BenchmarkDataModule):
 
     def load_splits(self) -> dict[str, LabelledDataset]:
         path = self.files()["all"]
+        inputs, labels = {}, {}
         try:
             with np.load(path, allow_pickle=False) as file:
-                inputs = {split: file[f"{split}_inputs"] for split in SPLITS}
-                labels = {split: file[f"{split}_labels"] for split in SPLITS}
+                for split in SPLITS:
+                    inputs[split] = file[f"{split}_inputs"]
+                    labels[split] = file[f"{split}_labels"]
         # A TypeError is that of an .npy.
         except (KeyError, ValueError, OSError, EOFError, TypeError, BadZipFile) as error:
             raise ValueError(f"{path}: expected an .npz with {EXPECTED}: {error}") from error
@@ -87,11 +86,7 @@ class Features(BenchmarkDataModule):
 
 
 class MultilabelFeatures(Features):
-    """`Features` of samples that have several labels: ``train_labels (N, C)`` of 0 and 1.
-
-    Raises:
-        ValueError: also if a label is neither 0 nor 1.
-    """
+    """`Features` of samples that have several labels: ``train_labels (N, C)`` of 0 and 1."""
 
     task = "multilabel"
 

@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from as_lightning.bench.data.reading import note, shortened
 
-HINT = "Put it there by hand, or set data_dir (or the environment variable AS_LIGHTNING_DATA) to a directory that holds it"
-
 
 def visible_files(root: Path) -> list[str]:
     """Return the files below a folder by their relative names, in order, without hidden ones."""
@@ -114,9 +112,7 @@ def find_file(place: Place, data_dir: str | Path) -> Path:
 def fetch(remote: RemoteFile, data_dir: str | Path) -> Path:
     """Return the path of ``remote`` in ``data_dir``; download it if it is not there.
 
-    Raises:
-        ValueError: if the file has another checksum.
-        RuntimeError: if it is not there and cannot be downloaded.
+    A ValueError refuses another checksum; a RuntimeError says that it cannot be downloaded.
     """
     import pooch  # imported here, as data without files do not need it
 
@@ -135,17 +131,14 @@ def fetch(remote: RemoteFile, data_dir: str | Path) -> Path:
     except OSError as error:  # what requests raises is an OSError too
         raise RuntimeError(
             f"{remote.name} is not in data_dir={str(data_dir)!r} and could not be downloaded from "
-            f"{remote.url}: {error}. {HINT}"
+            f"{remote.url}: {error}. Put it there by hand, or set data_dir (or the environment "
+            "variable AS_LIGHTNING_DATA) to a directory that holds it"
         ) from error
     return path
 
 
 def checksum(paths: Iterable[Path]) -> str:
-    """Return a checksum of files, by their contents, and of folders, by the names and contents of
-    their visible files.
-
-    A file whose size and time have not changed is not read again in the same process.
-    """
+    """Return a checksum of files, and of the names and contents of folders' visible files."""
     digest = hashlib.sha256()
     for path in paths:
         if not path.is_dir():
@@ -157,6 +150,7 @@ def checksum(paths: Iterable[Path]) -> str:
 
 
 def _file_hash(path: Path) -> bytes:
+    """Return a file's checksum; it is not read again while its size and time stay."""
     status = path.stat()
     return _cached_hash(path, status.st_size, status.st_mtime_ns)
 

@@ -24,10 +24,6 @@ class FSDD(AudioFolder):
     validation; ``split_seed`` draws others. ``data_dir`` holds ``fsdd.tar.gz``; otherwise release
     1.0.10 is downloaded. GitHub may pack the archive anew, so its checksum is not compared.
 
-    Raises:
-        ValueError: if the archive is damaged, or does not hold 3,000 recordings.
-        RuntimeError: if it is not in ``data_dir`` and cannot be downloaded.
-
     Source: Jackson et al., ``github.com/Jakobovski/free-spoken-digit-dataset``.
     """
 

@@ -29,8 +29,7 @@ def decode_image(
     EXIF orientation says.
 
     What is transparent shows white. With ``image_size`` the image is scaled to this height and
-    width, and what stands over is cut off. ``changes`` gets what was done. A ValueError refuses
-    what is no whole image of 8 bits per channel.
+    width, and what stands over is cut off. ``changes`` gets what was done.
     """
     changes = [] if changes is None else changes
     try:
@@ -61,10 +60,7 @@ class ImageFolder(ClassFolder):
     """A user's own images, decoded to ``(3, H, W)`` ``uint8``; layouts as of `ClassFolder`.
 
     Batches are ``(images (N, 3, H, W) float32, targets)``, normalised. The settings are described
-    in ``conf/data/image_folder.yaml``. A training image gets a black border and is cropped at
-    random to its size; with ``horizontal_flip`` it is mirrored with probability 1/2.
-
-    A ValueError is raised as by `ClassFolder`; ``image_size=None`` takes images of one size.
+    in ``conf/data/image_folder.yaml``.
     """
 
     kind = "images"

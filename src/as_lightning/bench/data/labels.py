@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from sklearn.preprocessing import MultiLabelBinarizer
 from torch import Tensor
 
 from as_lightning.bench.data.reading import note
@@ -29,18 +30,19 @@ def targets_of(
         if unknown:
             names = ", ".join(unknown)
             raise ValueError(f"the {split} split has classes that the train split lacks: {names}")
-        if not several:
-            targets[split] = torch.tensor([index[name] for name in rows], dtype=torch.int64)
-            continue
-        targets[split] = torch.zeros(len(rows), len(index), dtype=torch.int64)
-        for row, names in enumerate(rows):
-            targets[split][row, [index[name] for name in names]] = 1
+        if several:
+            values = MultiLabelBinarizer(classes=class_names).fit_transform(rows)
+        else:
+            values = [index[name] for name in rows]
+        targets[split] = torch.as_tensor(values, dtype=torch.int64)
     return targets
 
 
 def names_in(rows: Sequence[Any], several: bool) -> set[str]:
     """Return the names of the rows' labels."""
-    return set().union(*rows) if several else set(rows)
+    if several:
+        return set().union(*rows)
+    return set(rows)
 
 
 def note_alike(class_names: Sequence[str]) -> None:

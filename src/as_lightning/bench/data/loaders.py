@@ -18,9 +18,9 @@ def permutation(length: int, *entropy: int) -> list[int]:
 class EpochOrder(RandomSampler):
     """All indices of a data set in a random order that ``seed`` and epoch decide.
 
-    A run that was killed and resumed sees the order that it would have seen. Lightning calls
-    `set_epoch` before each epoch; a ``fixed`` order ignores the epoch. Where ranks share the data,
-    Lightning replaces a ``RandomSampler``, as this is, by PyTorch's ``DistributedSampler``.
+    A resumed run sees the order that it would have seen. Lightning calls `set_epoch` before each
+    epoch; a ``fixed`` order ignores the epoch. Where ranks share the data, Lightning replaces a
+    ``RandomSampler``, as this is, by PyTorch's ``DistributedSampler``.
     """
 
     def __init__(self, data_source: Sized, seed: int, fixed: bool = False) -> None:

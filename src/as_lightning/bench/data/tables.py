@@ -7,6 +7,7 @@ import io
 import json
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,20 +39,16 @@ def read_table(
     encoding: str | None = None,
     quotes: bool = True,
 ) -> list[Sentence]:
-    """Read the texts and labels of a table.
+    """Return the texts and labels of a table; ``conf/data/text_file.yaml`` describes the settings.
 
-    ``separator`` is between the columns, None for a comma in ``.csv`` and a tab in ``.tsv`` and
-    ``.txt``. ``columns`` names the columns of a file without a header. ``drop_blank`` leaves out
-    rows without text or label. Without ``quotes`` quotation marks are text. With
-    ``label_separator`` a sample has any number of labels. A ValueError names the file, and the line
-    or row that is malformed.
+    A ValueError names the file, and the line or row that is malformed.
     """
     # Hydra reads a column 0 as a number.
     names = [normal_form(str(text_column)), normal_form(str(label_column))]
     try:
         table = _frame(path, columns, separator, encoding, quotes)
-        texts, labels = (_column(table, name) for name in names)
-        labels = labels.str.removeprefix("__label__")  # as fastText writes them
+        texts = _column(table, names[0])
+        labels = _column(table, names[1]).str.removeprefix("__label__")  # as fastText writes them
     except (ValueError, pd.errors.ParserWarning) as error:
         hint = "; a quotation mark at its start opens a field: data.quotes=false makes it text"
         said = f"{path}: {str(error).removeprefix(f'{path}: ').strip()}"
@@ -76,10 +73,9 @@ def read_table(
     for what, rows in changes.items():
         example = repr(texts[rows].iloc[0]) if rows.any() else ""
         note(f"rows of {path.name} {what}", int(rows.sum()), len(table), example)
-    found = [Sentence(*row) for row in zip(texts[kept], labels[kept], strict=True)]
-    if label_separator is None:
-        return found
-    return [Sentence(text, _parts(label, label_separator)) for text, label in found]
+    if label_separator is not None:
+        labels = labels.map(partial(_parts, separator=label_separator))
+    return list(map(Sentence, texts[kept], labels[kept]))
 
 
 def _frame(
@@ -117,7 +113,7 @@ def _frame(
 
 def _column(table: pd.DataFrame, name: str) -> pd.Series:
     """Return the cells of a column as text, without the spaces around it."""
-    found = [normal_form(str(column).strip()) for column in table.columns]
+    found = list(map(_stripped, table.columns))
     if found.count(name) != 1:
         there = ", ".join(map(repr, found))
         hint = "set data.text_column and data.label_column, or data.separator"

@@ -21,10 +21,8 @@ class AutoModelEncoder(FrozenEncoder):
     Shape:
         - input: ``(N, L)`` ``int64``; output: ``(N, d)``, without pooling ``(N, L, d)``.
 
-    Raises:
-        ValueError: if there is no such model, its weights are pickled, its embeddings hold fewer
-            tokens or positions than the data have, or it has fewer layers than ``trainable_layers``
-            or no list of them.
+    A ValueError refuses pickled weights, embeddings of fewer tokens or positions than the data have,
+    and a network of fewer layers than ``trainable_layers`` or without a list of them.
     """
 
     def __init__(
@@ -43,11 +41,12 @@ class AutoModelEncoder(FrozenEncoder):
         from transformers import AutoModel
 
         try:
-            loaded = AutoModel.from_pretrained(name, use_safetensors=None if allow_pickle else True)
+            # None takes pickled weights where there are no others.
+            loaded = AutoModel.from_pretrained(name, use_safetensors=not allow_pickle or None)
         except (OSError, ValueError) as error:
-            hint = "" if allow_pickle else " (pickled weights need model.allow_pickle=true)"
             raise ValueError(
-                f"model.name={name!r} is no Hugging Face model or local checkpoint: {error}{hint}"
+                f"model.name={name!r} is no Hugging Face model or local checkpoint: {error} "
+                "(pickled weights need model.allow_pickle=true)"
             ) from None
         self.network = loaded.float()  # transformers 5 keeps the 16 bits that weights are stored in
         config = self.network.config
@@ -72,8 +71,10 @@ class AutoModelEncoder(FrozenEncoder):
         self.freeze(*self._frozen_parts(name))
 
     def _frozen_parts(self, name: str) -> list[nn.Module]:
-        if not self.trainable_layers:
-            return [] if self.trainable_layers is None else [self.network]
+        if self.trainable_layers is None:
+            return []
+        if self.trainable_layers == 0:
+            return [self.network]
         count = int(self.network.config.num_hidden_layers)
         if self.trainable_layers > count:
             raise ValueError(

@@ -36,7 +36,7 @@ def _convolution(in_channels: int, out_channels: int, stride: int = 1) -> list[n
 
 
 def _means(maps: Tensor, rows: int, columns: int) -> Tensor:
-    """The means ``(N, C * rows * columns)`` of the cells of a grid over maps ``(N, C, H, W)``."""
+    """Return the means ``(N, C * rows * columns)`` of a grid's cells over maps ``(N, C, H, W)``."""
     if not (1 <= rows <= maps.size(-2) and 1 <= columns <= maps.size(-1)):
         raise ValueError(
             f"{maps.size(-2)} rows and {maps.size(-1)} columns are left after the layers, which "
@@ -147,13 +147,16 @@ class TextTransformer(nn.Module):
 
     def forward(self, token_ids: Tensor) -> Tensor:
         embedded = self.token_embedding(token_ids) + self.position_embedding[: token_ids.size(1)]
-        everywhere = torch.ones_like(token_ids, dtype=torch.bool)
-        present = everywhere if self.padding_id is None else token_ids != self.padding_id
+        present, padding, later = torch.ones_like(token_ids, dtype=torch.bool), None, None
+        if self.causal:  # which tokens (columns) come after a token (rows)
+            later = present[:1].expand(token_ids.size(1), -1).triu(1)
+        if self.padding_id is not None:
+            present = token_ids != self.padding_id
+            padding = ~present
         hidden = self.encoder(
             self.dropout(embedded),
-            # which tokens (columns) come after a token (rows)
-            mask=everywhere[:1].expand(token_ids.size(1), -1).triu(1) if self.causal else None,
-            src_key_padding_mask=None if self.padding_id is None else ~present,
+            mask=later,
+            src_key_padding_mask=padding,
             is_causal=self.causal,
         )
         return pool(hidden, present, self.pooling)

@@ -53,7 +53,8 @@ class FrozenEncoder(nn.Module):
                 "model.trainable_layers must be 0 (a head on fixed features) or null for images, "
                 f"got {self.trainable_layers}"
             )
-        self.freeze(*([self.network] if self.trainable_layers == 0 else []))
+        if self.trainable_layers == 0:
+            self.freeze(self.network)
 
     def freeze(self, *parts: nn.Module) -> None:
         """Freeze parts of the network, and set the modes of all."""

@@ -22,10 +22,6 @@ class Lite0Encoder(FrozenEncoder):
     Shape:
         - input: ``(N, in_channels, H, W)`` with 1 or 3 channels; output: ``(N, 1280)``.
 
-    Raises:
-        ImportError: without the two packages, which are no dependency.
-        ValueError: if ``trainable_layers`` is neither 0 nor None.
-
     Source: `tensorflow/tpu/models/official/efficientnet/lite`, Apache 2.0.
     """
 

@@ -30,11 +30,8 @@ class TorchvisionEncoder(FrozenEncoder):
         - input: ``(N, in_channels, H, W)``; some networks take one size only.
         - output: ``(N, out_features)``.
 
-    Raises:
-        ValueError: if torchvision has no such classifier of one head or weights, the network has no
-            linear layer (SqueezeNet), images have other channels, or ``trainable_layers`` is
-            neither 0 nor None.
-        RuntimeError: if the weights cannot be downloaded.
+    A ValueError refuses a classifier or weights that torchvision does not have, one of several
+    heads or without a linear layer (SqueezeNet), and images of other channels.
     """
 
     def __init__(

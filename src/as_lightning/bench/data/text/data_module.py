@@ -182,9 +182,11 @@ class TextDataModule(TokenizedDataModule):
 
     def load_splits(self) -> dict[str, LabelledDataset]:
         rows = self.read_splits()
-        labels = {split: [row.label for row in rows[split]] for split in SPLITS}
+        labels = {}
+        for split in SPLITS:
+            labels[split] = [row.label for row in rows[split]]
+            self.texts[split] = [row.text for row in rows[split]]
         targets = self.encode_labels(labels)
-        self.texts = {split: [row.text for row in rows[split]] for split in SPLITS}
         note_repeats(self.texts, self.texts)
         tokenizer = self.make_tokenizer(self.texts["train"])
         splits = {}

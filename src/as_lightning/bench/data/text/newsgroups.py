@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from typing import Any
 
+import pandas as pd
 from sklearn.datasets import _twenty_newsgroups as newsgroups
 
 from as_lightning.bench.data.files import normal_form
@@ -41,11 +40,10 @@ class Newsgroups20(TextFile):
         """Return the whole posts of a split and their groups."""
         copy = self.data_dir / f"newsgroups20_{split}.jsonl.gz"
         if copy.exists():
-            lines = gzip.decompress(copy.read_bytes()).decode().strip().split("\n")
-            return [(row["text"], row["label"]) for row in map(json.loads, lines)]
-        found = newsgroups.fetch_20newsgroups(
-            data_home=str(self.data_dir), subset=split, shuffle=False
-        )
+            posts = pd.read_json(copy, lines=True, dtype=False)
+            return list(zip(posts["text"], posts["label"], strict=True))
+        folder = str(self.data_dir)
+        found = newsgroups.fetch_20newsgroups(data_home=folder, subset=split, shuffle=False)
         groups = [found.target_names[target] for target in found.target]
         return list(zip(found.data, groups, strict=True))
 

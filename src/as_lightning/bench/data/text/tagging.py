@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,7 @@ class Conll(TokenizedDataModule):
 
     Batches are ``(token ids (N, L) int64; tag indices (N, L) int64)``. A word's first token has its
     BIO tag, its other tokens and padding have -100. Words past ``max_length`` tokens are neither
-    trained nor scored. A relative path is looked for in the working directory, then in
-    ``data_dir``. A negative column counts from the last; ``encoding=None`` is UTF-8. A ValueError
-    names the file and the line that is malformed, or a tag that the training split lacks.
+    trained nor scored. A negative column counts from the last.
     """
 
     task = "token"
@@ -51,18 +49,18 @@ class Conll(TokenizedDataModule):
 
     def load_splits(self) -> dict[str, LabelledDataset]:
         sentences = self.read_splits()
-        words = {split: [row.words for row in rows] for split, rows in sentences.items()}
-        note_repeats(words, {split: list(map(" ".join, rows)) for split, rows in words.items()})
-        labels = {}
+        words, labels = {}, {}
         for split, tagged in sentences.items():
-            labels[split] = [tag for row in tagged for tag in row.tags]
+            words[split] = [row.words for row in tagged]
+            labels[split] = list(chain.from_iterable(row.tags for row in tagged))
+            self.texts[split] = list(map(" ".join, words[split]))
+        note_repeats(words, self.texts)
         tags = self.encode_labels(labels)
-        self.texts = {split: [" ".join(row) for row in rows] for split, rows in words.items()}
         self.make_tokenizer(words["train"])
         splits = {}
         for split, rows in words.items():
             inputs, targets, cut = [], [], 0
-            row_tags = tags[split].split([len(row) for row in rows])
+            row_tags = tags[split].split(list(map(len, rows)))
             for row, word_tags in zip(rows, row_tags, strict=True):
                 token_ids, token_tags = self._encode(row, word_tags)
                 inputs.append(token_ids)
@@ -96,8 +94,8 @@ def read_conll(
 ) -> list[TaggedSentence]:
     """Read CoNLL columns: one word with its tag on each line, columns separated by a tab or spaces.
 
-    A blank line ends a sentence; lines that start with ``-DOCSTART-`` are left out. A ValueError
-    names the line that lacks a column or whose tag is of another form, and the way out.
+    A blank line or ``-DOCSTART-`` ends a sentence. A ValueError names the malformed line, and the
+    way out.
     """
     sentences: list[TaggedSentence] = []
     rows: list[tuple[str, str]] = []

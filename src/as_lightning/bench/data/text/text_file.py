@@ -42,9 +42,13 @@ class TextFile(TextDataModule):
         super().__init__(**text)
         if validation_path is not None and test_path is None:
             raise ValueError("give test_path with validation_path, or neither")
-        others = {"validation": validation_path, "test": test_path, "classes": classes_path}
         self.paths = {"train": path}
-        self.paths |= {name: place for name, place in others.items() if place is not None}
+        if test_path is not None:
+            self.paths["test"] = test_path
+        if validation_path is not None:
+            self.paths["validation"] = validation_path
+        if classes_path is not None:
+            self.paths["classes"] = classes_path
         self.table: dict[str, Any] = {
             "text_column": text_column,
             "label_column": label_column,
@@ -67,7 +71,7 @@ class TextFile(TextDataModule):
             return rows
         self.class_names = read_text(classes).strip().split("\n")
         for split, numbered in rows.items():
-            rows[split] = [Sentence(row.text, self._named(row.label)) for row in numbered]
+            rows[split] = [row._replace(label=self._named(row.label)) for row in numbered]
         return rows
 
     def _named(self, label: Any) -> Any:
