@@ -53,12 +53,16 @@ def test_what_hydra_does_not_know_is_told_with_the_nearest_name_or_all(composed,
     assert meant in in_words(error)
 
 
+TAGGED = "data.path=a.conll data.validation_path=a.conll data.test_path=a.conll"
+
+
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
         ("seed=0", "data.path"),
         ("data.path=none.csv", "data.path=none.csv"),
         ("data.path=long_row.csv", "Expected 2 fields in line 3, saw 3"),
+        (TAGGED, "a.conll:2: expected a tag O, B-... or I-..."),
         ("seed=-1", "seed"),
         ("logger=null", "Config group"),
         ("method.dleta=1", "there is no method.dleta"),
@@ -68,8 +72,10 @@ def test_a_mistake_ends_a_command_without_a_stack_trace_before_torch_is_loaded(
     tmp_path, setting, said
 ):
     (tmp_path / "long_row.csv").write_text("text,label\ngood,1\nvery,bad,0\n")
+    (tmp_path / "a.conll").write_text("Ann B-name\nalone\n")
     command = [sys.executable, "-X", "importtime", "-m", "as_lightning.bench.commands.train"]
-    words = [*command, "data=text_file", setting]
+    data = "conll" if setting == TAGGED else "text_file"
+    words = [*command, f"data={data}", *setting.split()]
     finished = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert finished.returncode == 1
     assert "Traceback" not in finished.stderr

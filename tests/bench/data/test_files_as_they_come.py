@@ -18,7 +18,8 @@ from harness.made_files import encoded, write_images
 from as_lightning.bench.data.audio_folder import decode_clip
 from as_lightning.bench.data.features import Features, MultilabelFeatures
 from as_lightning.bench.data.image_folder import ImageFolder, decode_image
-from as_lightning.bench.data.text.tagging import Conll, read_conll
+from as_lightning.bench.data.text.conll import read_conll
+from as_lightning.bench.data.text.tagging import Conll
 from as_lightning.bench.data.text.text_file import TextFile, read_table
 
 ROWS = [("Größe", "a"), ("two", "b")]

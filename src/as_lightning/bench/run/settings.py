@@ -28,8 +28,12 @@ APP_SETTINGS = {
     "method": {"name", "callbacks", "search", "baseline", "knobs", "arguments"},
     "data": {"name", "score"},
 }
-TEXT_FILE = "as_lightning.bench.data.text.text_file.TextFile"
-SMALL_TABLE = 50 * 2**20  # bytes of a table that is read twice, first to refuse it early
+# What reads a file of these data without torch, to refuse it early.
+READERS = {
+    "as_lightning.bench.data.text.text_file.TextFile": "as_lightning.bench.data.tables.read_table",
+    "as_lightning.bench.data.text.tagging.Conll": "as_lightning.bench.data.text.conll.read_conll",
+}
+SMALL = 50 * 2**20  # bytes of a file that is read twice for this
 KEPT = ("method=", "seed=")  # which the folder of each run of a sweep names
 GROUPS = ("data", "model", "method", "optimizer", "lr_scheduler", "trainer", "callbacks", "logger")
 
@@ -119,7 +123,7 @@ def check_run(config: DictConfig) -> None:
 
 
 def check_files(config: DictConfig) -> None:
-    """Refuse a user's file that is missing, or a small table that is malformed, without torch."""
+    """Refuse a user's file that is missing, or a small one that is malformed, without torch."""
     places = (Path.cwd(), Path(config.data_dir).expanduser())
     for key in config.data:
         if not key.endswith("path") or config.data[key] is None:
@@ -132,18 +136,19 @@ def check_files(config: DictConfig) -> None:
                 f"data.{key}={path}: there is no such file or folder in {places[0]}, nor in "
                 f"data_dir={config.data_dir}"
             )
-        if config.data.get("_target_") == TEXT_FILE and key != "classes_path":
-            _check_table(next(place / path for place in places if (place / path).exists()), config)
+        if key != "classes_path":
+            _check_content(
+                next(place / path for place in places if (place / path).exists()), config
+            )
 
 
-def _check_table(path: Path, config: DictConfig) -> None:
-    """Refuse a malformed table, unless it takes long to read."""
-    if path.stat().st_size > SMALL_TABLE:
+def _check_content(path: Path, config: DictConfig) -> None:
+    """Refuse a malformed file, unless it takes long to read."""
+    if config.data.get("_target_") not in READERS or path.stat().st_size > SMALL:
         return
-    from as_lightning.bench.data.tables import read_table  # other commands need no pandas
-
-    names = inspect.signature(read_table).parameters.keys() & config.data.keys() - {"path"}
-    read_table(path, **{name: config.data[name] for name in names})
+    read = located(READERS[config.data._target_])
+    names = inspect.signature(read).parameters.keys() & config.data.keys() - {"path"}
+    read(path, **{name: config.data[name] for name in names})
 
 
 def override_value(value: Any) -> str:

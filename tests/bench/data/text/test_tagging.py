@@ -7,7 +7,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import PreTrainedTokenizerFast
 
-from as_lightning.bench.data.text.data_module import IGNORED, TaggedSentence
+from as_lightning.bench.data.text.conll import TaggedSentence
+from as_lightning.bench.data.text.data_module import IGNORED
 from as_lightning.bench.data.text.tagging import Conll
 
 SPLITS = ("train", "validation", "test")

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from sklearn.model_selection import train_test_split
@@ -24,13 +24,6 @@ from as_lightning.functional.calling_convention import IGNORED
 
 PADDING, UNKNOWN = "[PAD]", "[UNK]"
 TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model")
-
-
-class TaggedSentence(NamedTuple):
-    """The words of a sentence and a tag for each."""
-
-    words: tuple[str, ...]
-    tags: tuple[str, ...]
 
 
 def split_sentences(

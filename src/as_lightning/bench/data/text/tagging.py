@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from itertools import chain, pairwise
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from as_lightning.bench.data.base import LabelledDataset
-from as_lightning.bench.data.files import Place, normal_form, read_text
+from as_lightning.bench.data.files import Place
 from as_lightning.bench.data.reading import note, note_repeats
-from as_lightning.bench.data.text.data_module import TaggedSentence, TokenizedDataModule
+from as_lightning.bench.data.text.conll import TaggedSentence, read_conll
+from as_lightning.bench.data.text.data_module import TokenizedDataModule
 from as_lightning.functional.calling_convention import IGNORED
 
 LOST_WORD = "?"
-BIO = re.compile("O|[BI]-.*")
 
 
 class Conll(TokenizedDataModule):
@@ -87,64 +85,3 @@ class Conll(TokenizedDataModule):
             if word is not None and word != previous:
                 targets[position] = tags[word]
         return torch.tensor(encoding.ids), targets
-
-
-def read_conll(
-    path: Path, word_column: int = 0, tag_column: int = -1, encoding: str | None = None
-) -> list[TaggedSentence]:
-    """Read CoNLL columns: one word with its tag on each line, columns separated by a tab or spaces.
-
-    A blank line or ``-DOCSTART-`` ends a sentence. A ValueError names the malformed line, and the
-    way out.
-    """
-    sentences: list[TaggedSentence] = []
-    rows: list[tuple[str, str]] = []
-    for number, line in enumerate([*read_text(path, encoding).split("\n"), ""], start=1):
-        if line.startswith("-DOCSTART-") or not line.strip():
-            if rows:
-                sentences.append(TaggedSentence(*zip(*rows, strict=True)))
-                rows = []
-            continue
-        # At spaces alone: a no-break space, or an ideographic one, is part of its word.
-        columns = line.split("\t") if "\t" in line else re.findall("[^ ]+", line)
-        try:
-            word, tag = columns[word_column], normal_form(columns[tag_column])
-        except IndexError:
-            expected = f"a word in column {word_column} and a tag in column {tag_column}"
-            raise ValueError(f"{path}:{number}: expected {expected}, got {line[:80]!r}") from None
-        if len(columns) < 2 or not BIO.fullmatch(tag):
-            raise ValueError(
-                f"{path}:{number}: expected a tag O, B-... or I-..., got {line[:80]!r}"
-                f"{way_out(columns, tag)}"
-            )
-        rows.append((word, tag))
-    if not sentences:
-        raise ValueError(f"{path}: expected sentences in columns, found none")
-    _check_beginnings(path, sentences)
-    return sentences
-
-
-def way_out(columns: list[str], tag: str) -> str:
-    """Return what to do about a line whose tag is of another form."""
-    if re.fullmatch("[BILOUES]-.+", tag):
-        return ": convert tags of the forms BIOES and BILOU to BIO: S, U to B; E, L to I"
-    others = [number for number, value in enumerate(columns) if number and BIO.fullmatch(value)]
-    return f": set data.tag_column={others[0]}" if others else ": data.tag_column names the column"
-
-
-def _check_beginnings(path: Path, sentences: list[TaggedSentence]) -> None:
-    """Refuse tags of the form IOB1, where an entity begins with I- unless it follows another."""
-    inside = begun = 0
-    example = ""
-    for sentence in sentences:
-        for previous, tag in pairwise(["O", *sentence.tags]):
-            begun += tag.startswith("B-")
-            if tag.startswith("I-") and previous[2:] != tag[2:]:
-                inside += 1
-                example = example or " ".join(sentence.words)
-    if inside > begun:
-        raise ValueError(
-            f"{path}: the tags are IOB1 ({inside} entities begin with I-): convert them to IOB2, in "
-            "which each begins with B-, as with nltk's conlltags2tree and tree2conlltags"
-        )
-    note(f"entities of {path.name} begin with I-", inside, inside + begun, example)
