@@ -296,68 +296,71 @@ class InEverySecondEpoch(WithCriterion):
             super().validation_step(batch, batch_idx)
 
 
-@pytest.mark.parametrize("first", [0, 1])
-def test_a_metric_that_is_logged_in_every_second_epoch_is_read_where_it_is(first, tmp_path):
-    recipe = looked(variant(InEverySecondEpoch, first=first), max_epochs=4).recipe
-    result = make(recipe, tmp_path, FINAL)
-    assert [each["epoch"] for each in result.evaluations] == [first, first + 2]
+@pytest.mark.parametrize(
+    ("factory", "trainer", "name", "epochs"),
+    [
+        (InEverySecondEpoch, {"max_epochs": 4}, "own", [0, 2]),
+        (variant(InEverySecondEpoch, first=1), {"max_epochs": 4}, "own", [1, 3]),
+        (WithCriterion, {"val_check_interval": 2}, "own", [0, 0]),
+        (
+            WithCriterion,
+            {"check_val_every_n_epoch": None} | {"val_check_interval": 6, "max_epochs": 2},
+            "own",
+            [1],
+        ),
+        # validated at its end
+        (WithCriterion, {"check_val_every_n_epoch": 3, "max_epochs": 4}, "own_half", [1]),
+    ],
+)
+def test_a_score_is_read_wherever_it_is_logged(factory, trainer, name, epochs, tmp_path):
+    result = make(looked(factory, **trainer).recipe, tmp_path, Run("final", name, {}, 0))
+    assert [evaluation["epoch"] for evaluation in result.evaluations] == epochs
     assert 0 < result.metrics["acc"] <= 1
 
 
-def test_the_test_metric_may_come_from_any_of_several_test_dataloaders(tmp_path):
-    def twice(name):
-        return lambda owner: [getattr(Points, name)(owner)] * 2
-
-    def step(name):
-        return lambda self, batch, _, dataloader_idx: getattr(WithCriterion, name)(self, batch, 0)
-
-    loaders, steps = ("val_dataloader", "test_dataloader"), ("validation_step", "test_step")
-    data = variant(Points, **{name: twice(name) for name in loaders})
-    factory = variant(WithCriterion, **{name: step(name) for name in steps})
-    recipe = looked(factory, data, "val/acc/dataloader_idx_1").recipe
-    assert recipe.test_metric == "test/acc/dataloader_idx_1"
-    metrics = make(recipe, tmp_path, FINAL).metrics
-    assert "acc/dataloader_idx_1" in metrics
+def twice(name: str) -> Any:
+    return lambda owner: [getattr(Points, name)(owner)] * 2
 
 
-def test_a_metric_of_steps_and_of_the_epoch_is_that_of_the_epoch():
-    def step(name):
-        return lambda self, batch, _: self.log(
-            name, self.accuracy(batch), on_step=True, on_epoch=True
-        )
+def of_loaders(name: str) -> Any:
+    return lambda self, batch, _, dataloader_idx: getattr(WithCriterion, name)(self, batch, 0)
 
-    steps = {"validation_step": step("val/acc"), "test_step": step("test/acc")}
-    assert looked(variant(WithCriterion, **steps)).recipe.test_metric == "test/acc"
+
+def of_steps(name: str) -> Any:
+    return lambda self, batch, _: self.log(name, self.accuracy(batch), on_step=True, on_epoch=True)
+
+
+TwoLoaders = variant(
+    Points, val_dataloader=twice("val_dataloader"), test_dataloader=twice("test_dataloader")
+)
+OfLoaders = variant(
+    WithCriterion,
+    validation_step=of_loaders("validation_step"),
+    test_step=of_loaders("test_step"),
+)
+OfSteps = variant(
+    WithCriterion, validation_step=of_steps("val/acc"), test_step=of_steps("test/acc")
+)
 
 
 @pytest.mark.parametrize(
-    ("factory", "data", "limit"),
+    ("factory", "data", "metric", "limit", "test_metric"),
     [
-        (without(WithCriterion, "test_step"), Points, 1.0),
-        (WithCriterion, without(Points, "test_dataloader"), 1.0),
-        (WithCriterion, variant(Points, test_dataloader=no_batch), 1.0),
-        (WithCriterion, Points, 0),
+        (OfLoaders, TwoLoaders, "acc/dataloader_idx_1", 1.0, "test/acc/dataloader_idx_1"),
+        (OfSteps, Points, "acc", 1.0, "test/acc"),
+        (without(WithCriterion, "test_step"), Points, "acc", 1.0, None),
+        (WithCriterion, without(Points, "test_dataloader"), "acc", 1.0, None),
+        (WithCriterion, variant(Points, test_dataloader=no_batch), "acc", 1.0, None),
+        (WithCriterion, Points, "acc", 0, None),
     ],
 )
-def test_without_a_test_the_validation_split_is_scored_and_it_is_said(factory, data, limit):
-    plan, recipe, _ = looked(factory, data, limit_test_batches=limit)
-    assert recipe.test_metric is None
-    assert "of the validation split: there is no test/acc" in " ".join(plan.facts["notes"])
-
-
-@pytest.mark.parametrize(
-    ("trainer", "name", "epochs"),
-    [
-        ({"val_check_interval": 2}, "own", [0, 0]),
-        ({"val_check_interval": 6, "check_val_every_n_epoch": None, "max_epochs": 2}, "own", [1]),
-        ({"check_val_every_n_epoch": 3, "max_epochs": 4}, "own_half", [1]),  # validated at its end
-    ],
-)
-def test_validation_may_be_at_another_interval_than_an_epoch_or_half(
-    trainer, name, epochs, tmp_path
+def test_the_test_metric_is_scored_or_the_validation_split_and_it_is_said(
+    factory, data, metric, limit, test_metric
 ):
-    result = make(looked(**trainer).recipe, tmp_path, Run("final", name, {}, 0))
-    assert [evaluation["epoch"] for evaluation in result.evaluations] == epochs
+    plan, recipe, _ = looked(factory, data, f"val/{metric}", limit_test_batches=limit)
+    assert recipe.test_metric == test_metric
+    said = "of the validation split: there is no test/acc" in " ".join(plan.facts["notes"])
+    assert said == (test_metric is None)
 
 
 def test_a_run_without_a_finite_validation_score_counts_as_diverged():
@@ -579,12 +582,8 @@ def test_modules_are_compared_as_they_are_in_two_processes_as_in_one(tmp_path):
         columns = ["candidate", "seed", "score", "parameters"]
         found.append(record.final[columns].values.tolist())
         assert (record.baseline, record.failures) == ("small", [])
-        assert {v for trial in record.tuning["large"] for v in trial.settings.values()} <= {
-            32,
-            64,
-            0.01,
-            0.02,
-        }
+        tried = {value for trial in record.tuning["large"] for value in trial.settings.values()}
+        assert tried <= {32, 64, 0.01, 0.02}
     assert found[0] == found[1]
     assert {method: count for method, _, _, count in found[0]}["small"] == 8 * 4 + 4 + 4 * 5 + 5
 

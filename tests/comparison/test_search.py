@@ -46,11 +46,8 @@ def test_the_best_learning_rate_is_followed_beyond_the_edge_and_met_within_a_fac
     rate: float,
 ):
     own = searched(RATES, peak(rate))
-    assert [trial.settings["lr"] for trial in own[:3]] == [
-        0.01,
-        0.0025,
-        0.04,
-    ]  # the default, a factor to each side
+    # the default, a factor to each side
+    assert [trial.settings["lr"] for trial in own[:3]] == [0.01, 0.0025, 0.04]
     assert len(own) == 6
     best = best_of(own, 1.0)
     assert best is not None
@@ -83,15 +80,10 @@ def test_a_method_that_contains_the_baseline_begins_at_its_best_rate_and_its_kno
     assert max(trial.settings["delta"] for trial in own) > 0.8
     assert not any(trial.settings["delta"] == 1.0 or trial.shared for trial in own)
     assert all(trial.settings["delta"] == 1.0 and trial.shared for trial in shared)
-    both = as_neutral(
-        space | {"decay": Choice([0.0, 0.1], default=0.0)},
-        Trial({"lr": 0.01, "decay": 0.1}, 1.0, 0.0),
-    )
-    assert both.settings == {
-        "lr": 0.01,
-        "decay": 0.1,
-        "delta": 1.0,
-    }  # a knob that both tune keeps its value
+    # a knob that both tune keeps its value
+    decay = space | {"decay": Choice([0.0, 0.1], default=0.0)}
+    both = as_neutral(decay, Trial({"lr": 0.01, "decay": 0.1}, 1.0))
+    assert both.settings == {"lr": 0.01, "decay": 0.1, "delta": 1.0}
 
 
 def test_a_knob_whose_best_value_needs_another_rate_than_the_baseline_is_found_with_it():
@@ -122,9 +114,8 @@ def test_every_value_of_a_choice_is_tried_once_before_the_learning_rates_move():
     )
     assert sorted(trial.settings["k"] for trial in own[:3]) == [2, 3, 5]
     assert all(trial.settings["k"] == 5 for trial in own[3:5])
-    own = searched(
-        RATES | {"k": Choice((2, 3), 5)}, lambda settings: settings["k"]
-    )  # which is not listed
+    # which is not listed
+    own = searched(RATES | {"k": Choice((2, 3), 5)}, lambda settings: settings["k"])
     assert sum(trial.settings["k"] == 5 for trial in own) > 1
     lists = [[1, 1], [1, 2], [1, 3], [2, 1], [3, 1]]
     tried = searched({"weight": setting_range(lists)}, lambda settings: settings["weight"][0])
@@ -141,18 +132,12 @@ def test_every_learning_rate_of_a_list_is_tried_unless_the_baseline_has_tried_it
     own = searched(
         three, lambda settings: settings["order"] - abs(math.log(settings["lr"] / 3e-4)), count=5
     )
-    assert [tuple(trial.settings.values()) for trial in own] == [
-        (1e-4, 2),
-        (3e-4, 2),
-        (1e-3, 2),
-        (3e-4, 4),
-        (3e-4, 6),
-    ]
+    found = [tuple(trial.settings.values()) for trial in own]
+    assert found == [(1e-4, 2), (3e-4, 2), (1e-3, 2), (3e-4, 4), (3e-4, 6)]
     contains = listed | {"delta": DELTA}
     shared = [as_neutral(contains, trial) for trial in searched(listed, peak(3e-3), count=5)]
-    assert {
-        trial.settings["lr"] for trial in searched(contains, peak(3e-3), count=5, shared=shared)[:2]
-    } == {3e-3}
+    first = searched(contains, peak(3e-3), count=5, shared=shared)[:2]
+    assert {trial.settings["lr"] for trial in first} == {3e-3}
 
 
 def test_as_speed_that_gathers_batches_without_a_masked_sample_contains_no_softmax():

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 import lightning.pytorch as pl
-from omegaconf import DictConfig
 from torch import nn
 
 from as_lightning.bench.run.settings import accepted_arguments, nearest
@@ -27,7 +26,6 @@ class Candidate(NamedTuple):
     trainer: Callable[[str], Mapping[str, Any]]  # called with the run's folder: its arguments
     search: Space = MappingProxyType({})
     splits_by_seed: bool = False  # whether the data may have other splits for each seed
-    config: DictConfig | None = None  # of a configured candidate: results are recognised by it
 
     def pickled(self, name: str) -> bytes:
         """Return the candidate's pickle, of which each run gets a copy."""

@@ -94,9 +94,8 @@ class Command:
         self.words, self.launcher, self.loader = list(arguments), launcher, loader
         self._master = config
         self.directory = Path(config.hydra.sweep.dir)
-        self.local = (
-            type(launcher).__name__ == "BasicLauncher"
-        )  # whether no jobs are sent elsewhere
+        # whether no jobs are sent elsewhere
+        self.local = type(launcher).__name__ == "BasicLauncher"
         self.given = {*keys_of([*arguments, *config.hydra.overrides.hydra])}
         for override in OverridesParser.create().parse_overrides(self.words):
             if override.is_sweep_override():
