@@ -14,7 +14,6 @@ from typing import Any
 import lightning.pytorch as pl
 import numpy as np
 import pandas as pd
-import torch.distributed
 from filelock import FileLock, Timeout
 from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.utilities import rank_zero_only
@@ -51,16 +50,10 @@ def run_lock(folder: Path) -> Iterator[None]:
 
 
 def finished_or_made(
-    directory: Path,
-    identity: RunIdentity,
-    make: Callable[[], RunOutput],
-    processes: int = 1,
+    directory: Path, identity: RunIdentity, make: Callable[[], RunOutput]
 ) -> Result:
     """Return the result in `directory` if it is of this identity; else that of `make`, which replaces
     it when whole.
-
-    If an earlier run has joined the `processes` into a group, the first process decides for all:
-    the digests of others may be of other files and variables.
     """
     directory.mkdir(parents=True, exist_ok=True)
     with run_lock(directory):
@@ -69,15 +62,9 @@ def finished_or_made(
             changed = RunIdentity.of(finished.config, finished.inputs).changed(identity)
             if changed:
                 log.warning("%s: finished with another %s, running again", directory, changed[0])
-                finished = None
-        grouped = torch.distributed.is_available() and torch.distributed.is_initialized()
-        if processes > 1 and grouped:
-            shared = [finished]
-            torch.distributed.broadcast_object_list(shared)
-            finished = shared[0]
-        if finished is not None:
-            log.info("%s: already finished (delete it to run again)", directory)
-            return finished
+            else:
+                log.info("%s: already finished (delete it to run again)", directory)
+                return finished
         result, predictions = make()
         _write(directory, result, predictions)
     return result
