@@ -155,8 +155,28 @@ def sweep_of_margins_is_behind(*margins: float) -> bool:
     return small == sorted(margins) and all(behind)
 
 
+def tuned_alike_and_equal(folder: str) -> bool:
+    """Whether tuning gave AS-Softmax and softmax one learning rate and weight decay, and they are
+    equal.
+    """
+    record = ComparisonRecord.read(ROOT / "results" / folder)
+    chosen = [
+        {name: record.settings[method][name] for name in ("lr", "weight_decay")}
+        for method in ("softmax", "as_softmax")
+    ]
+    (verdict,) = record.verdicts()
+    return chosen[0] == chosen[1] and verdict.word == "equal"
+
+
 GOEMOTIONS = {"goemotions": "other_losses", "goemotions_10k": "fine_tuned_other"}
 CLAIMS: list[tuple[Callable[[], bool], dict[str, str]]] = [
+    (
+        lambda: tuned_alike_and_equal("where_it_pays/controls/cifar10_linear_uniform40_longer"),
+        {
+            "results/where_it_pays/README.md": "AS-Softmax's lead does not stay: tuned anew, both "
+            "methods get the same learning rate and weight decay, and are equal."
+        },
+    ),
     (
         lambda: (
             on_two_processes("processes")
