@@ -37,13 +37,15 @@ class FittedTemperature:
     def read(self, module: pl.LightningModule) -> float | None:
         """Return the value if it belongs to the present weights, as far as this process knows.
 
-        The weights are read where one of them is another tensor, or was written by PyTorch, since
-        they were read last.
+        All weights are read where one of them is another tensor, was written by PyTorch, or has
+        another first element (fused optimizers write without a word), since they were read last.
         """
         if self.value is None or self.weights is None or not is_whole(module):
             return self.value
         tensors = [*module.parameters(), *module.buffers()]
-        stamp = [(id(part), part.data_ptr(), version(part)) for part in tensors]
+        stamp = [
+            (id(part), version(part), float(part.detach().flatten()[:1].sum())) for part in tensors
+        ]
         if self._compared is None or self._compared[0] != stamp:
             self._compared = stamp, weights_of(module) == self.weights
         return self.value if self._compared[1] else None

@@ -542,17 +542,49 @@ def test_logits_may_come_from_a_function_a_method_of_the_module_or_an_output(mak
     )
 
 
-def test_the_logits_of_a_hugging_face_model_are_found_whose_loss_is_replaced(tmp_path):
-    pytest.importorskip("transformers")
+class Transformer(HuggingFace):
+    """The model inside is called, not the module."""
 
-    class Transformer(HuggingFace):
-        def training_step(self, batch, batch_idx):
-            return self.model(**batch).loss
+    def training_step(self, batch, batch_idx):
+        return self.model(**batch).loss
+
+    def validation_step(self, batch, batch_idx):
+        self.log("val/loss", self.model(**batch).loss)
+
+    test_step = validation_step
+
+
+@pytest.mark.parametrize("calls", ["model", "forward"])
+def test_the_logits_of_a_model_are_found_whose_layers_hold_its_configuration(calls):
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "vocab_size": 50}
+    config = transformers.LlamaConfig(**sizes, num_attention_heads=2, num_labels=3, pad_token_id=0)
+
+    class Llama(Transformer):
+        def __init__(self):
+            super().__init__()
+            self.model = transformers.LlamaForSequenceClassification(config)
+
+        def forward(self, **batch):
+            return self.model(**batch).logits.float()
 
         def validation_step(self, batch, batch_idx):
-            self.log("val/loss", self.model(**batch).loss)
+            if calls == "forward":
+                self(**batch)
+            else:
+                self.model(**batch)
 
-        test_step = validation_step
+    rows = Sentences().rows
+    data = DataLoader(rows, batch_size=20)
+    module, scaling = Llama(), TemperatureScaling()
+    quiet_trainer(max_epochs=1, callbacks=[scaling]).fit(module, data, data)
+    (batch,) = DataLoader(rows, len(rows))
+    logits = module.eval()(**batch).detach()
+    assert scaling.temperature == pytest.approx(fit_temperature(logits, batch["labels"]), rel=1e-3)
+
+
+def test_the_logits_of_a_hugging_face_model_are_found_whose_loss_is_replaced(tmp_path):
+    pytest.importorskip("transformers")
 
     class Replaced(ASSoftmaxMixin, Transformer):
         as_softmax_replaces = "model"

@@ -63,7 +63,7 @@ class MaskingPolicy:
     monotone: bool = True
 
     def __post_init__(self) -> None:
-        check_count("max_steps", self.max_steps, least=1)
+        object.__setattr__(self, "max_steps", check_count("max_steps", self.max_steps, least=1))
         check_number("scale", self.scale, lambda scale: scale > 0, "a positive number")
 
     def __call__(self, window: AccumulationWindow) -> bool:
@@ -128,7 +128,7 @@ class TokenBudget:
     by = "items"
 
     def __post_init__(self) -> None:
-        check_count("items", self.items, least=1)
+        object.__setattr__(self, "items", check_count("items", self.items, least=1))
 
     def __call__(self, window: AccumulationWindow) -> bool:
         return window.items >= self.items

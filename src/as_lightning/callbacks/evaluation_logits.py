@@ -24,7 +24,9 @@ class EvaluationLogits:
 
     def __init__(self, callback: str, logits: Logits) -> None:
         self.callback, self.logits = callback, logits
-        self._outputs: list[Tensor] = []  # the different logits of the present step
+        # The different logits of the present step: of the module's forward, of models inside it.
+        self._own: list[Tensor] = []
+        self._inner: list[Tensor] = []
         self._hooks: list[RemovableHandle] = []
         self._checked = False  # whether a batch of this evaluation held logits, not probabilities
 
@@ -39,7 +41,8 @@ class EvaluationLogits:
 
     def drop(self) -> None:
         """Forget the outputs of a step."""
-        self._outputs.clear()
+        self._own.clear()
+        self._inner.clear()
 
     def stop(self) -> None:
         """Remove the hooks, and forget what they have kept."""
@@ -49,11 +52,13 @@ class EvaluationLogits:
         self.drop()
 
     def _keep(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
-        logits = getattr(output, "logits", output)
+        own = isinstance(module, LightningModule)
+        logits = getattr(output, "logits", output if own else None)
         if not isinstance(logits, Tensor) or logits.dim() < 2:
             return
-        if all(logits is not kept for kept in self._outputs):
-            self._outputs.append(logits)
+        kept = self._own if own else self._inner
+        if all(logits is not other for other in kept):
+            kept.append(logits)
 
     def of(self, pl_module: LightningModule, batch: Any) -> tuple[Tensor, Tensor, bool]:
         """Return logits, target, and whether there are several labels, of a batch just evaluated.
@@ -62,13 +67,14 @@ class EvaluationLogits:
         """
         logits: Any = None
         target: Any = None
-        outputs = len(self._outputs)
+        found = [*(self._own or self._inner)]
+        outputs = len(found)
         if self.logits is not None:
             logits, target = self.logits(pl_module, batch)
         elif hasattr(pl_module, "validation_logits"):
             logits, target = pl_module.validation_logits(batch)  # type: ignore[operator]
         elif outputs == 1:
-            logits, target = self._outputs[0], _target_of(batch)
+            logits, target = found[0], _target_of(batch)
         self.drop()
         way_out = f"{self.callback}(logits=lambda module, batch: (module.net(batch[0]), batch[1]))"
         if not isinstance(logits, Tensor) or not isinstance(target, Tensor):

@@ -201,7 +201,8 @@ class TemperatureScaling(ValidationCallback):
             loss = F.cross_entropy(logits, target, reduction="sum")
         return loss, torch.full_like(loss, target.numel())
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        # After callbacks such as EMAWeightAveraging have put their weights in place.
         if self._fitted.read(pl_module) is None:
             self._fitted.value = None
             rank_zero_warn(

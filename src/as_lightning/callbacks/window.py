@@ -91,7 +91,7 @@ class WindowCallback(Callback):
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        if batch_idx == 0 or self._losses is None:
+        if batch_idx == 0 or self._losses is None or self.counter.counts is None:
             self._losses = masked_losses(pl_module)
         counter = getattr(pl_module, "masking_counter", None)
         if not isinstance(counter, MaskingCounter) and self._losses:
