@@ -1,9 +1,11 @@
-"""Write which part of the package imports which, as a table inside ARCHITECTURE.md, in which imports point down.
+"""Write which part of the package imports which, as a table inside ARCHITECTURE.md, in which
+imports point down.
 
     python docs/imports_drawing.py            # rewrites the table
 
-The imports come from the source (read by grimp, nothing is run). A test compares the committed table with this
-script's output; `make lint` checks the direction of the imports (import-linter, contracts in pyproject.toml).
+The imports come from the source (read by grimp, nothing is run). A test compares the committed
+table with this script's output; `make lint` checks the direction of the imports (import-linter,
+contracts in pyproject.toml).
 """
 
 import re

@@ -1,8 +1,10 @@
-"""Write the table of ``docs/claims.md``: each claim of the paper beside the nearest thing that our records show.
+"""Write the table of ``docs/claims.md``: each claim of the paper beside the nearest thing that our
+records show.
 
     python results/claims.py
 
-The paper's numbers stand here; ours are computed from ``runs.csv`` of the comparisons in ``results/``.
+The paper's numbers stand here; ours are computed from ``runs.csv`` of the comparisons in
+``results/``.
 """
 
 import functools
@@ -316,8 +318,8 @@ def of_glyphs() -> str:
 
 
 def of_map(*kinds: str) -> str:
-    """What AS-Softmax gains in the cells of the map that are of these kinds of condition, a data set
-    counted once.
+    """What AS-Softmax gains in the cells of the map that are of these kinds of condition, a data
+    set counted once.
     """
     found = [cell for cell in cells() if cell.place[2] in kinds]
     found = [cell for cell in found if cell.place[2] != "natural" or cell.place[3] == "0"]

@@ -2,9 +2,9 @@
 
     python results/evidence.py
 
-Each script below reads ``design.json`` and ``runs.csv`` (or a table of runs) and writes its parts of the pages. This
-one runs them all, names the pages that were not up to date, and exits with 1 if there are any. What the pages say in
-words of their own is checked by ``docs/checks/claims.py``.
+Each script below reads ``design.json`` and ``runs.csv`` (or a table of runs) and writes its parts
+of the pages. This one runs them all, names the pages that were not up to date, and exits with 1 if
+there are any. What the pages say in words of their own is checked by ``docs/checks/claims.py``.
 """
 
 import runpy

@@ -1,8 +1,10 @@
-"""Put the reports of the committed comparisons side by side: ``results/README.md``, and the answer in README.
+"""Put the reports of the committed comparisons side by side: ``results/README.md``, and the answer
+in README.
 
     python results/summary.py
 
-All is taken from the records, as ``as-lightning-report FOLDER`` takes it, which writes a report anew.
+All is taken from the records, as ``as-lightning-report FOLDER`` takes it, which writes a report
+anew.
 """
 
 import re

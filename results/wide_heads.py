@@ -1,4 +1,5 @@
-"""Time, peak memory and score with very many classes: dense and fused heads side by side, as a table.
+"""Time, peak memory and score with very many classes: dense and fused heads side by side, as a
+table.
 
     python results/wide_heads.py
 

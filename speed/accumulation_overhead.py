@@ -1,15 +1,18 @@
-"""What the callbacks cost a training step, and what accumulation saves where gradients are reduced over processes.
+"""What the callbacks cost a training step, and what accumulation saves where gradients are reduced
+over processes.
 
     python speed/accumulation_overhead.py overhead --output results/accumulation/overhead
     python speed/accumulation_overhead.py processes --output results/accumulation/processes
 
-``overhead``: one training whose windows run, in pairs of random order, with the callbacks and without them, in the ways
-of :data:`WAYS`. Both windows of a pair see the same machine, so that one that slows down slows down both sides; the
-clock is the process's own processor time, so that what else the machine does is not counted. Windows without the
-callbacks accumulate as many batches as those with them.
+``overhead``: one training whose windows run, in pairs of random order, with the callbacks and
+without them, in the ways of :data:`WAYS`. Both windows of a pair see the same machine, so that one
+that slows down slows down both sides; the clock is the process's own processor time, so that what
+else the machine does is not counted. Windows without the callbacks accumulate as many batches as
+those with them.
 
-``processes``: DDP on two processes of this machine (gloo), a model whose gradients take longer to reduce than its
-batches to compute. Every batch reports masking that asks for all of ``max_steps = k``; rounds interleave the k.
+``processes``: DDP on two processes of this machine (gloo), a model whose gradients take longer to
+reduce than its batches to compute. Every batch reports masking that asks for all of ``max_steps =
+k``; rounds interleave the k.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Compare AS-Speed with its rivals, each tuned: where a step costs a reduction, and with Adam's half-life held.
+"""Compare AS-Speed with its rivals, each tuned: where a step costs a reduction, and with Adam's
+half-life held.
 
     python results/accumulation/as_speed.py processes   # two processes (gloo): softmax, windows of 4, AS-Speed
     python results/accumulation/as_speed.py half_life   # one process: AS-Speed with beta2 and with beta2 ** k
 
-A small CNN on scikit-learn's digits. Each writes design.json, runs.csv and the report into the folder of its name.
+A small CNN on scikit-learn's digits. Each writes design.json, runs.csv and the report into the
+folder of its name.
 """
 
 import shutil

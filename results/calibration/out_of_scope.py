@@ -1,4 +1,5 @@
-"""Write what a margin does to a classifier's confidence: ``out_of_scope.csv`` and the table of README.md.
+"""Write what a margin does to a classifier's confidence: ``out_of_scope.csv`` and the table of
+README.md.
 
     python results/calibration/out_of_scope.py ENCODER    # makes the runs that the CSV lacks, then writes
     python results/calibration/out_of_scope.py            # from what is committed

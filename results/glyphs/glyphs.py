@@ -1,11 +1,13 @@
-"""110,039 classes, the pictures of characters, by a fused head: softmax and AS-Softmax at tuned rates.
+"""110,039 classes, the pictures of characters, by a fused head: softmax and AS-Softmax at tuned
+rates.
 
     python results/glyphs/glyphs.py --train data   # makes the comparison, on one core in some two hours
     python results/glyphs/glyphs.py --cost data    # measures a step of each head
     python results/glyphs/glyphs.py                # writes README.md from what is committed
 
-The data module is characters.py. A small network, trained on 5,000 of the classes, stays as it is below the head of
-all, which starts at the features of the plain pictures: a class's logit falls with the square of the distance to them.
+The data module is characters.py. A small network, trained on 5,000 of the classes, stays as it is
+below the head of all, which starts at the features of the plain pictures: a class's logit falls
+with the square of the distance to them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Score against learning rate when the last two layers of a pretrained encoder are trained, method by method.
+"""Score against learning rate when the last two layers of a pretrained encoder are trained, method
+by method.
 
     python results/learning_rate/experiment.py run --encoder FOLDER [--minutes 60] [--only clinc150_20]
     python results/learning_rate/experiment.py show
 
-``run`` goes through the plan in its order and writes a line for each run; runs that are there are not run again.
-``show`` writes the figure and the table of the runs that there are.
+``run`` goes through the plan in its order and writes a line for each run; runs that are there are
+not run again. ``show`` writes the figure and the table of the runs that there are.
 """
 
 from __future__ import annotations

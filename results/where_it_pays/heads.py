@@ -1,16 +1,19 @@
-"""Train the heads of the map on files of features: each method tuned alike, draws by the run's seed.
+"""Train the heads of the map on files of features: each method tuned alike, draws by the run's
+seed.
 
     python results/where_it_pays/heads.py FEATURES RUNS CELL ...    # makes what RUNS lacks
     python results/where_it_pays/heads.py --keep RUNS               # writes cells/ and controls/ from it
 
-``FEATURES`` is a folder with what features.py writes (``clinc150.npz``, ...). A cell is DATA_HEAD_CONDITION, of which
-``RUNS`` gets a JSON of trials and runs and an ``.npz`` of test predictions.
+``FEATURES`` is a folder with what features.py writes (``clinc150.npz``, ...). A cell is
+DATA_HEAD_CONDITION, of which ``RUNS`` gets a JSON of trials and runs and an ``.npz`` of test
+predictions.
 
-All methods have the same number of trials of learning rate, weight decay and their own setting. The first ones are the
-same Sobol' points for all, the others are steps from the best so far. A trial is one seed; the best three get two seeds
-more. Validation chooses, by the score of the cell, also between a method's own trials and those of softmax where a
-setting makes the method softmax. Other seeds give the final runs. A seed decides the weights, the order of the data and
-which labels are wrong, which classes are rare and which examples are drawn. Each run ends with its last epoch.
+All methods have the same number of trials of learning rate, weight decay and their own setting. The
+first ones are the same Sobol' points for all, the others are steps from the best so far. A trial is
+one seed; the best three get two seeds more. Validation chooses, by the score of the cell, also
+between a method's own trials and those of softmax where a setting makes the method softmax. Other
+seeds give the final runs. A seed decides the weights, the order of the data and which labels are
+wrong, which classes are rare and which examples are drawn. Each run ends with its last epoch.
 """
 
 from __future__ import annotations

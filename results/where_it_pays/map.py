@@ -1,10 +1,12 @@
-"""Write which loss pays where: the tables of README.md, docs/which_loss.md and the first page, and ``map.svg``.
+"""Write which loss pays where: the tables of README.md, docs/which_loss.md and the first page, and
+``map.svg``.
 
     python results/where_it_pays/map.py    # from what is committed
 
-A cell of the map is a comparison called DATA_HEAD_CONDITION (``clinc150_linear_tail50``), made by heads.py. Of each one
-``cells/`` keeps ``design.json`` and ``runs.csv``, the table of its runs. ``earlier/`` has comparisons of
-`as-lightning-compare` whose wrong labels and rare classes are one draw for all seeds.
+A cell of the map is a comparison called DATA_HEAD_CONDITION (``clinc150_linear_tail50``), made by
+heads.py. Of each one ``cells/`` keeps ``design.json`` and ``runs.csv``, the table of its runs.
+``earlier/`` has comparisons of `as-lightning-compare` whose wrong labels and rare classes are one
+draw for all seeds.
 """
 
 from __future__ import annotations

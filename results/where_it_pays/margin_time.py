@@ -1,12 +1,13 @@
-"""Accuracy and training time by margin, of AS-Softmax and AS-Speed: ``margin_time.csv``, a table of README.md.
+"""Accuracy and training time by margin, of AS-Softmax and AS-Speed: ``margin_time.csv``, a table of
+README.md.
 
     python results/where_it_pays/margin_time.py FEATURES    # makes the runs that margin_time.csv lacks, then writes
     python results/where_it_pays/margin_time.py             # from what is committed
 
-A head of one hidden layer on features (a folder of files by features.py). The learning rate is the one of three at
-which softmax has the best validation accuracy. Within a seed the arms follow each other in an order that is drawn, so
-that whatever slows the machine slows all arms alike. The time is that of the process (CPU seconds of one thread) from
-the first to the last batch of training.
+A head of one hidden layer on features (a folder of files by features.py). The learning rate is the
+one of three at which softmax has the best validation accuracy. Within a seed the arms follow each
+other in an order that is drawn, so that whatever slows the machine slows all arms alike. The time
+is that of the process (CPU seconds of one thread) from the first to the last batch of training.
 """
 
 from __future__ import annotations

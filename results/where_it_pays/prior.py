@@ -1,10 +1,12 @@
-"""AS-Softmax with the class frequencies in its logits, against logit adjustment: ``prior/``, a table of a page.
+"""AS-Softmax with the class frequencies in its logits, against logit adjustment: ``prior/``, a
+table of a page.
 
     python results/where_it_pays/prior.py --train    # makes the comparison (its features below AS_LIGHTNING_DATA)
     python results/where_it_pays/prior.py            # from what is committed
 
-A linear head on features of CLINC150 with a tail of 50:1. The log of each class's share of the training data is added
-to the logits that decide the margin, to those of the loss, or to both. The table stands in docs/which_loss.md.
+A linear head on features of CLINC150 with a tail of 50:1. The log of each class's share of the
+training data is added to the logits that decide the margin, to those of the loss, or to both. The
+table stands in docs/which_loss.md.
 """
 
 from __future__ import annotations

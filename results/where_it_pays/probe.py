@@ -1,10 +1,12 @@
-"""The probe that this map began with, by a protocol under which its intervals come out: ``probe.csv``, README.md.
+"""The probe that this map began with, by a protocol under which its intervals come out:
+``probe.csv``, README.md.
 
     python results/where_it_pays/probe.py clinc150_minilm.npz    # makes the runs that probe.csv lacks, then writes
     python results/where_it_pays/probe.py                        # from what is committed
 
-The features are those that features.py writes. A setting and a rate are chosen by the mean accuracy of two seeds on the
-test split, and eight other seeds are judged on it, each method alone, by Student's t.
+The features are those that features.py writes. A setting and a rate are chosen by the mean accuracy
+of two seeds on the test split, and eight other seeds are judged on it, each method alone, by
+Student's t.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def is_whole(module: pl.LightningModule) -> bool:
 
 
 def weights_of(module: pl.LightningModule) -> Digests | None:
-    """Return the digests of weights and persistent buffers; None where a process has only a part."""
+    """Return the digests of weights and persistent buffers; None where a process has a part."""
     if not is_whole(module):
         return None
     # not `module.state_dict`, which a class may override

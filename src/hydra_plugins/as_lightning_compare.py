@@ -1,4 +1,4 @@
-"""The sweeper of ``as-lightning-compare``: Hydra finds those of others in ``hydra_plugins`` alone."""
+"""The sweeper of ``as-lightning-compare``: Hydra finds others' in ``hydra_plugins`` alone."""
 
 from __future__ import annotations
 

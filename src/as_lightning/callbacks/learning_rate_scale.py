@@ -1,4 +1,4 @@
-"""Learning rates of optimizer steps that gather several batches: their multiples, and their pace."""
+"""Learning rates of optimizer steps that gather several batches: their multiples and pace."""
 
 from __future__ import annotations
 

@@ -43,7 +43,8 @@ class MarginHistogram(ValidationCallback):
         MisconfigurationException: as `TemperatureScaling`, and for logits of one class.
 
     Examples:
-        >>> trainer = Trainer(callbacks=[MarginHistogram()], logger=False, enable_checkpointing=False)
+        >>> quiet = {"logger": False, "enable_checkpointing": False}
+        >>> trainer = Trainer(callbacks=[MarginHistogram()], **quiet)
     """
 
     def __init__(

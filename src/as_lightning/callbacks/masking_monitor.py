@@ -56,7 +56,8 @@ class MaskingMonitor(windows.WindowCallback):
     Source: paper, figure of masking ratios; Lightning's ``LearningRateMonitor`` for when to log.
 
     Examples:
-        >>> trainer = Trainer(callbacks=[MaskingMonitor()], logger=False, enable_checkpointing=False)
+        >>> quiet = {"logger": False, "enable_checkpointing": False}
+        >>> trainer = Trainer(callbacks=[MaskingMonitor()], **quiet)
     """
 
     def _reset(self) -> None:

@@ -84,7 +84,8 @@ class TemperatureScaling(ValidationCallback):
     Source: Guo et al., "On Calibration of Modern Neural Networks", ICML 2017.
 
     Examples:
-        >>> trainer = Trainer(callbacks=[TemperatureScaling()], logger=False, enable_checkpointing=False)
+        >>> quiet = {"logger": False, "enable_checkpointing": False}
+        >>> trainer = Trainer(callbacks=[TemperatureScaling()], **quiet)
     """
 
     def __init__(

@@ -105,7 +105,7 @@ class WindowCallback(Callback):
         self.counter.pause()  # backward may compute the loss again, and so may the optimizer's step
 
     def refuse_silence(self, pl_module: LightningModule) -> None:
-        """Raise if a batch has computed a loss and nothing has been counted since training began."""
+        """Raise if a batch has computed a loss and nothing was counted since training began."""
         self._counted = self.counter.counts is not None
         if not (self._counted or self.counter.may_be_silent):
             raise uncounted(pl_module, self)

@@ -235,7 +235,7 @@ def own_comparison(
     mode = mode or known_direction(monitor)
     if mode not in ("max", "min"):
         raise ValueError(
-            f"mode must be max or min, got {mode!r}: say whether more or less of {monitor} is better"
+            f"mode must be max or min, got {mode!r}: is more or less of {monitor} better?"
         )
     plan = ComparisonPlan(list(candidates), baseline, arguments.get("max_epochs"), **design)
     recipe = Recipe(name, {}, {}, monitor, mode, logits)

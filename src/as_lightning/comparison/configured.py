@@ -101,7 +101,7 @@ class Command:
             if override.is_sweep_override():
                 raise SettingError(
                     f"{override.key_or_group} names several values: make a candidate for each, or "
-                    "search a list of them, candidates={a: {search: {method.delta: [0.1, 0.4]}}} (a "
+                    "search a list of them, candidates={a: {search: {method.delta: [0.1, 1]}}} (a "
                     "value that holds a comma needs quotes inside the shell's)"
                 )
         self.config = self.compose()

@@ -214,7 +214,8 @@ def require_loss(module: pl.LightningModule) -> None:
 def name_in_test(metric: str) -> str:
     """Return the test metric's name: ``test`` for the first word ``val`` (or alike).
 
-    >>> [name_in_test(name) for name in ("val/acc", "valid_acc", "acc/validation", "val/eval_f1", "interval")]
+    >>> names = "val/acc", "valid_acc", "acc/validation", "val/eval_f1", "interval"
+    >>> [name_in_test(name) for name in names]
     ['test/acc', 'test_acc', 'acc/test', 'test/eval_f1', 'interval']
     """
     return re.sub(r"(?<![A-Za-z0-9])(validation|valid|val)(?![a-z])", "test", metric, count=1)

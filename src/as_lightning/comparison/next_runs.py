@@ -143,7 +143,9 @@ class Replay:
     def _raced(
         self, name: str, trials: Sequence[Trial], own: Mapping[str, Sequence[Trial]]
     ) -> list[Trial]:
-        """Return a candidate's trials, those of the finalists with all tuning seeds, or ask for these."""
+        """Return a candidate's trials, those of the finalists with all tuning seeds, or ask for
+        these.
+        """
         raced = list(trials)
         shared = len(trials) - len(own[name])
         for trial in finalists(trials, self._sign) if len(trials) > 1 else ():

@@ -17,7 +17,7 @@ def accumulation_steps(
     r"""Accumulation steps that bring a batch back to its full number of samples with a gradient.
 
     $$
-    k = \operatorname{clip}\!\left(\operatorname{round}\!\left(s\,\frac{N}{N - N_\text{masked}}\right),
+    k = \operatorname{clip}\left(\operatorname{round}\left(s \frac{N}{N - N_\text{masked}}\right),
     1, k_\text{max}\right)
     $$
 
@@ -38,7 +38,8 @@ def accumulation_steps(
     Source: paper, section on AS-Speed (adaptive gradient accumulation).
 
     Examples:
-        >>> [accumulation_steps(32, masked, previous=before) for masked, before in ((16, 1), (32, 1), (0, 3))]
+        >>> cases = (16, 1), (32, 1), (0, 3)
+        >>> [accumulation_steps(32, masked, previous=before) for masked, before in cases]
         [2, 2, 3]
     """
     if samples < 0 or masked_samples < 0 or masked_samples > samples:

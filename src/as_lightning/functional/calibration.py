@@ -241,7 +241,8 @@ def reliability(
         IndexError: if a class index is out of range.
 
     Examples:
-        >>> bins = reliability(torch.tensor([[0.0, 3.0], [3.0, 0.0]]), torch.tensor([1, 1]), bins=10)
+        >>> logits, target = torch.tensor([[0.0, 3.0], [3.0, 0.0]]), torch.tensor([1, 1])
+        >>> bins = reliability(logits, target, bins=10)
         >>> round(float(bins.calibration_error), 2)
         0.45
 

@@ -21,7 +21,8 @@ WORSE_CALIBRATED = 0.02  # a difference of calibration errors that is worth a se
 SPLITS = {
     "per_seed": "Each seed draws its own split: the verdicts hold for other random splits of these "
     "examples.",
-    "official": "The verdicts are about the test split that the data come with, which all seeds share.",
+    "official": "The verdicts are about the test split that the data come with, "
+    "which all seeds share.",
     "fixed": "All seeds share one split: the verdicts are about its examples.",
 }
 NEW_DATA = "The verdicts are for new data: for other seeds, and other test examples like these."

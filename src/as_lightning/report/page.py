@@ -72,7 +72,8 @@ def print_comparison(record: ComparisonRecord, console: Console | None = None) -
     """Print the table and the advice of a comparison."""
     found = findings(record)
     console = console or Console(width=None if sys.stdout.isatty() else 120)
-    title = f"{record.name}: {record.split} {score_name(record.score)}, differences to {found.reference.name}"
+    title = f"{record.name}: {record.split} {score_name(record.score)}, differences to "
+    title += found.reference.name
     rows: list[dict[str, object]] = []
     for row in deciding(found):
         short = dict[str, object](row)

@@ -192,8 +192,8 @@ def _leave_out_unfinished(frame: pd.DataFrame, runs: pd.DataFrame, notes: list[s
         unknown = words[~words.isin([*FINISHED, *UNFINISHED])]
         if len(unknown):
             raise ValueError(
-                f"row {unknown.index[0]}: {name} is {unknown.iloc[0]!r}, which does not say whether "
-                f"the run has finished: leave such rows out, or say --aside {name}"
+                f"row {unknown.index[0]}: {name} is {unknown.iloc[0]!r}, which does not say "
+                f"whether the run has finished: leave such rows out, or say --aside {name}"
             )
         runs.loc[words.isin(UNFINISHED), "score"] = float("nan")
     lost = runs[runs["score"].isna()]

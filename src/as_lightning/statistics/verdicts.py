@@ -130,7 +130,8 @@ def verdicts(
     Source: Jennison and Turnbull 1989 (repeated confidence intervals).
 
     >>> better = {"softmax": {0: 90.1, 1: 90.4, 2: 89.9}, "as_softmax": {0: 93.2, 1: 93.3, 2: 93.1}}
-    >>> [verdict.word for verdict in verdicts(better, reference="softmax", design=Design(looks=(3,)))]
+    >>> found = verdicts(better, reference="softmax", design=Design(looks=(3,)))
+    >>> [verdict.word for verdict in found]
     ['better']
     """
     spreads = spreads or {}

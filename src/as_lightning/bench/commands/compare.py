@@ -25,7 +25,7 @@ def as_hydra_reads(word: str) -> str:
     """Return a word of the command as an override of Hydra's. Candidates are parsed as YAML, or
     read from a YAML file: Hydra's grammar has no ``=`` inside a list. Methods are a list.
 
-    >>> as_hydra_reads("candidates={wide: [model.width=256]}"), as_hydra_reads("methods=entmax,focal")
+    >>> as_hydra_reads("candidates={wide: [model.width=64]}"), as_hydra_reads("methods=entmax,bce")
     ('++candidates={wide:["model.width=256"]}', 'methods=[entmax,focal]')
     """
     key, _, value = word.partition("=")

@@ -15,7 +15,7 @@ from as_lightning.bench.run.settings import SettingError
 
 USAGE = """Write the classes that a run of as-lightning gives to new data, by its best checkpoint.
 
-  as-lightning-predict RUN_FOLDER data.path=new.csv [data.text_column=text] [output=new.predictions.csv]
+  as-lightning-predict RUN_FOLDER data.path=new.csv [data.text_column=text] [output=labels.csv]
 
 data.path is a table with a column of texts, a text file with a sentence a line for a run that tags,
 or a folder of images or clips. The run's own data are read again, since its classes and its tokens

@@ -117,7 +117,7 @@ def sweep_table(results: Sequence[Result]) -> pd.DataFrame:
 
 
 def _short(values: pd.Series) -> pd.Series:
-    """The texts of a setting; numbers that a sweep has drawn have six digits, if these tell them."""
+    """The texts of a setting; numbers that a sweep has drawn have six digits, if these do."""
     import pandas as pd
 
     numbers = pd.to_numeric(values, "coerce")

@@ -102,7 +102,7 @@ class AudioFolder(ClassFolder):
     Inputs are ``float32``: log-mel spectrograms ``(1, n_mels, samples // hop_length + 1)``,
 
     $$
-    \log \max\Big(\epsilon, \sum_f M_{mf} \, |\mathrm{STFT}(x)_{ft}|^2\Big), \quad \epsilon = 10^{-6}
+    \log \max\Big(\epsilon, \sum_f M_{mf} |\mathrm{STFT}(x)_{ft}|^2\Big), \quad \epsilon = 10^{-6}
     $$
 
     normalised by mean and standard deviation over the training split, or with

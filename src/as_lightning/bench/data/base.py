@@ -38,7 +38,7 @@ from as_lightning.functional.variants.class_counts import class_counts_of
 
 @dataclass(eq=False)
 class LabelledDataset(Dataset[tuple[Any, Tensor]]):
-    """Pairs of ``(transform(input), target)``; ``transform`` is called each time an input is read."""
+    """Pairs of ``(transform(input), target)``; ``transform`` is called when an input is read."""
 
     inputs: Sequence[Any] | Tensor
     targets: Tensor | Sequence[Tensor]

@@ -63,7 +63,7 @@ class Features(BenchmarkDataModule):
             if not alike or (len(width), len(classes)) != (1, several):
                 form = "(N, C) of one C" if several else "(N)"
                 raise ValueError(
-                    f"expected {split}_inputs (N, d) with the d of train_inputs, and {split}_labels "
+                    f"expected {split}_inputs (N, d), d as in train_inputs, and {split}_labels "
                     f"{form}, got {shapes[0]} and {shapes[1]}"
                 )
             with np.errstate(over="ignore"):

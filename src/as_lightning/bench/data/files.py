@@ -1,4 +1,4 @@
-"""The files of a data set: where they are or come from, their checksums, and how text is decoded."""
+"""The files of a data set: where they are or come from, checksums, and how text is decoded."""
 
 from __future__ import annotations
 

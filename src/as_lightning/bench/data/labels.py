@@ -19,7 +19,8 @@ INVISIBLE = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u00ad"))
 def targets_of(
     labels: Mapping[str, Sequence[Any]], class_names: Sequence[str], several: bool
 ) -> dict[str, Tensor]:
-    """Return each split's targets: ``(N)`` indices, or for ``several`` labels ``(N, C)`` of 0 and 1.
+    """Return each split's targets: ``(N)`` indices, or for ``several`` labels ``(N, C)`` of 0 and
+    1.
 
     A ValueError names labels that are no class.
     """

@@ -60,7 +60,7 @@ class LengthBatchSampler(BatchSampler):
 
     @classmethod
     def bound(cls, lengths: Sequence[int], **settings: Any) -> Callable[..., LengthBatchSampler]:
-        """Return a subclass with these arguments bound, as Lightning knows the first three alone."""
+        """Return a subclass with these arguments bound; Lightning knows the first three alone."""
         bound = partialmethod(cls.__init__, lengths=lengths, **settings)
         return type(cls.__name__, (cls,), {"__init__": bound})
 

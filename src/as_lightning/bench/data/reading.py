@@ -21,7 +21,7 @@ NAMED = 5  # names that a message lists; it counts the others
 
 @dataclass(frozen=True)
 class Reading:
-    """What was done to ``count`` of ``total``, with the setting that changes it, and one of them."""
+    """What was done to ``count`` of ``total``, the setting that changes it, and one of them."""
 
     what: str
     count: int
@@ -58,7 +58,7 @@ def say(message: str) -> None:
 
 
 def note(what: str, count: int, total: int, example: object = "", split: str = "") -> None:
-    """Collect what a reader changed or left out, of one split or of all; nothing for a count of 0."""
+    """Collect what a reader changed or left out, of a split or of all; nothing for a count of 0."""
     if count and _READINGS:
         _READINGS[-1].append(Reading(what, count, total, str(example)[:60], split))
 

@@ -21,8 +21,8 @@ class AutoModelEncoder(FrozenEncoder):
     Shape:
         - input: ``(N, L)`` ``int64``; output: ``(N, d)``, without pooling ``(N, L, d)``.
 
-    A ValueError refuses pickled weights, embeddings of fewer tokens or positions than the data have,
-    and a network of fewer layers than ``trainable_layers`` or without a list of them.
+    A ValueError refuses pickled weights, embeddings of fewer tokens or positions than the data
+    have, and a network of fewer layers than ``trainable_layers`` or without a list of them.
     """
 
     def __init__(

@@ -13,7 +13,8 @@ from as_lightning.functional.argument_checks import check_choice
 
 
 class MLP(nn.Module):
-    """Linear layers with normalisation, GELU and dropout: ``(N, in_features)``, ``(N, widths[-1])``.
+    """Linear layers with normalisation, GELU and dropout: ``(N, in_features)``, ``(N,
+    widths[-1])``.
 
     Without ``widths`` the features are the inputs.
     """
@@ -40,7 +41,7 @@ def _means(maps: Tensor, rows: int, columns: int) -> Tensor:
     if not (1 <= rows <= maps.size(-2) and 1 <= columns <= maps.size(-1)):
         raise ValueError(
             f"{maps.size(-2)} rows and {maps.size(-1)} columns are left after the layers, which "
-            f"cannot be cut into {rows} by {columns} cells: set fewer channels, fewer cells (bands, "
+            f"is not cut into {rows} by {columns} cells: set fewer channels, fewer cells (bands, "
             "but at least 1) or more mel bands"
         )
     # not adaptive pooling: its backward pass on a GPU is not deterministic

@@ -25,8 +25,8 @@ def class_score(predicted: np.ndarray, target: np.ndarray, score: str) -> tuple[
     r"""Return the balanced accuracy or the macro F1, and the influence of each example on it.
 
     With $r_c$ right, $p_c$ predicted and $n_c$ true examples of class c, the mean of $r_c / n_c$
-    over the classes with $n_c > 0$, or that of $2 r_c / (p_c + n_c)$ over those with $p_c + n_c > 0$.
-    The influence is for draws within the true classes, so that $n_c$ is fixed.
+    over the classes with $n_c > 0$, or that of $2 r_c / (p_c + n_c)$ over those with $p_c + n_c >
+    0$. The influence is for draws within the true classes, so that $n_c$ is fixed.
 
     Args:
         predicted: the predicted classes, ``(N,)``.

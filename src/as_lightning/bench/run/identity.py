@@ -106,7 +106,8 @@ class ValueHasher(NumpyHasher):
 def tensor_text(value: torch.Tensor) -> str:
     """Return a text that is another one for a tensor of another dtype, shape or value."""
     raw = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
-    return f"{value.dtype} {tuple(value.shape)} {value.requires_grad} {hashlib.sha256(raw).hexdigest()}"
+    digest = hashlib.sha256(raw).hexdigest()
+    return f"{value.dtype} {tuple(value.shape)} {value.requires_grad} {digest}"
 
 
 def value_digest(value: Any) -> str:

@@ -11,6 +11,6 @@ def own_file(path: Path) -> Path:
     """
     if hasattr(os, "getuid") and path.stat().st_uid != os.getuid():
         raise PermissionError(
-            f"{path} belongs to another user, and reading it can run code: copy it if you trust them"
+            f"{path} belongs to another user; reading it can run code: copy it if you trust them"
         )
     return path

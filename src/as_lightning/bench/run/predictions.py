@@ -42,7 +42,7 @@ class Predictions(NamedTuple):
     def of(cls, table: pd.DataFrame) -> Predictions:
         """Return the predictions of a table with ``example``, ``target`` and ``predicted``.
 
-        Several labels are ``targets``, joined by ``|``; tagged words have a row each, and ``token``.
+        Several labels are ``targets``, joined by ``|``; each tagged word has a row, and ``token``.
         """
         if TOKEN in table:
             sentences = table.groupby("example", sort=False)

@@ -112,8 +112,8 @@ def checkpoint_to_resume(folder: Path, identity: RunIdentity) -> Path | None:
 
 
 class ResumedState(pl.Callback):
-    """Save the states of Python's, NumPy's and PyTorch's random generators (the first process's), and
-    resume with them. The ``folder`` of the checkpoints is saved too.
+    """Save the states of Python's, NumPy's and PyTorch's random generators (the first process's),
+    and resume with them. The ``folder`` of the checkpoints is saved too.
     """
 
     def __init__(self, folder: str | Path) -> None:

@@ -52,8 +52,8 @@ def run_lock(folder: Path) -> Iterator[None]:
 def finished_or_made(
     directory: Path, identity: RunIdentity, make: Callable[[], RunOutput]
 ) -> Result:
-    """Return the result in `directory` if it is of this identity; else that of `make`, which replaces
-    it when whole.
+    """Return the result in `directory` if it is of this identity; else that of `make`, which
+    replaces it when whole.
     """
     directory.mkdir(parents=True, exist_ok=True)
     with run_lock(directory):

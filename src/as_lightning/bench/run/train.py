@@ -225,7 +225,7 @@ def read_data(config: DictConfig) -> BenchmarkDataModule:
 
 
 def made_module(config: DictConfig, datamodule: BenchmarkDataModule) -> pl.LightningModule:
-    """Return the configured method with its model; a `SettingError` if these do not fit the data."""
+    """Return the configured method with its model; a `SettingError` if these do not fit data."""
     try:
         encoder = instantiate(config.model)(**datamodule.input_spec)
     except (TypeError, ValueError, AssertionError, RuntimeError) as error:

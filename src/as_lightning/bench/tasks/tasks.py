@@ -19,10 +19,12 @@ from as_lightning.functional.calling_convention import IGNORED, widened
 
 
 def macro_f1(right: Tensor, predicted: Tensor, annotated: Tensor) -> Tensor:
-    r"""Return the mean F1 score of classes, by how often each ``(C)`` is right, predicted, annotated.
+    r"""Return the mean F1 score of classes, by how often each ``(C)`` is right, predicted,
+    annotated.
 
     $$
-    F_1 = \frac{1}{|C'|} \sum_{c \in C'} \frac{2 \cdot \text{right}_c}{\text{predicted}_c + \text{annotated}_c}
+    F_1 = \frac{1}{|C'|} \sum_{c \in C'}
+    \frac{2 \cdot \text{right}_c}{\text{predicted}_c + \text{annotated}_c}
     $$
 
     over the classes $C'$ that are predicted or annotated. 0 where nothing counts.
@@ -171,8 +173,9 @@ Probabilities = Callable[[Tensor], Tensor]
 
 
 class TaskForm:
-    """How a loss that takes ``targets``, ``"class_index"`` or ``"multi_hot"`` ({0, 1} for each class),
-    is called, and what is measured. Each task has ``accuracy``, ``f1_macro``, ``calibration_error``.
+    """How a loss that takes ``targets``, ``"class_index"`` or ``"multi_hot"`` ({0, 1} for each
+    class), is called, and what is measured. Each task has ``accuracy``, ``f1_macro``,
+    ``calibration_error``.
 
     * ``"multiclass"``: one class per sample, logits ``(N, C)``, targets ``(N)``;
       ``balanced_accuracy``.
@@ -200,7 +203,9 @@ class TaskForm:
             )
 
     def metrics(self, class_groups: Mapping[str, Sequence[int]] | None = None) -> MetricCollection:
-        """Return the metrics of `scored`; ``accuracy_NAME`` is the balanced accuracy of a class group."""
+        """Return the metrics of `scored`; ``accuracy_NAME`` is the balanced accuracy of a class
+        group.
+        """
         count, ignored = len(self.class_names), IGNORED if self.task == "token" else None
         metrics: dict[str, Metric] = {
             "accuracy": MulticlassAccuracy(count, average="micro", ignore_index=ignored)
