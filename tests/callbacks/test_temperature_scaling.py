@@ -197,9 +197,8 @@ def test_each_checkpoint_and_the_trained_module_hold_the_temperature_of_their_ow
 
 @pytest.mark.parametrize("permanent", [False, True])
 def test_weights_that_are_pruned_after_their_validation_get_a_temperature_of_their_own(permanent):
-    class Remembers(
-        Masked
-    ):  # a number that a validation changes is no weight, nor is what it sets back, as a metric
+    # a number that a validation changes is no weight, nor is what it sets back, as a metric
+    class Remembers(Masked):
         def __init__(self) -> None:
             super().__init__()
             self.register_buffer("validations", torch.zeros(()))
@@ -298,15 +297,13 @@ def test_a_temperature_goes_with_its_weights_and_stays_with_copies_of_them(tmp_p
     class Normalised(Masked):
         def __init__(self) -> None:
             super().__init__()
-            self.net = torch.nn.Sequential(
-                torch.nn.BatchNorm1d(4), self.net
-            )  # whose buffers `double` makes anew
+            # whose buffers `double` makes anew
+            self.net = torch.nn.Sequential(torch.nn.BatchNorm1d(4), self.net)
             self.scale = Scale(torch.tensor(1.0), requires_grad=False)  # of the logits, as CLIP's
             self.strict_loading = False
 
-        def state_dict(
-            self,
-        ) -> dict[str, Any]:  # as one that knows no arguments, and leaves a part out
+        # as one that knows no arguments, and leaves a part out
+        def state_dict(self) -> dict[str, Any]:
             return {name: part for name, part in super().state_dict().items() if name != "scale"}
 
     def trained_by_hand(module: Masked, optimizer: type = torch.optim.SGD, **settings) -> None:

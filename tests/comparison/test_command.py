@@ -182,16 +182,9 @@ def test_what_a_method_and_a_candidate_search_is_tuned_beside_the_learning_rate(
 def test_what_is_left_out_of_the_data_is_said_before_the_first_run_and_no_label_is_markup(
     compare, tmp_path
 ):
-    rows = ["some words,[/b]", "other words,[red]"] * 15 + [
-        "no label,",
-        ",a",
-    ]
+    rows = ["some words,[/b]", "other words,[red]"] * 15 + ["no label,", ",a"]
     (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *rows]))
-    asked = [
-        "data=text_file",
-        "data.path=reviews.csv",
-        "data.drop_blank=true",
-    ]
+    asked = ["data=text_file", "data.path=reviews.csv", "data.drop_blank=true"]
     finished = compare(
         *asked, "methods=as_softmax", *SHORT, "seeds=1", "+trainer.detect_anomaly=true"
     )
@@ -276,9 +269,8 @@ def test_a_comparison_that_is_interrupted_says_so_and_goes_on(compare, tmp_path,
         begin(self, *arguments)
 
     monkeypatch.setattr(RunRecorder, "on_train_start", interrupt_one)
-    handler = signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # tests in the background ignore the signal
+    # tests in the background ignore the signal
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         stopped = compare(*command)
     finally:

@@ -45,9 +45,8 @@ def kill_and_go_on(folder: Path, undisturbed: Path, kills: list[float]) -> None:
     assert exit_status(run_comparison, folder) == 0
     assert decided(folder) == decided(undisturbed)
     report = report_of(folder)
-    assert (
-        exit_status(run_comparison, folder) == 0
-    )  # all runs are there: the same report, bit for bit
+    # all runs are there: the same report, bit for bit
+    assert exit_status(run_comparison, folder) == 0
     assert report_of(folder) == report
 
 

@@ -21,10 +21,7 @@ from lightning.pytorch import callbacks
 from torch import Tensor, nn
 from torch.utils.data import ConcatDataset, DataLoader, random_split
 
-from as_lightning import (
-    LogitAdjustedLoss,
-    compare,
-)
+from as_lightning import LogitAdjustedLoss, compare
 from as_lightning.bench.run.predictions import Predictions
 from as_lightning.comparison.api import own_comparison
 from as_lightning.comparison.candidates import own_candidate
@@ -334,9 +331,7 @@ TwoLoaders = variant(
     Points, val_dataloader=twice("val_dataloader"), test_dataloader=twice("test_dataloader")
 )
 OfLoaders = variant(
-    WithCriterion,
-    validation_step=of_loaders("validation_step"),
-    test_step=of_loaders("test_step"),
+    WithCriterion, validation_step=of_loaders("validation_step"), test_step=of_loaders("test_step")
 )
 OfSteps = variant(
     WithCriterion, validation_step=of_steps("val/acc"), test_step=of_steps("test/acc")

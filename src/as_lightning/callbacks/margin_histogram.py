@@ -47,12 +47,7 @@ class MarginHistogram(ValidationCallback):
         >>> trainer = Trainer(callbacks=[MarginHistogram()], **quiet)
     """
 
-    def __init__(
-        self,
-        logits: Logits = None,
-        bins: int = 40,
-        ignore_index: int = -100,
-    ) -> None:
+    def __init__(self, logits: Logits = None, bins: int = 40, ignore_index: int = -100) -> None:
         super().__init__(logits, ignore_index)
         self.bins = check_count("bins", bins, least=1)
         self._reset()

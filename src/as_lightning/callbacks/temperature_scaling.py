@@ -12,11 +12,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
 
-from as_lightning.callbacks.evaluation_logits import (
-    Logits,
-    LogitsAndTarget,
-    ValidationCallback,
-)
+from as_lightning.callbacks.evaluation_logits import Logits, LogitsAndTarget, ValidationCallback
 from as_lightning.callbacks.window import sum_over_ranks
 from as_lightning.fitted_temperature import FittedTemperature, weights_of
 from as_lightning.functional.argument_checks import check_number
@@ -89,10 +85,7 @@ class TemperatureScaling(ValidationCallback):
     """
 
     def __init__(
-        self,
-        logits: Logits = None,
-        ignore_index: int = -100,
-        prior_samples: float = 1.0,
+        self, logits: Logits = None, ignore_index: int = -100, prior_samples: float = 1.0
     ) -> None:
         super().__init__(logits, ignore_index)
         self.prior_samples = check_number(

@@ -37,12 +37,7 @@ from as_lightning.bench.run.settings import (
     nearest,
     override_value,
 )
-from as_lightning.bench.run.train import (
-    configured,
-    made_module,
-    read_data,
-    run_callbacks,
-)
+from as_lightning.bench.run.train import configured, made_module, read_data, run_callbacks
 from as_lightning.comparison.api import own_comparison
 from as_lightning.comparison.candidates import Candidate, baseline_first
 from as_lightning.comparison.engine import Execute, end_processes, execute_here, run_comparison

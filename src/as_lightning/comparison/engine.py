@@ -36,12 +36,7 @@ from as_lightning.comparison.plan import ComparisonPlan, Run
 from as_lightning.comparison.search import RATE
 from as_lightning.report.findings import findings
 from as_lightning.report.page import write_report
-from as_lightning.report.record import (
-    DESIGN_FILE,
-    ComparisonRecord,
-    read_design,
-    write_design,
-)
+from as_lightning.report.record import DESIGN_FILE, ComparisonRecord, read_design, write_design
 from as_lightning.statistics.verdicts import Design
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")

@@ -29,12 +29,7 @@ from as_lightning.comparison.make import (
     run_trainer,
 )
 from as_lightning.comparison.methods import TrainingLoss
-from as_lightning.comparison.plan import (
-    ComparisonPlan,
-    Run,
-    check_trainer,
-    of_candidate,
-)
+from as_lightning.comparison.plan import ComparisonPlan, Run, check_trainer, of_candidate
 from as_lightning.comparison.same_run import digests, first_batches, module_digest, scored_targets
 from as_lightning.comparison.search import RATE
 

@@ -13,13 +13,7 @@ from as_lightning.bench.run.predictions import Predictions
 from as_lightning.bench.run.result import Result
 from as_lightning.comparison.plan import ComparisonPlan, Run, neutral_values
 from as_lightning.comparison.race import racing, still_open
-from as_lightning.comparison.search import (
-    RATE,
-    as_neutral,
-    best_of,
-    finalists,
-    next_trials,
-)
+from as_lightning.comparison.search import RATE, as_neutral, best_of, finalists, next_trials
 from as_lightning.report.findings import findings
 from as_lightning.report.record import ComparisonRecord, Trial
 

@@ -252,10 +252,7 @@ def _legend(found: Findings) -> str:
     if record.unit:
         about = f"in points (a point is {1 / record.points:g}; {direction})"
     legend = LEGEND.format(
-        score[:1].upper() + score[1:],
-        about,
-        found.reference.name,
-        record.design.equal_within,
+        score[:1].upper() + score[1:], about, found.reference.name, record.design.equal_within
     )
     if _for_new_data(found):
         legend += NEW_DATA

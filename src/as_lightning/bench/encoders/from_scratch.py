@@ -155,9 +155,6 @@ class TextTransformer(nn.Module):
             present = token_ids != self.padding_id
             padding = ~present
         hidden = self.encoder(
-            self.dropout(embedded),
-            mask=later,
-            src_key_padding_mask=padding,
-            is_causal=self.causal,
+            self.dropout(embedded), mask=later, src_key_padding_mask=padding, is_causal=self.causal
         )
         return pool(hidden, present, self.pooling)
