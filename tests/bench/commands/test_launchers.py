@@ -90,7 +90,7 @@ def test_optuna_looks_for_the_margin_of_the_best_validation_score(search):
 def test_the_table_of_jobs_in_other_processes_has_a_candidate_for_each_margin(search):
     folder, printed = search
     deltas = [run.config["method"]["delta"] for run in results(folder)]
-    names = {f"as_softmax, delta={delta}": 1 for delta in deltas}
+    names = {f"as_softmax, delta={delta:g}": 1 for delta in deltas}
     assert reported(folder / OF_SEARCH) == names
     assert f"{OF_SEARCH}/runs.csv" in printed
     commands = {run.command for run in results(folder)}
