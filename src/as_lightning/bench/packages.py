@@ -43,8 +43,8 @@ def loading(package: str) -> Iterator[None]:
         raise
     except (ImportError, OSError, RuntimeError) as error:
         raise ImportError(
-            f"{package} does not load beside torch {version('torch')}: it is built for another one "
-            f"({error}). Install three that belong together: pip install {' '.join(TOGETHER)} "
+            f"{package} does not load beside torch {version('torch')}: it was built for another "
+            f"one ({error}). Install three that belong together: pip install {' '.join(TOGETHER)} "
             "(for a build without CUDA add --index-url https://download.pytorch.org/whl/cpu)",
             name=package,
         ) from error

@@ -26,7 +26,7 @@ def as_hydra_reads(word: str) -> str:
     read from a YAML file: Hydra's grammar has no ``=`` inside a list. Methods are a list.
 
     >>> as_hydra_reads("candidates={wide: [model.width=64]}"), as_hydra_reads("methods=entmax,bce")
-    ('++candidates={wide:["model.width=256"]}', 'methods=[entmax,focal]')
+    ('++candidates={wide:["model.width=64"]}', 'methods=[entmax,bce]')
     """
     key, _, value = word.partition("=")
     key = key.lstrip("+")

@@ -227,8 +227,8 @@ def find_classes(root: Path, names: Iterable[str]) -> dict[str, ClassFiles]:
     # A class of vehicles may be called train.
     if alike and not splits and (alike != ["train"] or len(tops) == 1):
         raise ValueError(
-            f"{root}: expected folders train, test and perhaps validation, or a folder for each "
-            f"class, found {', '.join(tops)}: rename or move them"
+            f"{root}: expected the folders train, test and perhaps validation, or a folder for "
+            f"each class, found {', '.join(tops)}: rename or move them"
         )
     found: dict[str, ClassFiles] = defaultdict(lambda: defaultdict(list))
     for name, path in paths.items():

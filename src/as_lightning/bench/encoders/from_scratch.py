@@ -41,8 +41,8 @@ def _means(maps: Tensor, rows: int, columns: int) -> Tensor:
     if not (1 <= rows <= maps.size(-2) and 1 <= columns <= maps.size(-1)):
         raise ValueError(
             f"{maps.size(-2)} rows and {maps.size(-1)} columns are left after the layers, which "
-            f"is not cut into {rows} by {columns} cells: set fewer channels, fewer cells (bands, "
-            "but at least 1) or more mel bands"
+            f"cannot be cut into {rows} by {columns} cells: set fewer channels, fewer cells "
+            "(bands, but at least 1) or more mel bands"
         )
     # not adaptive pooling: its backward pass on a GPU is not deterministic
     bands = [band.tensor_split(columns, dim=-1) for band in maps.tensor_split(rows, dim=-2)]

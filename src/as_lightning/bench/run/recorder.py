@@ -42,6 +42,7 @@ class RunRecorder(pl.Callback):
         # epoch, step, train_seconds, score; loss if it is logged
         self.evaluations: list[dict[str, float]] = []
         self.diverged = False  # whether the latest evaluation has diverged
+        self._before: dict[str, Any] = {}  # what was logged before this validation
         self._clock = clock
         self._mark = 0.0
 
@@ -62,6 +63,7 @@ class RunRecorder(pl.Callback):
         self.epoch_seconds.append(self.train_seconds - sum(self.epoch_seconds))
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._before = dict(trainer.callback_metrics)
         if not trainer.sanity_checking:
             self._count()
 
@@ -71,6 +73,8 @@ class RunRecorder(pl.Callback):
         logged = trainer.callback_metrics
         if trainer.sanity_checking or self.monitor not in logged:
             return
+        if logged[self.monitor] is self._before.get(self.monitor):
+            return  # Lightning keeps the value of a metric that this validation does not log
         score = over_ranks(trainer, logged[self.monitor])
         evaluation = {
             # not current_epoch, which is one more where a callback validates at the end of training

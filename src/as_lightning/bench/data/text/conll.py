@@ -75,7 +75,7 @@ def _check_beginnings(path: Path, sentences: list[TaggedSentence]) -> None:
                 example = example or " ".join(sentence.words)
     if inside > begun:
         raise ValueError(
-            f"{path}: tags are IOB1 ({inside} entities begin with I-): convert them to IOB2, in "
-            "which each begins with B-, as with nltk's conlltags2tree and tree2conlltags"
+            f"{path}: the tags are IOB1 ({inside} entities begin with I-): convert them to IOB2, "
+            "in which each begins with B-, as with nltk's conlltags2tree and tree2conlltags"
         )
     note(f"entities of {path.name} begin with I-", inside, inside + begun, example)
