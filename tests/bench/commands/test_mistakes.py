@@ -59,7 +59,7 @@ TAGGED = "data.path=a.conll data.validation_path=a.conll data.test_path=a.conll"
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("seed=0", "data.path"),
+        ("seed=0", "add data.path="),
         ("data.path=none.csv", "data.path=none.csv"),
         ("data.path=long_row.csv", "Expected 2 fields in line 3, saw 3"),
         (TAGGED, "a.conll:2: expected a tag O, B-... or I-..."),

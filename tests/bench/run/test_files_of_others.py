@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import cloudpickle
@@ -73,6 +74,18 @@ def test_predictions_refuse_a_checkpoint_with_code_in_it(composed, tmp_path, tra
     with pytest.raises(SystemExit, match=r"best\.ckpt"):
         predict.main()
     assert not trap.exists()
+
+
+def test_an_archive_whose_names_leave_the_folder_is_refused_and_writes_nothing(composed, tmp_path):
+    folder = tmp_path / "data" / "inside"
+    folder.mkdir(parents=True)
+    clip = tmp_path / "clip.wav"
+    clip.write_bytes(b"RIFF")
+    with tarfile.open(folder / "fsdd.tar.gz", "w:gz") as archive:
+        archive.add(clip, "../../recordings/0_outside_0.wav")
+    with pytest.raises(ValueError, match=r"fsdd\.tar\.gz"):
+        made_run(composed("experiment=fsdd", f"data_dir={folder}", *SETTINGS))
+    assert not list(tmp_path.rglob("0_outside_0.wav"))
 
 
 @pytest.mark.parametrize("command", ["train", "compare"])

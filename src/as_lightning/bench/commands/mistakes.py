@@ -9,7 +9,11 @@ from pathlib import Path
 import hydra
 import omegaconf
 from hydra.errors import HydraException, InstantiationException
-from omegaconf.errors import ConfigAttributeError, OmegaConfBaseException
+from omegaconf.errors import (
+    ConfigAttributeError,
+    MissingMandatoryValue,
+    OmegaConfBaseException,
+)
 from yaml import YAMLError
 
 from as_lightning.bench.packages import with_way_out
@@ -40,6 +44,8 @@ def in_words(error: BaseException) -> str:
     elif isinstance(cause, ConfigAttributeError) and cause.parent_node is not None:
         known = [str(key) for key in cause.parent_node]
         message = f"there is no {cause.full_key}: {nearest(str(cause.key), known)}"
+    elif isinstance(error, MissingMandatoryValue):
+        message = f"{error.full_key} has no value: add {error.full_key}=..."
     elif isinstance(cause, OmegaConfBaseException):
         message = f"{message}\n{cause}"
     if isinstance(error, ModuleNotFoundError):
