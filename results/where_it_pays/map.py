@@ -626,11 +626,13 @@ def first_page(found: Sequence[Cell]) -> str:
             f"{after} changes {scores} by points: {by_data}",
         ],
         [
-            "40% wrong labels, in pairs of classes",
-            better("pairs", "as_softmax"),
-            f"{linked('encouraging')}: {better('pairs', 'encouraging')}; "
+            "40% wrong labels: at random; in pairs of classes",
+            f"{better('uniform', 'as_softmax')}; {better('pairs', 'as_softmax')}",
             f"{linked('generalised_cross_entropy')}: "
-            + better("pairs", "generalised_cross_entropy"),
+            f"{better('uniform', 'generalised_cross_entropy')}; "
+            f"{better('pairs', 'generalised_cross_entropy')}; "
+            f"{linked('encouraging')}: {better('uniform', 'encouraging')}; "
+            + better("pairs", "encouraging"),
         ],
         [
             f"all {len(own)} conditions of {len({cell.place[0] for cell in own})} data sets",
