@@ -3,14 +3,12 @@ checkpoint.
 """
 
 import json
-import math
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from harness.made_files import write_table
 from harness.scripted_masking import quiet_trainer
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata
@@ -20,8 +18,7 @@ from torch.optim.lr_scheduler import OneCycleLR
 
 from as_lightning.bench.run.predictions import Predictions
 from as_lightning.bench.run.result import Result
-from as_lightning.bench.run.settings import SettingError
-from as_lightning.bench.run.summary import class_table, print_summary, summary
+from as_lightning.bench.run.summary import summary
 from as_lightning.bench.run.train import OneCycle, made_module, read_data, train
 
 DIGITS = ("experiment=digits", "optimizer.lr=1e-2")
@@ -179,41 +176,6 @@ def test_the_tab_has_method_margin_rate_and_score_of_a_run_and_its_summary_the_s
     assert lines["masked"].endswith("% of the samples in the last epoch")
     assert lines["folder"] == str(folder)
     assert lines["curves"] == f"tensorboard --logdir {tmp_path}"
-    assert "try" not in lines
-    assert class_table(result, folder) is None
-
-
-@pytest.mark.parametrize("classes", [2, 4, 14])
-def test_a_run_on_own_data_with_a_tail_ends_with_the_recall_of_groups_and_classes_in_80_columns(
-    composed, tmp_path, capsys, classes
-):
-    sizes = {f"class_{number}": 12 * (classes - number) ** 2 for number in range(classes)}
-    sizes["class_0"] = 12 * max(9, classes**2)
-    write_table(tmp_path / "own.csv", sizes)
-    few = ("trainer.max_epochs=1", "logger=none", "trainer.limit_train_batches=10")
-    result = train(composed("experiment=text_file", f"data.path={tmp_path}/own.csv", *few))
-    print_summary(result, tmp_path / "run")
-    lines = capsys.readouterr().out.splitlines()
-    table = [line.split() for line in lines[: lines.index("", 2)]]
-    assert max(map(len, lines[: lines.index("", 2)])) <= 80
-    tested = Predictions.read(tmp_path / "run")
-    right = tested.predicted == tested.target
-    recalls = {name: right[tested.target == name].mean() for name in sizes}
-    rows = {row[0]: row[-3:] for row in table if row and row[0] in sizes}
-    assert rows.keys() <= sizes.keys()
-    assert len(rows) == (5 if classes > 12 else classes)
-    for name, (trained, count, recall) in rows.items():
-        assert int(trained.replace(",", "")) == result.class_rows[name]
-        assert int(count) == (tested.target == name).sum()
-        assert recall == f"{100 * recalls[name]:.1f}%"
-    groups = [row[2] for row in table if row[1:2] == ["with"]]
-    assert groups == (["many", "medium", "few"] if classes > 3 else [])
-    for row in table:
-        if row[1:3] == ["with", "few"]:
-            mean = np.mean([recalls[name] for name in list(sizes)[-int(row[0]) :]])
-            assert row[-1] == f"{100 * mean:.1f}%"
-    tries = [value for name, value in summary(result, tmp_path / "run") if name == "try"]
-    assert tries[0] == "method=adjusted_after data.score=balanced_accuracy"
 
 
 def test_a_compiled_encoder_trains_as_the_same_one_does_uncompiled(composed, tmp_path):
@@ -267,8 +229,3 @@ def test_a_training_of_few_steps_reaches_the_full_rate_and_a_longer_one_has_torc
     assert max(taken) > 0.9
     assert taken[-1] < 1e-4 or steps == 1
     assert steps <= 10 or taken == rates(OneCycleLR, steps)  # where there are steps to rise in
-
-
-def test_a_training_without_an_end_is_told_what_to_set():
-    with pytest.raises(SettingError, match=r"set lr_scheduler=null or trainer.max_steps"):
-        rates(OneCycle, math.inf)

@@ -17,6 +17,9 @@ from omegaconf import DictConfig
 from as_lightning.bench.commands.mistakes import in_words, is_mistake
 from as_lightning.bench.packages import config_dir
 from as_lightning.bench.run.result import SESSION, new_session
+from as_lightning.bench.run.settings import help_text
+
+HELP = {"--help", "-h"}
 
 
 def run_command(config_name: str, job: Callable[[DictConfig], Any]) -> None:
@@ -39,6 +42,9 @@ def run_command(config_name: str, job: Callable[[DictConfig], Any]) -> None:
                 raise
             sys.exit(f"{command}: {in_words(error)}")  # Hydra would print the job's overrides first
 
+    if HELP.intersection(sys.argv[1:]):
+        print(help_text("default" if config_name == "train" else config_name))
+        return
     main = hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=config_name)
     try:
         main(one_sentence)()

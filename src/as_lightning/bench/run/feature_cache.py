@@ -25,8 +25,7 @@ def cache_features(
     """Replace the inputs of all splits by the outputs of an encoder that can be kept.
 
     With ``feature_cache="file"`` they are kept in ``data_dir/frozen`` by `joblib.Memory`, under the
-    digest of the frozen weights and their settings, and that of the samples: those of a split, or
-    of all splits where ``split_seed`` deals them out.
+    digests of the frozen weights with their settings and of the samples of all splits.
     """
     if not isinstance(encoder, FrozenEncoder) or not encoder.can_be_kept:
         return
@@ -42,34 +41,27 @@ def cache_features(
     place = data_dir / "frozen" if encoder.feature_cache == "file" else None
     memory = joblib.Memory(place, mmap_mode="c", verbose=0)
     computed = memory.cache(features_of, ignore=["encoder", "samples"])
-    digest = encoder_digest(encoder)
-    groups = [[split] for split in datamodule.splits]
-    if datamodule.splits_by_seed:
-        groups = [list(datamodule.splits)]
-    for group in groups:
-        samples: ConcatDataset[Any] = ConcatDataset([datamodule.splits[split] for split in group])
-        keys = [joblib.hash(samples[index][0].numpy()) for index in range(len(samples))]
-        # The same order, however the samples are dealt out.
-        distinct = dict(sorted({key: index for index, key in enumerate(keys)}.items()))
-        rows = {key: row for row, key in enumerate(distinct)}
-        outputs = computed(encoder, Subset(samples, list(distinct.values())), digest, list(rows))
-        values: Any = torch.from_numpy(outputs)
-        remaining = iter(keys)
-        for split in group:
-            targets = datamodule.splits[split].targets
-            own: Any = Subset(values, [rows[key] for key in islice(remaining, len(targets))])
-            datamodule.splits[split] = LabelledDataset(own, targets)
+    samples: ConcatDataset[Any] = ConcatDataset(datamodule.splits.values())
+    keys = [joblib.hash(samples[index][0].numpy()) for index in range(len(samples))]
+    order = np.argsort(keys)  # the same one, however the samples are dealt out
+    outputs = computed(
+        encoder, Subset(samples, order.tolist()), encoder_digest(encoder), sorted(keys)
+    )
+    values: Any = torch.from_numpy(outputs)
+    rows = iter(np.argsort(order).tolist())
+    for split, dataset in datamodule.splits.items():
+        own: Any = Subset(values, list(islice(rows, len(dataset.targets))))
+        datamodule.splits[split] = LabelledDataset(own, dataset.targets)
     encoder.inputs_are_features = True
 
 
 def encoder_digest(encoder: FrozenEncoder) -> str:
     """Return a digest of what decides the outputs: weights, settings, and the version of torch."""
-    weights = {
-        name: weight.cpu().numpy()
-        for name, weight in encoder.network.state_dict().items()
-        # Nothing reads the pooler, whose weights are random where a checkpoint has none.
-        if not name.startswith("pooler.")
-    }
+    weights = {}
+    for name, weight in encoder.network.state_dict().items():
+        # nothing reads the pooler, whose weights are random where a checkpoint has none
+        if not name.startswith("pooler."):
+            weights[name] = weight.cpu().numpy()
     return joblib.hash([torch.__version__, encoder.settings(), weights])
 
 
@@ -85,7 +77,7 @@ def features_of(
     for index, values in enumerate(inputs):
         by_shape[values.shape].append(index)
     outputs: list[Tensor] = [torch.empty(0)] * len(inputs)
-    for _, indices in sorted(by_shape.items()):  # of one shape, so that no padding takes part
+    for indices in by_shape.values():  # of one shape, so that no padding takes part
         for start in range(0, len(indices), CHUNK):
             chunk = indices[start : start + CHUNK]
             batch = torch.stack([inputs[index] for index in chunk]).to(device)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import lightning.pytorch as pl
 import numpy as np
@@ -16,10 +17,9 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from as_lightning.bench.run.identity import RunIdentity
 from as_lightning.bench.run.owner import own_file
 from as_lightning.bench.run.recorder import RunRecorder, over_ranks
-from as_lightning.bench.run.result import RESULT_FILE, Result
 
 log = logging.getLogger(__name__)
-
+Content = TypeVar("Content")
 LAST_FILE = "last.ckpt"
 
 
@@ -27,15 +27,10 @@ class BestWeights(ModelCheckpoint):
     """Keep the weights of the best validation, by the score that `RunRecorder` records.
 
     Validations that have diverged, or do not log the score, are skipped. The score is the mean over
-    the processes. A ValueError refuses another ``save_top_k`` than 1: the file has one name.
+    the processes. It keeps one file: ``save_top_k`` is no argument.
     """
 
-    def __init__(self, dirpath: str | Path, save_top_k: int = 1, **settings: Any) -> None:
-        if save_top_k != 1:
-            raise ValueError(
-                f"save_top_k must be 1, got {save_top_k}: for more files add a callback, "
-                "+callbacks.more={_target_: lightning.pytorch.callbacks.ModelCheckpoint, ...}"
-            )
+    def __init__(self, dirpath: str | Path, **settings: Any) -> None:
         super().__init__(dirpath, save_top_k=1, **settings)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -57,57 +52,50 @@ class BestWeights(ModelCheckpoint):
 
 
 class LastEpoch(ModelCheckpoint):
-    """Keep the checkpoint of the last epoch, from which an interrupted run goes on.
-
-    It is a class of its own, so that a ``ModelCheckpoint`` of the user may stand beside it.
-    """
+    """Keep the checkpoint of the last epoch, beside any ``ModelCheckpoint`` of the user's."""
 
     def __init__(self, dirpath: str | Path) -> None:
         name = Path(LAST_FILE).stem
         super().__init__(dirpath, name, save_on_train_epoch_end=True, enable_version_counter=False)
 
 
-def _set_aside(path: Path, error: Exception) -> None:
-    aside = path.with_name(f"{path.name}.unreadable")
-    os.replace(path, aside)
-    reason = str(error).partition("\n")[0]
-    log.warning("%s cannot be read (%s): set aside as %s", path, reason, aside.name)
-
-
-def readable_result(directory: Path) -> Result | None:
-    """Return a folder's result; None for none, or for one that is damaged: it is set aside."""
-    path = directory / RESULT_FILE
+def readable(path: Path, read: Callable[[Path], Content]) -> Content | None:
+    """Return what `read` makes of a file; None for none, and for one that it cannot read, which is
+    set aside.
+    """
     if not path.exists():
         return None
     try:
-        return Result.read(path)
-    except ValueError as error:
-        _set_aside(path, error)
+        return read(path)
+    except Exception as error:  # whatever the reader raises for a damaged file
+        aside = path.with_name(f"{path.name}.unreadable")
+        os.replace(path, aside)
+        reason = str(error).partition("\n")[0]
+        log.warning("%s cannot be read (%s): set aside as %s", path, reason, aside.name)
         return None
+
+
+def _origin(path: Path) -> tuple[RunIdentity, str]:
+    """The identity of the run that a checkpoint is of, and the folder."""
+    content = torch.load(own_file(path), map_location="cpu", weights_only=True, mmap=True)
+    saved = content["callbacks"]
+    identity = RunIdentity(**saved[RunRecorder.__name__]["identity"])
+    return identity, saved[ResumedState.__name__]["folder"]
 
 
 def checkpoint_to_resume(folder: Path, identity: RunIdentity) -> Path | None:
-    """Return the last epoch's checkpoint of the run of this identity; None if there is none.
-
-    One that cannot be read is set aside, and one of another run or folder will be replaced.
-    """
+    """Return the last epoch's checkpoint of the run of this identity, if it is in its folder."""
     path = folder / LAST_FILE
-    if not path.exists():
+    origin = readable(path, _origin)
+    if origin is None:
         return None
-    try:
-        content = torch.load(own_file(path), map_location="cpu", weights_only=True, mmap=True)
-        saved = content["callbacks"]
-        changed = RunIdentity(**saved[RunRecorder.__name__]["identity"]).changed(identity)
-        saved_folder = saved[ResumedState.__name__]["folder"]
-    except Exception as error:  # whatever the reader raises for a damaged file
-        _set_aside(path, error)
-        return None
-    if saved_folder != os.path.realpath(folder):
+    changed = origin[0].changed(identity)
+    if origin[1] != os.path.realpath(folder):
         changed.append("folder")  # where its best weights are is not known
     if changed:
         log.warning("%s is of another %s: the run starts anew", path, changed[0])
         return None
-    log.info("%s: goes on from step %d", path, content["global_step"])
+    log.info("%s: goes on from the end of its last epoch", path)
     return path
 
 

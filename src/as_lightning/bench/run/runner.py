@@ -22,8 +22,8 @@ from torch.nn.parameter import is_lazy
 from as_lightning.bench.run.identity import RunIdentity
 from as_lightning.bench.run.predictions import PREDICTIONS_FILE, PredictionRecorder, Predictions
 from as_lightning.bench.run.recorder import RunRecorder, over_ranks
-from as_lightning.bench.run.result import Result
-from as_lightning.bench.run.resume import BestWeights, readable_result
+from as_lightning.bench.run.result import RESULT_FILE, Result
+from as_lightning.bench.run.resume import BestWeights, readable
 from as_lightning.callbacks import MaskingMonitor
 
 log = logging.getLogger(__name__)
@@ -39,14 +39,12 @@ def run_lock(folder: Path) -> Iterator[None]:
         return
     lock = FileLock(folder / LOCK_FILE)
     try:
-        lock.acquire(timeout=0)
+        held = lock.acquire(timeout=0)
     except Timeout:
         log.info("%s: another process runs here, waiting for it to end", folder)
-        lock.acquire()
-    try:
+        held = lock.acquire()
+    with held:
         yield
-    finally:
-        lock.release()
 
 
 def finished_or_made(
@@ -57,14 +55,13 @@ def finished_or_made(
     """
     directory.mkdir(parents=True, exist_ok=True)
     with run_lock(directory):
-        finished = readable_result(directory)
+        finished = readable(directory / RESULT_FILE, Result.read)
         if finished is not None:
             changed = RunIdentity.of(finished.config, finished.inputs).changed(identity)
-            if changed:
-                log.warning("%s: finished with another %s, running again", directory, changed[0])
-            else:
+            if not changed:
                 log.info("%s: already finished (delete it to run again)", directory)
                 return finished
+            log.warning("%s: finished with another %s, running again", directory, changed[0])
         result, predictions = make()
         _write(directory, result, predictions)
     return result
@@ -115,14 +112,20 @@ def trained(
         epoch_seconds=recorder.epoch_seconds,
         evaluations=recorder.evaluations,
         loss_accuracy_correlation=correlation(recorder.evaluations),
-        masking=masking_history(callbacks),
         optimizer_steps=trainer.global_step,
         parameters=trained_numbers,
         **about,
     )
+    best = ""  # the last weights
+    for callback in callbacks:
+        if isinstance(callback, MaskingMonitor):
+            result.masking += [epoch._asdict() for epoch in callback.history]
+        if isinstance(callback, BestWeights):
+            best = callback.best_model_path
     predictions = None
     if test_metric is not None:
-        metrics = metrics_of_test(trainer, module, data, best_weights(trainer))
+        # a file of another process may hold no code; that of this one is read with all objects
+        metrics = metrics_of_test(trainer, module, data, best, weights_only=checkpoint is not None)
         result.score = test_metric.removeprefix("test/")
         for name, value in metrics.items():
             result.metrics[name.removeprefix("test/")] = value
@@ -139,24 +142,6 @@ def trained(
     return result, predictions
 
 
-def masking_history(callbacks: list[pl.Callback]) -> list[dict[str, int]]:
-    """Return the counts of each epoch; none without a `MaskingMonitor`."""
-    history = []
-    for callback in callbacks:
-        if isinstance(callback, MaskingMonitor):
-            for epoch in callback.history:
-                history.append(epoch._asdict())
-    return history
-
-
-def best_weights(trainer: pl.Trainer) -> str:
-    """Return the checkpoint of the best validation; empty for the last weights."""
-    for callback in trainer.checkpoint_callbacks:
-        if isinstance(callback, BestWeights):
-            return callback.best_model_path
-    return getattr(trainer.checkpoint_callback, "best_model_path", "")
-
-
 def correlation(evaluations: list[dict[str, float]]) -> float | None:
     """Return Pearson's correlation of loss and score; None where it is not defined."""
     pairs = pd.DataFrame(evaluations, columns=["loss", "score"], dtype=float).to_numpy()
@@ -169,7 +154,9 @@ def metrics_of_test(
     trainer: pl.Trainer,
     module: pl.LightningModule,
     data: pl.LightningDataModule,
-    checkpoint: str | Path | None = None,
+    checkpoint: str = "",
+    *,
+    weights_only: bool = True,
 ) -> dict[str, float]:
     """Return the metrics of a test of a checkpoint, or of the module's own weights."""
 
@@ -181,10 +168,12 @@ def metrics_of_test(
     load_weights = LambdaCallback(on_load_checkpoint=load)
     trainer.callbacks.append(load_weights)  # type: ignore[attr-defined]
     try:
-        # weights_only=False is safe, since this run wrote the file: hyperparameters may be of any
-        # type, e.g. a path
         logged = trainer.test(
-            module, datamodule=data, ckpt_path=checkpoint or None, verbose=False, weights_only=False
+            module,
+            datamodule=data,
+            ckpt_path=checkpoint or None,
+            verbose=False,
+            weights_only=weights_only,
         )
     finally:
         trainer.callbacks.remove(load_weights)  # type: ignore[attr-defined]

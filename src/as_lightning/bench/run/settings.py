@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import difflib
 import functools
-import hashlib
 import inspect
 import json
-import os
 import re
-import shlex
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from as_lightning.bench.packages import config_dir
-from as_lightning.bench.run.result import COMMAND
 
 # what the app itself reads of a group, beside the arguments of the group's class
 APP_SETTINGS = {
@@ -34,7 +29,6 @@ READERS = {
     "as_lightning.bench.data.text.tagging.Conll": "as_lightning.bench.data.text.conll.read_conll",
 }
 SMALL = 50 * 2**20  # bytes of a file that is read twice for this
-KEPT = ("method=", "seed=")  # which the folder of each run of a sweep names
 GROUPS = ("data", "model", "method", "optimizer", "lr_scheduler", "trainer", "callbacks", "logger")
 
 
@@ -110,9 +104,10 @@ def check_run(config: DictConfig) -> None:
             "-m seed=0,1"
         )
     epochs = config.trainer.max_epochs
-    if epochs is not None and (type(epochs) is not int or epochs == 0):
+    if epochs is not None and (type(epochs) is not int or epochs < 1):
         raise SettingError(
-            f"trainer.max_epochs must be an integer of at least 1, or -1 for no limit, got {epochs}"
+            "trainer.max_epochs must be an integer of at least 1, or null beside "
+            f"trainer.max_steps, got {epochs}"
         )
     for key in ("logger", "callbacks", "default_root_dir"):
         if key in config.trainer:
@@ -130,25 +125,18 @@ def check_files(config: DictConfig) -> None:
             continue
         if isinstance(config.data[key], DictConfig):  # a published file, which is downloaded
             continue
-        path = Path(str(config.data[key])).expanduser()
-        if not any((place / path).exists() for place in places):
+        paths = [place / Path(str(config.data[key])).expanduser() for place in places]
+        there = [path for path in paths if path.exists()]
+        if not there:
             raise SettingError(
-                f"data.{key}={path}: there is no such file or folder in {places[0]}, nor in "
-                f"data_dir={config.data_dir}"
+                f"data.{key}={config.data[key]}: there is no such file or folder in {places[0]}, "
+                f"nor in data_dir={config.data_dir}"
             )
-        if key != "classes_path":
-            _check_content(
-                next(place / path for place in places if (place / path).exists()), config
-            )
-
-
-def _check_content(path: Path, config: DictConfig) -> None:
-    """Refuse a malformed file, unless it takes long to read."""
-    if config.data.get("_target_") not in READERS or path.stat().st_size > SMALL:
-        return
-    read = located(READERS[config.data._target_])
-    names = inspect.signature(read).parameters.keys() & config.data.keys() - {"path"}
-    read(path, **{name: config.data[name] for name in names})
+        reader = READERS.get(str(config.data.get("_target_")))
+        if reader is not None and key != "classes_path" and there[0].stat().st_size <= SMALL:
+            read = located(reader)
+            taken = inspect.signature(read).parameters.keys() & config.data.keys() - {"path"}
+            read(there[0], **{name: config.data[name] for name in taken})
 
 
 def override_value(value: Any) -> str:
@@ -168,46 +156,13 @@ def override_value(value: Any) -> str:
 
 
 def run_folder(overrides: Sequence[str], method: DictConfig, left_out: Sequence[str]) -> str:
-    """Return the name of a run's folder: its changed settings, sorted, as `method=softmax,seed=1`.
-
-    In a sweep these are method, seed, and the settings that differ between its runs. An experiment
-    is left out, since the folder above has its name, unless the user has set ``name`` or ``data``.
-    """
-    foreign = [f"method.{knob}" for knob in all_knobs() - set(method.knobs)]
-    shared = _shared_settings()
-    return _named([word for word in overrides if word not in shared], [*left_out, *foreign])
-
-
-def sweep_folder(left_out: Sequence[str]) -> str:
-    """Return the name of a sweep's folder: the changed settings that are the same in all runs."""
-    return _named(_shared_settings(), [*left_out, "data"])
-
-
-def _shared_settings() -> list[str]:
-    """The settings of a sweep's command that all its runs share; none outside a sweep."""
-    words = shlex.split(os.environ.get(COMMAND, ""))
-    left_out = (*KEPT, "hydra.", "hydra/")
-    words = [word for word in words if "=" in word and not word.startswith(left_out)]
-    shared = []
-    for override in OverridesParser.create().parse_overrides(words):
-        if not override.is_sweep_override():
-            shared.append(str(override.input_line))
-    return shared
-
-
-def _named(words: Sequence[str], left_out: Sequence[str]) -> str:
-    """Settings as folders show them: a path by its last part and four digits of its hash."""
-    settings = {}
-    for word in words:
-        key, _, value = word.lstrip("+~").partition("=")
-        settings[key] = value
-    if {"name", "data"}.isdisjoint(settings):
-        settings.pop("experiment", None)
-    for key, value in settings.items():
-        if "/" in value:
-            digest = hashlib.sha256(value.encode()).hexdigest()
-            settings[key] = f"{Path(value).name}-{digest[:4]}"
-    shown = [f"{key}={value}" for key, value in settings.items() if key not in left_out]
+    """Return the name of a run's folder: its overrides, but for knobs that its method lacks."""
+    foreign = {f"method.{knob}" for knob in all_knobs() - set(method.knobs)}
+    shown = []
+    for word in overrides:
+        word = word.lstrip("+~").replace("/", "-")
+        if word.partition("=")[0] not in foreign.union(left_out):
+            shown.append(word)
     return ",".join(sorted(shown))
 
 
@@ -228,10 +183,22 @@ def described(group: str) -> str:
     return "\n".join(lines)
 
 
+def all_choices() -> str:
+    """Return a line for each group, with its names."""
+    groups = {path.parent.name for path in config_dir().glob("*/*.yaml")} - {"hydra"}
+    return "\n".join(f"{group}: {', '.join(names(group))}" for group in sorted(groups))
+
+
 def comparison_settings() -> str:
     """Return the settings of `compare.yaml` itself, as they stand there with their comments."""
     text = (config_dir() / "compare.yaml").read_text(encoding="utf-8")
     return textwrap.indent(text[text.index("methods:") : text.index("search:")].rstrip(), "  ")
+
+
+def help_text(settings: str) -> str:
+    """Return the help in a file of `conf/hydra`: Hydra itself takes a second to list the groups."""
+    template = OmegaConf.load(config_dir() / "hydra" / f"{settings}.yaml").help.template
+    return str(template).replace("$$", "$")
 
 
 def usual_score(imbalance: float | None) -> str:
@@ -240,5 +207,5 @@ def usual_score(imbalance: float | None) -> str:
 
 
 # of conf/data/base.yaml, and of the texts and folders in conf/hydra
-for resolver in (usual_score, run_folder, sweep_folder, described, comparison_settings):
+for resolver in (usual_score, run_folder, described, all_choices, comparison_settings):
     OmegaConf.register_new_resolver(f"as_lightning.{resolver.__name__}", resolver, replace=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import platform
 import re
 import sys
@@ -41,7 +40,6 @@ from as_lightning.bench.run.settings import (
 )
 
 log = logging.getLogger(__name__)
-CLASSES_KEPT = 1000  # whose numbers of rows a result holds
 # a class or function in a configuration; hydra.utils.get_class and its like name theirs as the path
 TARGET = re.compile(r"_target_: (?:hydra\.utils\.get_\w+\s+path: )?(\S+)")
 # keys of a method that are no settings of a run
@@ -56,11 +54,6 @@ class OneCycle(OneCycleLR):
     def __init__(
         self, optimizer: torch.optim.Optimizer, total_steps: int, pct_start: float, **cycle: Any
     ) -> None:
-        if total_steps == math.inf:  # trainer.max_epochs=-1
-            raise SettingError(
-                "a training without an end has no schedule: set lr_scheduler=null or "
-                "trainer.max_steps"
-            )
         if pct_start * total_steps <= 1.0 + 1e-9:
             # the only step of a training of one step is not the schedule's last
             total_steps = max(total_steps, 2)
@@ -144,10 +137,6 @@ def _run(
     assert isinstance(module.encoder, torch.nn.Module)
     # not every data module has a data_dir
     cache_features(datamodule, module.encoder, Path(config.data_dir).expanduser())
-    class_rows = {}
-    if datamodule.task == "multiclass" and datamodule.num_classes <= CLASSES_KEPT:
-        names, counts = datamodule.class_names, datamodule.class_counts.tolist()
-        class_rows = dict(zip(names, counts, strict=True))
     output = trained(
         trainer,
         module,
@@ -156,7 +145,6 @@ def _run(
         test_metric=f"test/{score}" if config.test else None,
         score=score,
         resumed=checkpoint is not None,
-        class_rows=class_rows,
         reading=[dict(vars(reading)) for reading in getattr(datamodule, "readings", ())],
         **about,
     )
@@ -246,10 +234,8 @@ def made_module(config: DictConfig, datamodule: BenchmarkDataModule) -> pl.Light
         lr_scheduler=make_schedule,
         class_counts=datamodule.class_counts,
     )
-    scores = []
-    for name, metric in module.validation_metrics.items():
-        if metric.higher_is_better:
-            scores.append(name.removeprefix("val/"))
+    metrics = module.validation_metrics.items()
+    scores = [name.removeprefix("val/") for name, metric in metrics if metric.higher_is_better]
     if config.data.score not in scores:
         raise SettingError(
             "expected a metric of this task of which more is better, got "
