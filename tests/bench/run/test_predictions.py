@@ -16,7 +16,6 @@ from as_lightning.bench.run.predictions import (
     PREDICTIONS_FILE,
     PredictionRecorder,
     Predictions,
-    example_ids,
 )
 
 
@@ -46,7 +45,7 @@ def test_classes_are_written_by_their_names_and_read_as_written(tmp_path):
     found = Predictions.read(tmp_path)
     assert list(found.table) == ["example", "target", "predicted"]
     assert found.table["example"].tolist() == names
-    assert found.ids.tolist() == made.ids.tolist() == example_ids(names).tolist()
+    assert found.ids.tolist() == made.ids.tolist() == names
     assert found.target.tolist() == ["cat", "dog", "cat", "cat", 'a, "b"']
     assert found.predicted.tolist() == ["cat", "dog", 'a, "b"', "cat", "dog"]
     assert found.scored("accuracy").score == 3 / 5
@@ -123,13 +122,13 @@ def test_a_file_that_is_damaged_is_named(tmp_path, content):
         Predictions.read(tmp_path)
 
 
-def test_an_example_has_the_same_id_in_every_split():
+def test_an_example_has_the_same_name_in_every_split():
     labels = []
     for seed in (0, 1):
         data = Digits(split_seed=seed)
         data.setup()
-        ids = example_ids(data.example_names("test")).tolist()
-        labels.append(dict(zip(ids, data.splits["test"].targets.tolist(), strict=True)))
+        names = data.example_names("test")
+        labels.append(dict(zip(names, data.splits["test"].targets.tolist(), strict=True)))
     shared = labels[0].keys() & labels[1].keys()
     assert 0 < len(shared) < len(labels[0]) == 360
-    assert all(labels[0][number] == labels[1][number] for number in shared)
+    assert all(labels[0][name] == labels[1][name] for name in shared)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -30,7 +29,7 @@ SEPARATOR = "|"  # of several labels
 class Predictions(NamedTuple):
     """The predictions of a test split, one row per example."""
 
-    ids: np.ndarray  # `(N,)`: the same example has the same id in every run of the data set
+    ids: np.ndarray  # `(N,)`: the examples' names, the same in every run of the data set
     # names of classes `(N,)`, or counts `(N, 3)`: how many labels (tokens) of an example are right,
     # predicted and true
     predicted: np.ndarray
@@ -48,8 +47,9 @@ class Predictions(NamedTuple):
             sentences = table.groupby("example", sort=False)
             right = (table["target"] == table["predicted"]).groupby(table["example"], sort=False)
             counts = np.stack([right.sum(), sentences.size(), sentences.size()], -1)
-            return cls(example_ids(sentences[TOKEN].agg(" ".join)), counts, np.empty(0), table)
-        ids = example_ids(table["example"])
+            ids = sentences[TOKEN].agg(" ".join).to_numpy()
+            return cls(ids, counts, np.empty(0), table)
+        ids = table["example"].to_numpy()
         if "targets" in table:
             pairs = zip(table["targets"], table["predicted"], strict=True)
             counts = np.array([_counts(true, predicted) for true, predicted in pairs])
@@ -78,8 +78,8 @@ class Predictions(NamedTuple):
         same_shape = self.predicted.shape == other.predicted.shape
         if not len(self.ids) or not same_shape or not np.array_equal(self.ids, other.ids):
             return None
-        differences = self.predicted != other.predicted
-        return np.asarray(differences.reshape(len(differences), -1).any(-1))
+        differences = (self.predicted != other.predicted).reshape(len(self.ids), -1)
+        return np.asarray(differences.any(-1))
 
     def scored(self, score: str) -> ScoredExamples:
         """Return the balanced accuracy or the macro F1 if ``score`` is called so, else the accuracy
@@ -98,17 +98,13 @@ class Predictions(NamedTuple):
 
     @property
     def rare_classes(self) -> str:
-        """A sentence on the classes with one test example, and those that are predicted and have
-        none; empty without such classes.
-        """
+        """A sentence on the classes with one or no test example; empty without such."""
         sizes = pd.Series(self.target).value_counts()
-        single = sorted(sizes.index[sizes == 1])
-        untested = sorted({*self.predicted} - {*self.target})
+        untested = {*self.predicted} - {*self.target}
         parts = []
-        if single:
-            parts.append(f"one test example: {', '.join(single)}")
-        if untested:
-            parts.append(f"no test example: {', '.join(untested)}")
+        for kind, names in (("one", sizes.index[sizes == 1]), ("no", untested)):
+            if len(names):
+                parts.append(f"{kind} test example: {', '.join(sorted(names))}")
         if not parts:
             return ""
         return (
@@ -129,19 +125,9 @@ def _counts(targets: str, predicted: str) -> tuple[int, int, int]:
     return len(true & guessed), len(guessed), len(true)
 
 
-def example_ids(names: Sequence[str]) -> np.ndarray:
-    """Return the ids of examples by their names: the same in every split and every process."""
-    digests = bytearray()
-    for name in names:
-        digests += hashlib.blake2b(name.encode(errors="backslashreplace"), digest_size=8).digest()
-    return np.frombuffer(digests, dtype=np.int64)
-
-
 def predicted_classes(logits: Tensor, multilabel: bool) -> Tensor:
     """Return the classes ``(N,)`` or ``(N, L)``; of several labels whether each is, ``(N, C)``."""
-    if multilabel:
-        return logits > 0
-    return logits.argmax(-1)
+    return logits > 0 if multilabel else logits.argmax(-1)
 
 
 class PredictionRecorder(pl.Callback):
