@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -102,12 +103,11 @@ def denominator(
     weight: Tensor | None = None,
     ignore_index: int = -100,
     **_: Any,
-) -> Tensor | float | None:
-    """Return what a loss divides by, None where it is not reduced."""
-    if reduction == "none":
-        return None
-    if reduction == "sum":
-        return 1.0
+) -> Tensor:
+    """Return what a loss divides by, NaN where it is not reduced."""
+    if reduction != "mean":
+        divisor = 1.0 if reduction == "sum" else torch.nan
+        return torch.full_like(counts.samples, divisor, dtype=torch.float32)
     if weight is None:
         return counts.samples
     return summed_weights(target, weight, ignore_index)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -25,7 +25,6 @@ class MaskingCounter:
         denominator: what the batch's loss divides by, 0-dim; NaN where it cannot be said, or where
             two losses divide by different numbers; None if nothing has been counted.
         losses: the loss modules that report to it.
-        may_be_silent: whether a training may count nothing, as with a loss that masks nothing.
 
     Examples:
         >>> import torch
@@ -37,7 +36,6 @@ class MaskingCounter:
         (tensor([ 4,  8, 14, 24]), tensor(4.))
     """
 
-    may_be_silent = False
     counts: Tensor | None
     denominator: Tensor | None
 
@@ -48,16 +46,12 @@ class MaskingCounter:
         """Forget the batch before, and count what ``losses`` report, until `pause`."""
         self.counts = self.denominator = None
         self.losses = losses
-        self.resume()
-
-    def resume(self) -> None:
-        """Count again, after a `pause` inside a batch."""
         self._counting = True
         for loss in self.losses:
             loss.masking_counter = self
 
     def pause(self) -> None:
-        """Count nothing until `begin_batch` or `resume`: the batch's loss is computed."""
+        """Count nothing until `begin_batch`: the batch's loss is computed."""
         self._counting = False
         # a CUDA graph, as of torch.compile(mode="reduce-overhead"), overwrites its outputs
         if self.counts is not None:
@@ -65,22 +59,17 @@ class MaskingCounter:
         for loss in self.losses:
             loss.masking_counter = None
 
-    def update(
-        self,
-        counts: MaskingCounts,
-        denominator: Tensor | float | Literal["samples"] | None = "samples",
-    ) -> None:
+    def update(self, counts: MaskingCounts, denominator: Tensor | None = None) -> None:
         """Add the counts of a loss, without waiting for the device.
 
         Args:
             counts: the counts of the rows that the loss was computed of.
-            denominator: what the loss divides by, by default ``counts.samples``; None where that
-                cannot be said.
+            denominator: what the loss divides by, 0-dim; by default ``counts.samples``.
         """
         if not self._counting:
             return
-        divisor = _as_tensor(denominator, counts)
         stacked = counts.stacked().detach()
+        divisor = counts.samples if denominator is None else denominator
         if self.counts is None or self.denominator is None:
             self.counts, self.denominator = stacked, divisor
         else:
@@ -88,23 +77,12 @@ class MaskingCounter:
             self.denominator = torch.where(self.denominator == divisor, divisor, torch.nan)
 
 
-def _as_tensor(denominator: Any, counts: MaskingCounts) -> Tensor:
-    if isinstance(denominator, Tensor):
-        return denominator.detach()
-    if denominator == "samples":
-        return counts.samples
-    if denominator is None:
-        denominator = torch.nan
-    return torch.full_like(counts.samples, denominator, dtype=torch.float32)
-
-
 def uncounted(pl_module: nn.Module, asking: object) -> MisconfigurationException:
     """Return the error that says how a module gets its masking counted."""
     return MisconfigurationException(
         f"{type(asking).__name__} needs a module that reports masking counts, and "
-        f"{type(pl_module).__name__} reports none while training_step computes its loss. Compute "
-        "it with a submodule such as `self.criterion = ASSoftmaxLoss(delta=0.5)`, with "
-        "self.as_softmax_loss of ASSoftmaxMixin (or set as_softmax_replaces to the name of the "
-        "attribute that training_step calls as loss(logits, target)), or update a "
-        "`self.masking_counter = MaskingCounter()` in training_step."
+        f"{type(pl_module).__name__} reports none in training_step. Compute its loss by a module "
+        "such as ASSoftmaxLoss(delta=0.5), by self.as_softmax_loss of ASSoftmaxMixin (or set "
+        "as_softmax_replaces to the attribute that is called as loss(logits, target)), or update a "
+        "self.masking_counter = MaskingCounter()."
     )

@@ -30,7 +30,6 @@ from harness.scripted_masking import (
 from harness.token_batches import (
     MaskedTagger,
     SkipsBatches,
-    SumTagger,
     Tagger,
     token_batches,
     tokens_in,
@@ -184,7 +183,6 @@ class Case:
     lengths: list[int]  # of the first windows
     make: Callable[[], Tagger] = Tagger
     items: Any = tokens_in
-    loss_is: Any = "mean"
     large_batch: bool = True
 
 
@@ -201,7 +199,6 @@ CASES = {
     ),
     "batches": Case(lambda window: window.length >= 3, [3, 3, 3, 3, 1], items=None),
     "batches are items of their own": Case(lambda w: w.items >= 3, [3, 3, 3, 3, 1], items=None),
-    "sums": Case(AccumulationSchedule({0: 4}), FOURS, make=SumTagger, loss_is="sum"),
     "a module's losses": Case(
         AccumulationSchedule({0: 4}), FOURS, make=WithLossModule, items="module"
     ),
@@ -260,12 +257,11 @@ class KeepsLosses:
 @pytest.mark.bug_report(
     "pytorch/pytorch#70348", "Where all targets are ignored the mean loss is NaN."
 )
-@pytest.mark.filterwarnings("ignore:The policy wants")
 def test_windows_of_any_policy_equal_the_loop_by_hand_and_one_large_batch(name, way):
     case = CASES[name]
     module, clip = case.make(), 0.05 if way == "clipped" else None
     losses, sees = KeepsLosses(module), SeesOwnLoss()
-    callback = AdaptiveGradientAccumulation(case.policy, items=case.items, loss_is=case.loss_is)
+    callback = AdaptiveGradientAccumulation(case.policy, items=case.items)
     plugins = [with_a_scaler(init_scale=2.0**8, growth_interval=3)] if way == "scaler" else []
     trainer = quiet_trainer(
         max_epochs=3, callbacks=[sees, callback], gradient_clip_val=clip, plugins=plugins
@@ -286,7 +282,6 @@ def test_windows_of_any_policy_equal_the_loop_by_hand_and_one_large_batch(name, 
         taken(callback),
         loss_of=lambda batch: reference.training_step(batch, 0),
         items_of=items_of,
-        loss_is=case.loss_is,
         clip_norm=clip,
     )
     assert same_weights(module, reference)
@@ -463,18 +458,6 @@ def test_a_policy_that_does_not_say_yes_or_no_is_refused_before_the_first_step(a
     trainer = quiet_trainer(callbacks=[AdaptiveGradientAccumulation(lambda window: answer)])
     with pytest.raises(pl.utilities.exceptions.MisconfigurationException, match="policy"):
         trainer.fit(Plain(), loader_of(batches_of(4)))
-
-
-@pytest.mark.bug_report(
-    "Lightning-AI/pytorch-lightning#21808",
-    "Windows longer than the epoch are cut short in silence.",
-)
-def test_windows_that_would_be_longer_than_the_epoch_are_warned_of_once() -> None:
-    callback = AdaptiveGradientAccumulation(AccumulationSchedule({0: 16}))
-    trainer = quiet_trainer(max_epochs=3, callbacks=[callback])
-    with pytest.warns(UserWarning, match="The policy wants") as warned:
-        trainer.fit(Plain(), loader_of(batches_of(5)))
-    assert sum("The policy wants" in str(warning.message) for warning in warned) == 1
 
 
 @pytest.mark.parametrize("beside", [[], [MaskingMonitor()]], ids=["alone", "with monitor"])

@@ -7,7 +7,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from harness.scripted_masking import ScriptedMasking, batches_of, loader_of, quiet_trainer
-from harness.token_batches import MaskedTagger, Tagger, token_batches, tokens_in
+from harness.token_batches import MaskedTagger, Tagger, token_batches
 from lightning.pytorch.callbacks import GradientAccumulationScheduler, StochasticWeightAveraging
 from lightning.pytorch.strategies import DeepSpeedStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -77,9 +77,9 @@ FOURS = AccumulationSchedule({0: 4})
             "AccumulatesByItself",
         ),
         (BringsScheduler, {}, "GradientAccumulationScheduler"),
-        (NeverTrains, {"callbacks": [Another(max_steps=2)]}, "remove one of them"),
+        (NeverTrains, {"callbacks": [Another(max_steps=2)]}, "Another"),
         (NeverTrains, {"callbacks": [StochasticWeightAveraging(0.1)]}, "StochasticWeight"),
-        (without_counter, {"ours": AdaptiveGradientAccumulation(FOURS, items="module")}, "items="),
+        (without_counter, {"ours": AdaptiveGradientAccumulation(FOURS, items="module")}, "masking"),
     ],
 )
 def test_what_cannot_work_is_refused_before_training(make, arguments, message):
@@ -173,9 +173,8 @@ class CountsNothing(MaskedTagger):
     ("make", "policy", "items", "message"),
     [
         (Tagger, FOURS, lambda batch: -1, "items of a batch"),
-        (Tagger, FOURS, lambda batch: batch["labels"], "items= does not fit"),
         (Tagger, FOURS, lambda batch: float("nan"), "got nan"),
-        (Tagger, FOURS, lambda batch: torch.tensor(float("inf")), "got inf"),
+        (Tagger, FOURS, lambda batch: torch.tensor(float("inf")), "items of a batch"),
         (Tagger, FOURS, lambda batch: None, "got None"),
         (Tagger, FOURS, lambda batch: batch[1] != -100, "got tensor"),
         (ReturnsRows, FOURS, "module", "items=lambda batch"),
@@ -218,20 +217,8 @@ class ComputesTwice(torch.optim.AdamW):
         return super().step(closure)
 
 
-@pytest.mark.parametrize("items", [None, tokens_in, "module"])
-def test_an_optimizer_that_computes_a_loss_again_may_have_windows_of_one_batch(items: Any) -> None:
-    modules = []
-    for optimizer in (torch.optim.AdamW, ComputesTwice):
-        module = MaskedTagger(optimizer=optimizer)
-        callback = AdaptiveGradientAccumulation(AccumulationSchedule({0: 1}), items=items)
-        quiet_trainer(max_epochs=2, callbacks=[callback]).fit(
-            module, loader_of(token_batches((3, 17, 1, 24)))
-        )
-        assert sum(window.samples for window in callback.history) == 2 * 45
-        modules.append(module)
-    for parameter, other in zip(modules[0].parameters(), modules[1].parameters(), strict=True):
-        assert torch.equal(parameter, other)
-    callback = AdaptiveGradientAccumulation(FOURS, items=items)
+def test_an_optimizer_that_computes_a_loss_again_is_refused() -> None:
+    callback = AdaptiveGradientAccumulation(AccumulationSchedule({0: 1}))
     with pytest.raises(MisconfigurationException, match="ComputesTwice"):
         quiet_trainer(max_epochs=1, callbacks=[callback]).fit(
             MaskedTagger(optimizer=ComputesTwice), loader_of(token_batches((3, 17, 1, 24)))
@@ -252,10 +239,7 @@ def test_an_optimizer_that_computes_a_loss_again_may_have_windows_of_one_batch(i
         ({"scale": "1"}, "scale"),
         ({"lr_interval": "epochs"}, "lr_interval"),
         ({"lr_scale": "cubic"}, "lr_scale"),
-        ({"loss_is": "none"}, "loss_is"),
-        ({"loss_is": "sum"}, "items="),
         ({"items": "tokens"}, "items"),
-        ({"policy": AccumulationSchedule}, "policy"),
         ({"policy": object()}, "policy"),
         ({"policy": 4}, "max_steps=4"),
         ({"policy": FOURS, "max_steps": 4}, "max_steps"),

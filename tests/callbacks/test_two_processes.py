@@ -205,7 +205,7 @@ def windows_of(history: list[Any]) -> list[tuple[int, int]]:
 @pytest.mark.parametrize(
     "scenario",
     [
-        *["items", "a_budget_of_items", "sums_of_items", "items_of_the_mixin"],
+        *["items", "a_budget_of_items", "items_of_the_mixin"],
         pytest.param("items_fully_sharded", marks=skipped_by(FSDP2_ON_A_CPU)),
         pytest.param("items_tensor_parallel", marks=skipped_by(TENSOR_PARALLEL_CLIPPED)),
     ],

@@ -204,9 +204,7 @@ class SavesBetweenWindows(SavesEveryBatch):
             super().on_validation_end(trainer, pl_module)
 
 
-@pytest.mark.filterwarnings(
-    "ignore:The policy wants a window", "ignore:.training_step. returned .None."
-)
+@pytest.mark.filterwarnings("ignore:.training_step. returned .None.")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.bug_report(
@@ -291,7 +289,6 @@ PLACES = [
 
 
 @pytest.mark.filterwarnings(
-    "ignore:The policy wants a window",
     "ignore:The checkpoint lies inside a window",
     "ignore:.training_step. returned .None.",
 )

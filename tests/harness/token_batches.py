@@ -76,11 +76,6 @@ class SkipsBatches(Tagger):
         return None if batch_idx in self.skipped else super().training_step(batch, batch_idx)
 
 
-class SumTagger(Tagger):
-    def training_step(self, batch, batch_idx):
-        return self.losses([batch]).sum()
-
-
 class MaskedTagger(ASSoftmaxMixin, Tagger):
     """The mixin's loss, whose counter knows the items."""
 

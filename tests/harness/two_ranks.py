@@ -25,7 +25,7 @@ from harness.scripted_masking import (
     quiet_trainer,
 )
 from harness.stateful_loader import StatefulLoader
-from harness.token_batches import MaskedTagger, SumTagger, Tagger, token_batches, tokens_in
+from harness.token_batches import MaskedTagger, Tagger, token_batches, tokens_in
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy
 from torch import Tensor
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
@@ -356,7 +356,6 @@ SCENARIOS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "evaluated_on_one_rank": evaluated_on_one_rank,
     "items": lambda folder: on_items(Tagger(), by_items()),
     "a_budget_of_items": lambda folder: on_items(Tagger(), by_items(TokenBudget(60))),
-    "sums_of_items": lambda folder: on_items(SumTagger(), by_items(loss_is="sum")),
     "items_of_the_mixin": lambda folder: on_items(
         MaskedTagger(), by_items(items="module"), MaskingMonitor()
     ),

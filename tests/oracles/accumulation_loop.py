@@ -11,7 +11,6 @@ def train_by_hand(
     *,
     loss_of,
     items_of=lambda batch: 1.0,
-    loss_is="mean",
     clip_norm=None,
     clip_value=None,
     rate_scale=lambda length: 1.0,
@@ -27,7 +26,7 @@ def train_by_hand(
         for batch in epochs[epoch][first : first + length]:
             weight = items_of(batch)
             items += weight
-            (loss_of(batch) * (weight if loss_is == "mean" else 1.0)).backward()
+            (loss_of(batch) * weight).backward()
         for parameter in module.parameters():
             if parameter.grad is not None and items:
                 parameter.grad /= items

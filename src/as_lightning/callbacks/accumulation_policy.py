@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from as_lightning.functional.accumulation import steps_within_range
-from as_lightning.functional.argument_checks import check_choice, check_count, check_number
+from as_lightning.functional.accumulation import accumulation_steps
+from as_lightning.functional.argument_checks import check_choice, check_count
 
 
 @dataclass
@@ -46,31 +46,22 @@ class AccumulationWindow:
 Policy = Callable[[AccumulationWindow], bool]
 
 
-@dataclass(kw_only=True, frozen=True)
+@dataclass(frozen=True)
 class MaskingPolicy:
-    """More batches as more samples are masked (AS-Speed); the arguments and the formula are those
-    of `accumulation_steps`.
-
-    Examples:
-        >>> last = AccumulationWindow(length=1, masked_samples=24, samples=32, wanted=1)
-        >>> policy = MaskingPolicy(max_steps=4)
-        >>> policy(AccumulationWindow(length=1, last=last))
-        False
-    """
+    """AS-Speed: more batches as more samples are masked, by `accumulation_steps`."""
 
     max_steps: int = 4
     scale: float = 1.0
     monotone: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "max_steps", check_count("max_steps", self.max_steps, least=1))
-        check_number("scale", self.scale, lambda scale: scale > 0, "a positive number")
+        accumulation_steps(0, 0, **vars(self))
 
     def __call__(self, window: AccumulationWindow) -> bool:
         last = window.last
-        if window.length == 1 and last is not None:
-            settings = self.scale, self.max_steps, min(last.wanted, self.max_steps), self.monotone
-            window.wanted = steps_within_range(last.samples, last.masked_samples, *settings)
+        if last is not None:
+            counts = last.samples, last.masked_samples
+            window.wanted = accumulation_steps(*counts, previous=last.wanted, **vars(self))
         return window.length >= window.wanted
 
 
@@ -99,16 +90,14 @@ class AccumulationSchedule:
                 "schedule must say the length from 0 on, as in {0: 1, 1000: 4}, got "
                 f"{self.schedule!r}"
             )
-        checked = {}
-        for start, length in sorted(self.schedule.items()):
-            start = check_count("a key of schedule", start, least=0)
-            checked[start] = check_count("a length in schedule", length, least=1)
-        self.schedule = checked
+        for start, length in self.schedule.items():
+            check_count("a key of schedule", start, least=0)
+            check_count("a length in schedule", length, least=1)
 
     def __call__(self, window: AccumulationWindow) -> bool:
         position = window.step if self.by == "step" else window.items_before
-        reached = [start for start in self.schedule if start <= position]
-        window.wanted = self.schedule[reached[-1]]
+        latest = max(start for start in self.schedule if start <= position)
+        window.wanted = self.schedule[latest]
         return window.length >= window.wanted
 
 
@@ -128,7 +117,7 @@ class TokenBudget:
     by = "items"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "items", check_count("items", self.items, least=1))
+        check_count("items", self.items, least=1)
 
     def __call__(self, window: AccumulationWindow) -> bool:
         return window.items >= self.items
@@ -136,17 +125,13 @@ class TokenBudget:
 
 def checked_policy(policy: Policy | None, options: dict[str, Any], items: Any) -> Policy:
     """Return the policy of `AdaptiveGradientAccumulation`, AS-Speed with its options by default."""
-    options = {name: value for name, value in options.items() if value is not None}
+    given = {name: value for name, value in options.items() if value is not None}
     if policy is None:
-        return MaskingPolicy(**options)
-    if options:
-        raise ValueError(
-            f"{', '.join(options)}: arguments of AS-Speed, which cannot stand beside {policy!r}"
-        )
-    if isinstance(policy, type) or not callable(policy):
+        return MaskingPolicy(**given)
+    if given or not callable(policy):
         raise TypeError(
-            "policy must be a function of the open window, as an AccumulationSchedule is, got "
-            f"{policy!r} (for AS-Speed write max_steps=4)"
+            "policy must be a function of the open window, such as an AccumulationSchedule; "
+            f"max_steps=4 stands alone, for AS-Speed: got {policy!r} and {given}"
         )
     if getattr(policy, "by", None) == "items" and items is None:
         raise ValueError(f"{type(policy).__name__} goes by items: say what they are with items=")

@@ -9,101 +9,69 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch.optim import Optimizer
-from torch.utils.hooks import RemovableHandle
 
 # Of a number of batches.
 RATE_FACTORS: dict[str, Callable[[int], float]] = {"sqrt": math.sqrt, "linear": float}
 
 
 class ScaledRates:
-    """Runs an optimizer's step of ``batches`` batches at a multiple of its rates, from where its
-    loss is computed. ``scale`` is ``"none"`` or a key of ``RATE_FACTORS``.
+    """Multiplies an optimizer's rates in each step, once its loss is computed.
+
+    (A gradient scaler calls no step that it leaves out, and computes the loss before.)
     """
 
-    def __init__(self, scale: str) -> None:
-        self.scale = scale
-        # 0 between two windows, where a search of the learning rate may lie.
-        self.batches = 0
-        # The scheduler's rates, while a step runs at scaled ones.
-        self._own: list[Any] = []
-        self._begun = False
-        # The optimizer that has the hooks.
-        self._optimizer: Any = None
-        self._hooks: list[RemovableHandle] = []
-
-    def follow(self, optimizer: Any) -> None:
-        """Scale the steps of this optimizer."""
-        if self.scale == "none":
-            return
+    def __init__(self, optimizer: Any, scale: str) -> None:
         rates = [group.get("lr") for group in optimizer.param_groups]
         if not isinstance(optimizer, Optimizer) or None in rates:
             raise MisconfigurationException(
                 f"{type(optimizer).__name__} is no optimizer of torch with a learning rate: set "
                 "lr_scale='none'."
             )
+        self.batches = 1  # that the next step gathers
+        self._scale = scale
+        self._own: list[tuple[dict[str, Any], Any]] = []  # groups and their rates, in a step
         before, after = optimizer.register_step_pre_hook, optimizer.register_step_post_hook
-        self._optimizer, self._hooks = optimizer, [before(self._begin_step), after(self._end_step)]
+        self._hooks = [before(self._begin_step), after(self._set_back)]
 
     def leave(self) -> None:
         """Restore the rates and remove the hooks, also if an exception has ended a step."""
-        self._end_step()
-        while self._hooks:
-            self._hooks.pop().remove()
-        self._optimizer = None
+        self._set_back()
+        for hook in self._hooks:
+            hook.remove()
 
-    def loss_is_computed(self, batches: int) -> None:
-        """Scale the rates if the step has begun; a gradient scaler may still leave it out."""
-        self.batches = batches
-        if self._begun:
-            self._scale()
+    def _begin_step(self, optimizer: Optimizer, args: Any, kwargs: dict[str, Any]) -> Any:
+        closure = kwargs.get("closure")
+        if closure is None:
+            self._multiply(optimizer)
+            return None
 
-    def _begin_step(self, optimizer: Optimizer, args: Any, kwargs: dict[str, Any]) -> None:
-        self._begun = True
-        if kwargs.get("closure") is None:  # the loss has been computed, as with a scaler
-            self._scale()
+        def closure_then_rates() -> Any:
+            loss = closure()
+            self._multiply(optimizer)
+            return loss
 
-    def _end_step(self, *_: Any) -> None:
-        self._begun = False
-        if self._own:
-            set_rates(self._optimizer.param_groups, self._own)
-            self._own = []
+        return args, {**kwargs, "closure": closure_then_rates}
 
-    def _scale(self) -> None:
-        if self._own or self.batches == 0:
+    def _multiply(self, optimizer: Optimizer) -> None:
+        if self._own or self.batches == 1:
             return
-        factor = RATE_FACTORS[self.scale](self.batches)
-        if factor != 1.0:
-            self._own = [group["lr"] for group in self._optimizer.param_groups]
-            set_rates(self._optimizer.param_groups, [rate * factor for rate in self._own])
+        for group in optimizer.param_groups:
+            self._own.append((group, group["lr"]))
+            group["lr"] = group["lr"] * RATE_FACTORS[self._scale](self.batches)
+
+    def _set_back(self, *_: Any) -> None:
+        self.batches = 1  # the next step may be that of a search of the learning rate
+        while self._own:
+            group, rate = self._own.pop()
+            group["lr"] = rate
 
 
-def set_rates(groups: list[dict[str, Any]], rates: list[Any]) -> None:
-    for group, rate in zip(groups, rates, strict=True):
-        group["lr"] = rate
-
-
-def advance_schedulers(
-    trainer: Trainer, pl_module: LightningModule, end: int, batches: int, *, stepped: bool
-) -> None:
-    """Advance the schedulers with ``interval="step"`` by the last ``batches`` of the first ``end``
-    batches of the epoch. If ``stepped``, Lightning has done so for the last one.
+def advance_schedulers(trainer: Trainer, pl_module: LightningModule, start: int, end: int) -> None:
+    """Advance the schedulers with ``interval="step"`` by the batches ``start`` to ``end`` of the
+    epoch, but for the last one, by which Lightning advances them.
     """
-    advance = batches
-    if trainer.max_steps != -1:  # the schedule has min(steps left, batches left) to go
-        batches_left = math.inf
-        if trainer.max_epochs not in (None, -1) and trainer.num_training_batches != math.inf:
-            epochs_left = trainer.max_epochs - trainer.current_epoch
-            batches_left = epochs_left * trainer.num_training_batches - end
-        steps_left = trainer.max_steps - trainer.global_step
-        before = min(steps_left + stepped, batches_left + batches)
-        advance = int(before - min(steps_left, batches_left))
     for config in trainer.lr_scheduler_configs:
         # ReduceLROnPlateau counts checks of its metric.
-        if config.interval != "step" or config.reduce_on_plateau:
-            continue
-        every = config.frequency
-        missing = end // every - (end - advance) // every
-        if stepped and end % every == 0:
-            missing -= 1
-        for _ in range(missing):
-            pl_module.lr_scheduler_step(config.scheduler, None)
+        if config.interval == "step" and not config.reduce_on_plateau:
+            for _ in range((end - 1) // config.frequency - start // config.frequency):
+                pl_module.lr_scheduler_step(config.scheduler, None)

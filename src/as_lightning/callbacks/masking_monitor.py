@@ -85,10 +85,6 @@ class MaskingMonitor(windows.WindowCallback):
             self._samples_before += int(self._epoch_counts[1])
             self._start_epoch()
 
-    def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if not pl_module.automatic_optimization:  # another loss may follow
-            self.counter.resume()
-
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
@@ -101,7 +97,8 @@ class MaskingMonitor(windows.WindowCallback):
         stepped, self._steps = trainer.global_step > self._steps, trainer.global_step
         if not self._counted and (outputs or (stepped and not pl_module.automatic_optimization)):
             self.refuse_silence(pl_module)
-        if not windows.window_ends(trainer):
+        in_window = trainer.fit_loop.batch_idx % trainer.accumulate_grad_batches + 1
+        if in_window < trainer.accumulate_grad_batches and not trainer.is_last_batch:
             return
         if self._window_counts is None:
             self._window_counts = torch.zeros(4, dtype=torch.int64, device=pl_module.device)
@@ -115,12 +112,9 @@ class MaskingMonitor(windows.WindowCallback):
             step = trainer.global_step - 1
             if not stepped:
                 return
-        # The window at the end of an epoch may be short.
-        batches = trainer.fit_loop.batch_idx % trainer.accumulate_grad_batches + 1
         margins = {loss.delta for loss in self.counter.losses}
         margin = margins.pop() if len(margins) == 1 else None
-        margin = getattr(pl_module, "current_delta", margin)
-        self.log_step(trainer, step, (window, batches, margin))
+        self.log_step(trainer, step, (window, in_window, margin))
 
     def write_step(self, trainer: Trainer, step: int, values: Any) -> None:
         window, accumulated, delta = values

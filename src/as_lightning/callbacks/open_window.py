@@ -27,6 +27,7 @@ from torch.optim import Optimizer
 from as_lightning.callbacks.accumulation_policy import AccumulationWindow, Policy
 from as_lightning.callbacks.window import sum_over_ranks
 from as_lightning.functional.argument_checks import check_number
+from as_lightning.functional.calling_convention import in_float64
 from as_lightning.masking_counter import MaskingCounter
 
 Items = Callable[[Any], Any] | Literal["module"] | None
@@ -35,23 +36,22 @@ Items = Callable[[Any], Any] | Literal["module"] | None
 class OpenWindow(AccumulationWindow):
     """The open window, with this rank's sums over its batches. What is on a device stays there."""
 
-    def __init__(self, items_of: Items, loss_is: str, *place: Any, **fields: Any) -> None:
-        super().__init__(*place, **fields)
+    def __init__(self, items_of: Items, *place: Any) -> None:
+        self.epoch, self.batch, self.step, self.last = place
         if self.last is not None:
             self.items_before = self.last.items_before + self.last.items
         self.unit = 1.0
         self.added = False  # whether the present batch is
-        self.closed: AccumulationWindow | None = None
-        self._items_of, self._loss_is = items_of, loss_is
+        self._items_of = items_of
         self._trainer: Trainer | None = None
         self._batch_items: Tensor | float = 1.0
-        self._items: Tensor | float = 0.0
         # Of each batch: they are summed when the window closes.
+        self._items: list[Tensor | float] = []
         self._counts: list[Tensor] = []
         self._losses: list[Tensor] = []
 
     @property
-    def items(self) -> float:
+    def items(self) -> float:  # type: ignore[override]
         """The items of all ranks, read when a policy asks for them."""
         if self._trainer is None:
             return 0.0
@@ -60,11 +60,8 @@ class OpenWindow(AccumulationWindow):
                 "a policy reads the items before training_step: say them with items=lambda batch: "
                 "... instead of items='module'"
             )
-        return float(sum_over_ranks(self._trainer, tensor_of(self._items + self._batch_items)))
-
-    @items.setter
-    def items(self, value: float) -> None:
-        """Ignore what the constructor of a dataclass sets."""
+        items = stacked([*self._items, self._batch_items], torch.device("cpu")).sum()
+        return float(sum_over_ranks(self._trainer, items))
 
     def begin_batch(self, trainer: Trainer, policy: Policy, batch: Any) -> bool:
         """Return whether the optimizer steps after this batch, by the policy."""
@@ -89,77 +86,66 @@ class OpenWindow(AccumulationWindow):
             self.unit = 2.0 ** math.frexp(self.last.items / self.last.length)[1]
 
     def add(self, trainer: Trainer, counter: MaskingCounter, loss: Tensor) -> None:
-        """Weigh the gradient of the batch's loss, and add the batch unless it has been added."""
+        """Weigh the gradient of the batch's loss, and add the batch."""
         if self._items_of == "module":
             self._batch_items = torch.nan  # refused when the window closes
             if counter.denominator is not None:
-                self._batch_items = counter.denominator.to(long_dtype(loss))
-        factor = 1.0 if self._loss_is == "sum" else self._batch_items
-        weigh(loss, factor / self.unit)
-        if self.added:
-            return
+                self._batch_items = number_of(counter.denominator)
+        weigh(loss, self._batch_items / self.unit)
         self.added = True
         value = loss.detach() * trainer.accumulate_grad_batches
         scaler = getattr(trainer.precision_plugin, "scaler", None)
         if scaler is not None:
             value = value / scaler.scale(torch.ones_like(value))
-        if self._items_of is not None:
-            # Without items the loss may be 0 / 0.
-            empty = torch.as_tensor(self._batch_items == 0).to(value.device, non_blocking=True)
-            value = torch.where(empty, 0.0, value.to(long_dtype(value)) * factor)
         self._losses.append(value)
-        self._items = self._items + self._batch_items
+        self._items.append(self._batch_items)
         if counter.counts is not None:
             self._counts.append(counter.counts)
 
     def close(self, trainer: Trainer) -> AccumulationWindow:
         """Return the closed window: the sums over the ranks, by the window's one host read."""
-        if self.closed is not None:
-            return self.closed
-        device = trainer.strategy.root_device
-        if device.type == "mps":  # which has no float64
-            device = torch.device("cpu")
-        sums = torch.zeros(4, dtype=torch.float64, device=device)
+        sums = torch.zeros(4, dtype=torch.float64)
         if self._losses:
-            losses = torch.stack(self._losses).to(device).double().sum()
-            counts = torch.stack(self._counts or [sums[:2]]).sum(0).to(device).double()
-            sums = torch.stack([counts[0], counts[1], tensor_of(self._items).to(device), losses])
-        masked, samples, items, loss = sum_over_ranks(trainer, sums).tolist()
-        if not math.isfinite(items):
+            losses = in_float64(torch.stack(self._losses))
+            items = stacked(self._items, losses.device)
+            # A mean over no item may be 0 / 0.
+            loss = (losses * items).masked_fill(items == 0, 0.0).sum()
+            counts = sums[:2].to(losses.device)
+            if self._counts:
+                counts = in_float64(torch.stack(self._counts).sum(0))
+            sums = torch.stack([counts[0], counts[1], items.sum(), loss])
+        masked, samples, total, summed_loss = sum_over_ranks(trainer, sums).tolist()
+        if not math.isfinite(total):
             raise ValueError(
                 "the items of a batch must be a finite number of at least 0. With items='module' "
                 "there must be a masked loss that divides by one (not reduction='none'), and two "
                 "losses of a batch must divide by the same. Say them with items=lambda batch: ..."
             )
-        place = self.epoch, self.batch, self.step, self.length, items, self.items_before
-        mean = loss / items if items else 0.0
-        self.closed = AccumulationWindow(*place, self.wanted, int(masked), int(samples), mean)
-        return self.closed
+        place = self.epoch, self.batch, self.step, self.length, total, self.items_before
+        mean = summed_loss / total if total else 0.0
+        return AccumulationWindow(*place, self.wanted, int(masked), int(samples), mean)
 
 
 def items_in(batch: Any, items: Callable[[Any], Any]) -> Tensor | float:
-    """Return the items of a batch; those on a device as a 0-dim tensor, NaN if negative."""
-    try:
-        number = items(batch)
-    except (AttributeError, LookupError, TypeError) as error:
-        kind = type(batch).__name__
-        raise TypeError(f"items= does not fit a batch that is a {kind}: {error!r}") from error
+    """Return the items of a batch."""
+    number = items(batch)
     if isinstance(number, Tensor) and number.numel() == 1:
-        if number.device.type != "cpu":
-            number = number.detach().reshape(()).to(long_dtype(number))
-            return torch.where(number >= 0, number, torch.nan)
-        number = number.item()
+        return number_of(number)
     expected = "a finite number of at least 0"
     return check_number("the items of a batch", number, lambda n: n >= 0, expected)
 
 
-def long_dtype(tensor: Tensor) -> torch.dtype:
-    """Return the dtype for long sums on the tensor's device: Apple's GPUs have no float64."""
-    return torch.float32 if tensor.device.type == "mps" else torch.float64
+def number_of(number: Tensor) -> Tensor | float:
+    """Return a number of a device as a 0-dim float64 tensor there; Apple's have no float64."""
+    if number.device.type in ("cpu", "mps"):
+        return number.item()
+    return number.detach().reshape(()).double()
 
 
-def tensor_of(number: Tensor | float) -> Tensor:
-    return number if isinstance(number, Tensor) else torch.tensor(number, dtype=torch.float64)
+def stacked(numbers: list[Any], device: torch.device) -> Tensor:
+    if isinstance(numbers[0], Tensor):
+        return torch.stack(numbers)
+    return torch.tensor(numbers, dtype=torch.float64, device=device)
 
 
 def weigh(loss: Tensor, weight: Tensor | float) -> None:

@@ -6,22 +6,15 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.strategies import ModelParallelStrategy, SingleDeviceStrategy
+from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import Tensor
 
 from as_lightning.losses import MaskedLoss, masked_losses
 from as_lightning.masking_counter import MaskingCounter, uncounted
 
 
-def window_ends(trainer: Trainer) -> bool:
-    """Return whether Lightning steps on this batch."""
-    batches = trainer.fit_loop.batch_idx + 1
-    return batches % trainer.accumulate_grad_batches == 0 or trainer.is_last_batch
-
-
 def counts_masking(pl_module: LightningModule) -> bool:
-    counter = getattr(pl_module, "masking_counter", None)
-    return isinstance(counter, MaskingCounter) or bool(masked_losses(pl_module))
+    return hasattr(pl_module, "masking_counter") or bool(masked_losses(pl_module))
 
 
 def publish(trainer: Trainer, metrics: dict[str, float], step: int) -> None:
@@ -39,15 +32,11 @@ def sum_over_ranks(trainer: Trainer, sums: Tensor) -> Tensor:
     """Add up the ranks' sums by one all-reduce, without the barrier of ``Strategy.reduce``. Ranks
     that share their batches (tensor parallelism) are counted once.
     """
-    strategy = trainer.strategy
-    if isinstance(strategy, SingleDeviceStrategy):
+    if trainer.world_size == 1:
         return sums
-    sums = sums.to(strategy.root_device)
-    if trainer.world_size == 1 or not torch.distributed.is_initialized():
-        return strategy.reduce(sums, reduce_op="sum")
     group, _ = ranks_with_own_batches(trainer)
-    sums = sums.clone()
-    torch.distributed.all_reduce(sums, op=torch.distributed.ReduceOp.SUM, group=group)
+    sums = sums.to(trainer.strategy.root_device, copy=True)
+    torch.distributed.all_reduce(sums, group=group)
     return sums
 
 
@@ -94,7 +83,7 @@ class WindowCallback(Callback):
         if batch_idx == 0 or self._losses is None or self.counter.counts is None:
             self._losses = masked_losses(pl_module)
         counter = getattr(pl_module, "masking_counter", None)
-        if not isinstance(counter, MaskingCounter) and self._losses:
+        if counter is None and self._losses:
             counter = self._losses[0].masking_counter  # another callback has begun the batch
         self.counter = counter or self._spare
         self.counter.begin_batch(self._losses)
@@ -102,31 +91,30 @@ class WindowCallback(Callback):
     def on_before_backward(
         self, trainer: Trainer, pl_module: LightningModule, loss: Tensor
     ) -> None:
-        self.counter.pause()  # backward may compute the loss again, and so may the optimizer's step
+        if pl_module.automatic_optimization:  # otherwise another loss may follow
+            self.counter.pause()  # backward may compute the loss again, as checkpoints do
 
     def refuse_silence(self, pl_module: LightningModule) -> None:
         """Raise if a batch has computed a loss and nothing was counted since training began."""
         self._counted = self.counter.counts is not None
-        if not (self._counted or self.counter.may_be_silent):
+        if not self._counted:
             raise uncounted(pl_module, self)
 
     def write_step(self, trainer: Trainer, step: int, values: Any) -> None:
         """Publish the values that `log_step` got for an optimizer step."""
 
     def log_step(self, trainer: Trainer, step: int, values: Any) -> None:
-        """Write the step if Lightning writes its own metrics there, or if it is the first or will
-        be the last one.
-        """
-        self._unwritten = step, values
+        """Write the step if Lightning writes its own metrics there, and the first and the last."""
         every = trainer.log_every_n_steps  # type: ignore[attr-defined]
-        if every > 0 and (step == 0 or (step + 1) % every == 0 or trainer.should_stop):
-            self._write(trainer)
+        if every > 0:
+            self._unwritten = step, values
+            if step == 0 or (step + 1) % every == 0:
+                self._write(trainer)
 
     def _write(self, trainer: Trainer) -> None:
         if self._unwritten is not None:
-            (step, values), self._unwritten = self._unwritten, None
-            self.write_step(trainer, step, values)
+            self.write_step(trainer, *self._unwritten)
+            self._unwritten = None
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.log_every_n_steps:  # type: ignore[attr-defined]
-            self._write(trainer)
+        self._write(trainer)

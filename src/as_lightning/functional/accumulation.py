@@ -42,28 +42,19 @@ def accumulation_steps(
         >>> [accumulation_steps(32, masked, previous=before) for masked, before in cases]
         [2, 2, 3]
     """
-    if samples < 0 or masked_samples < 0 or masked_samples > samples:
+    if not 0 <= masked_samples <= samples:
         raise ValueError(
-            f"expected 0 <= masked_samples <= samples, got masked_samples={masked_samples}, "
-            f"{samples=}"
+            f"expected 0 <= masked_samples <= samples, got {masked_samples=}, {samples=}"
         )
     scale = check_number("scale", scale, lambda number: number > 0, "a positive number")
     max_steps = check_count("max_steps", max_steps, least=1)
     previous = min(check_count("previous", previous, least=1), max_steps)
-    return steps_within_range(samples, masked_samples, scale, max_steps, previous, monotone)
-
-
-def steps_within_range(
-    samples: int, masked: int, scale: float, max_steps: int, previous: int, monotone: bool
-) -> int:
-    """Return `accumulation_steps` of arguments that have been checked."""
     if samples == 0:
         return previous
-    unmasked = samples - masked
     steps = max_steps
-    if unmasked:
-        steps = int(min(scale * samples / unmasked, max_steps) + 0.5)
-    steps = min(max(steps, 1), max_steps, previous + 1)
+    if masked_samples < samples:
+        steps = int(min(scale * samples / (samples - masked_samples), max_steps) + 0.5)
+    steps = min(max(steps, 1), previous + 1)
     if monotone:
         return max(steps, previous)
     return steps
