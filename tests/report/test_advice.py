@@ -236,7 +236,7 @@ def test_findings_are_those_of_the_runs_and_too_few_seeds_give_no_advice(result)
     assert advice(both)[0].startswith("Use quick, 4 epochs: ")
     few = comparison(result, softmax=[0.8, 0.81], other=[0.9, 0.92])
     few.design = Design(looks=(2,))
-    assert advice(findings(few))[0] == "No advice: 2 seeds in common, at least 3 are needed."
+    assert advice(findings(few))[0] == "No advice: at least 3 runs of each are needed."
     unmeasured = Verdict(A, SOFTMAX, 2, 0, math.nan, reason="2 seeds in common")
     assert in_words(unmeasured) == "no difference measured: 2 seeds in common"
 

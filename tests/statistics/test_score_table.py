@@ -58,7 +58,7 @@ def test_line_separators_inside_a_cell_end_no_line(tmp_path, quote):
     assert runs(tmp_path / "runs.jsonl") == ROWS
 
 
-def test_nested_objects_have_a_column_for_each_setting_and_lists_are_text(tmp_path):
+def test_nested_objects_have_a_column_for_each_setting(tmp_path):
     rows = [
         {"config": {"opt": name, "sizes": [1, 2]}, "summary": {"acc": score}}
         for name, _, score in ROWS
@@ -73,7 +73,7 @@ def test_nested_objects_have_a_column_for_each_setting_and_lists_are_text(tmp_pa
 def test_a_header_that_comes_again_is_refused_with_its_row(tmp_path):
     text = FRAME.to_csv(index=False)
     (tmp_path / "runs.csv").write_text(text + text, encoding="utf-8")
-    with pytest.raises(ValueError, match=r"row 7: .*'accuracy'"):
+    with pytest.raises(ValueError, match=r"row 7: 'seed'"):
         runs(tmp_path / "runs.csv")
 
 
@@ -99,8 +99,8 @@ def test_what_is_no_table_is_refused_with_its_place(tmp_path, name, content, sai
 
 
 def test_percent_signs_and_decimal_commas_are_read_where_every_cell_has_them():
-    values, notes = numbers(pd.Series(["90,1 %", "", "89,9 %"], name="acc"))
+    notes = []
+    values = numbers(pd.Series(["90,1 %", "", "89,9 %"], name="acc"), notes)
     assert values[[0, 2]].tolist() == [90.1, 89.9]
-    assert "decimal" in notes[0]
     assert "90,1" in notes[0]
-    assert numbers(pd.Series(["inf", "NaN", None, 1e-9]))[0].count() == 1
+    assert numbers(pd.Series(["inf", "NaN", None, 1e-9]), notes).count() == 1

@@ -158,8 +158,8 @@ def test_what_a_design_can_see_is_of_its_last_look_wherever_an_arm_has_stopped()
 @pytest.mark.parametrize(
     ("scores", "reason"),
     [
-        ((80.0, 81.0), "2 seeds in common, at least 3 are needed"),
-        ([math.nan] * 5, "0 seeds in common, at least 3 are needed"),
+        ((80.0, 81.0), "at least 3 runs of each are needed"),
+        ([math.nan] * 5, "at least 3 runs of each are needed"),
         ((82.0, 83.0, 81.0, 80.0, 84.0), "the difference is the same for every seed"),
     ],
 )

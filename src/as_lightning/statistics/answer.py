@@ -13,6 +13,7 @@ from as_lightning.statistics.printable import printable
 from as_lightning.statistics.verdicts import Verdict
 
 NAME = 22  # the most characters of a name in a line
+LINE = "{0:{5}} {1:{6}} {2:>{7}} {3:>{8}} {4:>{9}}"  # of five cells and their widths
 POWER = "8 times in 10"
 
 
@@ -22,10 +23,8 @@ def decimals(spreads: Iterable[float]) -> int:
     >>> decimals([0.31, 4.0]), decimals([0.00012]), decimals([250.0]), decimals([])
     (2, 5, 0, 2)
     """
-    known = [spread for spread in spreads if 0 < spread < math.inf]
-    if not known:
-        return 2
-    return min(max(1 - math.floor(math.log10(min(known))), 0), 9)
+    smallest = min((spread for spread in spreads if 0 < spread < math.inf), default=0.1)
+    return min(max(1 - math.floor(math.log10(smallest)), 0), 9)
 
 
 def number(value: float, digits: int, sign: str = "") -> str:
@@ -66,59 +65,55 @@ def cells(answer: Answer) -> list[list[str]]:
 def head(answer: Answer) -> str:
     """Return how the scores were read, as the first line of an answer."""
     reading = answer.reading
-    direction = "higher is better"
-    if not reading.higher_is_better:
-        direction = "lower is better (a + is lower)"
-    unit = reading.unit
-    if reading.factor > 1:
-        unit = "points (shares times 100)"
-    equal = "nothing is called equal (no --equal-within)"
-    if reading.equal_within is not None:
-        equal = f"equal within {reading.equal_within:g}"
     title = f"{answer.title}: " if answer.title else ""
+    direction = "lower is better (a + is lower)"
+    if reading.higher_is_better:
+        direction = "higher is better"
+    unit = reading.unit + " (shares times 100)" * (reading.factor > 1)
+    equal = "nothing is called equal (no --equal-within)"
+    if reading.equal_within:
+        equal = f"equal within {reading.equal_within:g}"
     return f"{title}{reading.score}, {direction}, {unit}; {equal}"
 
 
 def sentences(answer: Answer) -> list[str]:
-    """Return what to do next, the noise floor, and what weakens each verdict."""
+    """Return what to do next, what weakens each verdict, and the noise floor."""
     digits, base = digits_of(answer), answer.baseline
     found = []
     for row in answer.candidates:
-        more = f"{row.next_seeds} more seed{'s' * (row.next_seeds > 1)} of {row.arm}"
-        size = number(row.next_difference, digits)
-        if row.next_seeds and math.isnan(row.next_difference):
-            found.append(f"Next: {more}, or of {base.arm}, would allow a verdict.")
-        elif row.next_seeds:
-            found.append(f"Next: {more} would decide a difference of {size} ({POWER}).")
-        elif row.judged and math.isfinite(row.next_difference):
-            found.append(f"Next: {MOST_SEEDS} more seeds of {row.arm} would not decide it.")
-    seen = [row.detectable for row in answer.candidates]
-    floor = max(filter(math.isfinite, seen), default=math.nan)
-    if floor > 0:
-        size = number(floor, digits)
-        found.append(f"Noise floor: a true difference of {size} is found {POWER}.")
-        found.append("Intervals: 95% for all candidates together, wider towards worse.")
-    for row in answer.candidates:
         name, mean = row.arm, number(row.baseline_mean, digits)
+        more = f"{row.next_seeds} more seed{'s' * (row.next_seeds > 1)} of {name}"
+        if math.isfinite(row.next_difference) and row.next_seeds:
+            size = number(row.next_difference, digits)
+            found.append(f"Next: {more} would decide a difference of {size} ({POWER}).")
+        elif math.isfinite(row.next_difference):
+            found.append(f"Next: {MOST_SEEDS} more seeds of {name} would not decide it.")
+        elif row.next_seeds:
+            found.append(f"Next: {more}, or of {base.arm}, would allow a verdict.")
         if row.missing:
             lost = f"{row.missing} of {row.runs + row.missing} runs of {name} are missing"
             found.append(f"{lost}: if they diverged, it is worse than this.")
-        if not row.pairs:
-            counts = f"{name} and {base.arm} have {row.runs} and {base.runs} runs"
-            how = "compared as independent samples (Welch's t-test)"
-            found.append(f"{counts}, few or none of the same seeds: {how}.")
-        elif mean != number(base.mean, digits):
+        if mean != number(base.mean, digits):
             found.append(f"{name}: in the seeds of both, {base.arm} has a mean of {mean}.")
         if row.skewed:
             found.append(f"{name}: the differences are skewed; its interval misses more often.")
+    unpaired = ", ".join(row.arm for row in answer.candidates if not row.pairs)
+    if unpaired:
+        few = f"few or none of the seeds of {base.arm}"
+        found.append(f"Independent samples (Welch's t-test), with {few}: {unpaired}.")
+    floor = max((row.detectable for row in answer.candidates if row.detectable > 0), default=0.0)
+    if floor:
+        size = number(floor, digits)
+        found.append(f"Noise floor: a true difference of {size} is found {POWER}.")
+        found.append("Intervals: 95% for all candidates together, wider towards worse.")
     if base.missing:
         found.append(f"{base.missing} runs of {base.arm} have no score.")
     return found
 
 
-def scale(answer: Answer) -> tuple[float, float]:
-    """Return the ends of the scale of an answer's differences."""
-    within = answer.reading.equal_within or 0.0
+def _scale(answer: Answer) -> tuple[float, float]:
+    """The ends of the scale of an answer's differences."""
+    within = answer.reading.equal_within
     ends = [-within, within]
     for row in answer.candidates:
         if math.isfinite(row.low):
@@ -126,14 +121,14 @@ def scale(answer: Answer) -> tuple[float, float]:
     return min(ends), max(max(ends), min(ends) + 1e-12)
 
 
-def whiskers(verdict: Verdict, answer: Answer, width: int) -> str:
-    """Return an interval on the scale of its answer: ``:`` is the zone of equality."""
-    low, high = scale(answer)
+def _whiskers(verdict: Verdict, answer: Answer, width: int) -> str:
+    """An interval on the scale of its answer: ``:`` is the zone of equality."""
+    low, high = _scale(answer)
 
     def place(value: float) -> int:
         return round((value - low) / (high - low) * (width - 1))
 
-    within = answer.reading.equal_within or 0.0
+    within = answer.reading.equal_within
     drawn = [" "] * width
     for sign, start, end in ((":", -within, within), ("-", verdict.low, verdict.high)):
         first, last = place(start), place(end)
@@ -162,17 +157,13 @@ def _table(answer: Answer, width: int) -> list[str]:
             row[0] = f"…{row[0][1 - NAME :]}"  # its settings are at its end
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     room = width - sum(widths) - len(widths)
-    low, high = (number(end, digits_of(answer), "+") for end in scale(answer))
+    low, high = (number(end, digits_of(answer), "+") for end in _scale(answer))
     drawn = widths[-1] > 0 and room >= len(low) + len(high) + 1
     lines = [f"{'':{width - room}}{low}{high:>{room - len(low)}}"] if drawn else []
-    for judged, (name, word, *numbers) in zip(
-        [answer.baseline, *answer.candidates], rows, strict=True
-    ):
-        line = f"{name:{widths[0]}} {word:{widths[1]}}"
-        for text, size in zip(numbers, widths[2:], strict=True):
-            line += f" {text:>{size}}"
-        if drawn and numbers[-1]:
-            line += f" {whiskers(judged, answer, room)}"
+    for judged, row in zip([answer.baseline, *answer.candidates], rows, strict=True):
+        line = LINE.format(*row, *widths)
+        if drawn and row[-1]:
+            line += f" {_whiskers(judged, answer, room)}"
         lines.append(line.rstrip())
         if judged.reason:
             reason = f"({judged.reason})"

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+import numpy as np
 import pandas as pd
 from scipy import special
 
@@ -35,7 +36,7 @@ OF_RUNS = ["pairs", "runs", "mean", "std", "missing", "next_seeds", "action"]
 
 
 @dataclass(frozen=True)
-class Question:
+class Question(Columns):
     """What is asked of a table's runs."""
 
     baseline: str = ""
@@ -70,9 +71,7 @@ class Judged(Verdict):
             return "inspect"
         if self.word != "better":
             return "discard"
-        if self.missing:
-            return "rerun"
-        return "keep"
+        return "rerun" if self.missing else "keep"
 
 
 @dataclass(frozen=True)
@@ -82,13 +81,8 @@ class Reading:
     score: str
     higher_is_better: bool
     unit: str
-    factor: float  # 100 for shares that are read as points
-    equal_within: float | None  # None: nothing is called equal
-
-    @property
-    def sign(self) -> float:
-        """What makes a higher score a better one."""
-        return 1.0 if self.higher_is_better else -1.0
+    factor: float = 1.0  # 100 for shares that are read as points
+    equal_within: float = 0.0  # 0: nothing is called equal
 
 
 @dataclass
@@ -103,39 +97,23 @@ class Answer:
 
 
 def answers_of(runs: Runs, question: Question) -> list[Answer]:
-    """Return the answer of a table, or that of the means over its data sets and one of each."""
+    """Return the answer of each data set; with one score on each these are the replicates."""
     table, question = _asked(runs.table, question)
     reading = _reading(table, runs.score, question)
+    table = table.assign(score=reading.factor * table["score"])
+    several = table["dataset"].nunique() > 1
+    if several and not table.duplicated(["dataset", "candidate"]).any():
+        table = table.assign(seed=table["dataset"], dataset="")
+        question = replace(question, test_examples=0)
+    found = []
+    for name, of_one in table.groupby("dataset", sort=False):
+        found.append(_judged(reading, of_one, question, str(name)))
+    found[0].notes = [*runs.notes]
     if question.test_examples:
-        if question.test_examples < 1 or reading.unit != "points":
-            raise ValueError(
-                "test_examples must be the number of examples of which a score in points is a "
-                f"share, got {question.test_examples} examples and {runs.score}"
-            )
-        runs.notes.append(
+        found[0].notes.append(
             f"Intervals: for new data like these {question.test_examples} test examples, as if "
             "candidates erred independently (stored predictions would narrow them)."
         )
-    table = table.assign(score=reading.factor * table["score"])
-    of_means = replace(question, test_examples=0)
-    if table.groupby(["dataset", "candidate"]).size().max() > 1:
-        found = []
-        for name, of_one in table.groupby("dataset", sort=False):
-            if question.baseline in set(of_one["candidate"]):
-                found.append(_judged(reading, of_one, question, str(name)))
-            else:
-                runs.notes.append(f"Left out: {name}, which has no run of {question.baseline}.")
-        if len(found) >= MIN_PAIRS:
-            title = f"mean over {len(found)} data sets"
-            found.insert(0, _judged(reading, _means(found), of_means, title))
-    elif table["dataset"].nunique() > 1:  # then data sets are the replicates
-        found = [_judged(reading, table.assign(seed=table["dataset"]), of_means)]
-    else:
-        raise ValueError(
-            "each candidate has one score, whose spread nobody knows: make at least "
-            f"{MIN_PAIRS} runs of each"
-        )
-    found[0].notes = [*runs.notes]
     return found
 
 
@@ -185,7 +163,7 @@ def verdicts(
         A row for each candidate: ``candidate``, ``difference`` with ``low`` and ``high`` (positive
         is better), ``word``, ``reason`` (why there is no word), ``pairs`` (0: independent samples),
         ``runs``, ``mean``, ``std``, ``missing`` runs, ``next_seeds`` and ``action``. Several data
-        sets have a column ``dataset``, and from three on the first rows are about their means.
+        sets have a column ``dataset``.
 
     Raises:
         ValueError: for what cannot be read, or would mislead.
@@ -196,30 +174,29 @@ def verdicts(
         >>> found[["candidate", "word", "pairs", "action"]].values.tolist()
         [['adamw', 'better', 3, 'keep']]
     """
-    columns = Columns(names_of(candidate), names_of(seed), score, dataset, names_of(aside), wide)
-    question = Question(baseline, higher_is_better, unit, equal_within, target, tried)
-    question = replace(question, test_examples=test_examples)
-    return verdict_table(answers_of(runs_of(frame, columns), question))
+    columns = _names(candidate), _names(seed), score, dataset, _names(aside), wide
+    asked = baseline, higher_is_better, unit, equal_within, target, tried
+    question = Question(*columns, *asked, test_examples=test_examples)
+    return verdict_table(answers_of(runs_of(frame, question), question))
 
 
-def names_of(columns: str | Sequence[str]) -> list[str]:
-    """Return a list of columns, of which one may be given by its name alone."""
+def _names(columns: str | Sequence[str]) -> Sequence[str]:
     if isinstance(columns, str):
-        return [columns] if columns else []
-    return list(map(str, columns))
+        return [columns] * bool(columns)
+    return columns
 
 
 def verdict_table(answers: Sequence[Answer]) -> pd.DataFrame:
     """Return the verdicts of answers, a row for each."""
-    tables = []
+    rows = []
     for answer in answers:
-        table = pd.DataFrame(answer.candidates).rename(columns={"arm": "candidate"})
-        table["dataset"] = answer.title
-        table["action"] = [row.action for row in answer.candidates]
-        tables.append(table[OF_VERDICT + OF_RUNS])
-    if len(tables) == 1:
-        return tables[0].drop(columns="dataset")
-    return pd.concat(tables, ignore_index=True)
+        for row in answer.candidates:
+            about = {"dataset": answer.title, "candidate": row.arm, "action": row.action}
+            rows.append(about | vars(row))
+    table = pd.DataFrame(rows)[OF_VERDICT + OF_RUNS]
+    if len(answers) == 1:
+        return table.drop(columns="dataset")
+    return table
 
 
 def _asked(table: pd.DataFrame, question: Question) -> tuple[pd.DataFrame, Question]:
@@ -237,10 +214,9 @@ def _asked(table: pd.DataFrame, question: Question) -> tuple[pd.DataFrame, Quest
         constant = constant.assign(candidate=baseline, score=question.target)
         table = pd.concat([constant, table], ignore_index=True)
         question = replace(question, baseline=baseline)
-    elif len(names) == 1:
-        raise ValueError(f"nothing is compared: all runs are of {names[0]}; see --target")
-    elif not question.baseline:
-        raise Unnamed(f"name the baseline; {there}", ["--baseline", names[0]])
+    elif len(names) == 1 or not question.baseline:
+        asked = f"name the baseline, or a --target, for another candidate; {there}"
+        raise Unnamed(asked, "--baseline", names[0])
     if question.only:
         table = table[table["candidate"].isin([question.baseline, *question.only])]
         others = set(names) - {question.baseline, *question.only}
@@ -257,80 +233,76 @@ def _reading(table: pd.DataFrame, score: str, question: Question) -> Reading:
             raise Unnamed(
                 f"say whether more or less of {score} is better, --higher-is-better or "
                 "--lower-is-better",
-                ["--higher-is-better"],
+                "--higher-is-better",
             )
         higher = known == "max"
     unit, within = question.unit or known_unit(score), question.equal_within
     if unit not in ("points", "raw"):
         raise ValueError(f"unit must be points or raw, got {unit!r}")
-    if within is not None and not 0 < within < math.inf:
-        raise ValueError(f"equal_within must be a positive number, got {within}")
+    if question.test_examples < 0 or (question.test_examples and unit == "raw"):
+        raise ValueError(
+            "test_examples must be the number of examples of which a score in points is a "
+            f"share, got {question.test_examples} examples and {score}"
+        )
     if unit == "raw":
-        return Reading(score, higher, unit, 1.0, within)
+        return Reading(score, higher, unit, equal_within=within or 0.0)
     highest = table.groupby("candidate")["score"].max()
     if not question.unit and highest.min() <= 1 < highest.max():
         raise ValueError(
-            f"the scores of {highest.idxmin()} are at most {highest.min():g}, those of "
-            f"{highest.idxmax()} up to {highest.max():g}: write all as shares or all as "
-            "percents, or say --unit points or --unit raw"
+            f"the scores of {highest.idxmin()} look like shares, those of {highest.idxmax()} like "
+            "percents: write all alike, or say --unit points or --unit raw"
         )
     factor = 100.0 if table["score"].dropna().between(0, 1).all() else 1.0
-    return Reading(score, higher, unit, factor, within or 0.5)
+    return Reading(score, higher, unit, factor, 0.5 if within is None else within)
 
 
-def _judged(reading: Reading, table: pd.DataFrame, question: Question, title: str = "") -> Answer:
+def _judged(reading: Reading, table: pd.DataFrame, question: Question, title: str) -> Answer:
     """The answer with the verdicts on the candidates of one data set."""
-    reference = question.baseline
-    runs = {reference: pd.Series(dtype=float)}
+    baseline = question.baseline
+    runs = {baseline: pd.Series(dtype=float)}
     for name, of_one in table.groupby("candidate", sort=False):
         runs[str(name)] = of_one.set_index("seed")["score"]
-    base = runs[reference].dropna()
+    base = runs[baseline].dropna()
+    sign = 1.0 if reading.higher_is_better else -1.0
     found = {}
     for name, own in runs.items():
-        found[name] = reading.sign * pd.Series(differences(own.dropna(), base), dtype=float)
-    scores = reading.sign * base.mean() + pd.DataFrame(found)
-    scores[reference] = reading.sign * base.mean()
+        found[name] = pd.Series(differences(own.dropna(), base), dtype=float)
+    scores = sign * (base.mean() + pd.DataFrame(found))
+    scores[baseline] = sign * base.mean()
     # without a zone of equality no interval lies in it
     within = reading.equal_within or sys.float_info.min
     design = Design(equal_within=within, looks=(max(len(scores), 1),))
+    level = float(limit_levels(design, len(runs) - 1 + question.tried)[0, 0])
     spreads = _example_spreads(runs, question)
-    candidates = []
+    tried = question.tried
+    rows = [_row(Verdict(baseline, baseline, len(base), 1, 0.0), base, runs[baseline])]
     for verdict in verdicts_on(
-        {name: dict(of_one) for name, of_one in scores.items()},
-        reference=reference,
-        design=design,
-        spreads=spreads,
-        tried=question.tried,
+        scores.to_dict(), reference=baseline, design=design, spreads=spreads, tried=tried
     ):
-        row = _row(verdict, runs[verdict.arm], runs[reference])
-        error = spreads.get((row.arm, reference), UNKNOWN).error
-        level = float(limit_levels(design, len(runs) - 1 + question.tried)[0, 0])
-        candidates.append(_with_next_seeds(row, level, reading.equal_within or 0.0, error))
-    first = _row(Verdict(reference, reference, len(base), 1, 0.0), runs[reference], runs[reference])
-    return Answer(reading, first, candidates, title)
+        row = _row(verdict, runs[verdict.arm], runs[baseline])
+        error = spreads.get((row.arm, baseline), UNKNOWN).error
+        rows.append(_with_next_seeds(row, level, reading.equal_within, error))
+    return Answer(reading, rows[0], rows[1:], title)
 
 
 def _row(verdict: Verdict, own: pd.Series, base: pd.Series) -> Judged:
     """A candidate with its numbers: means are of the runs that the difference is of."""
-    missing = len(own) - own.count()
     finished, base_finished = own.dropna(), base.dropna()
     shared = finished.index.intersection(base_finished.index)
+    missing, pairs = len(own) - len(finished), 0
     if len(shared):  # a seed that only the baseline has is a run that was lost
         missing = len(base.index.union(own.index)) - len(finished)
-    pairs, usable, reason = verdict.seeds, len(shared), verdict.reason
+    usable = min(len(finished), len(base_finished))
     if are_paired(finished, base_finished):
         own, base = own[shared], base[shared]
-    else:
-        pairs, usable = 0, min(len(finished), len(base_finished))
-        if usable < MIN_PAIRS:
-            reason = f"{usable} runs, at least {MIN_PAIRS} are needed"
+        usable = pairs = len(shared)
     return Judged(
-        **vars(verdict) | {"reason": reason},
+        **vars(verdict),
         runs=len(finished),
         mean=float(own.mean()),
         std=float(own.std()),
         baseline_mean=float(base.mean()),
-        missing=int(missing),
+        missing=missing,
         pairs=pairs,
         next_seeds=max(MIN_PAIRS - usable, 0),
     )
@@ -358,19 +330,8 @@ def _with_next_seeds(row: Judged, level: float, within: float, of_examples: floa
     error = (row.difference - low) / float(special.stdtrit(row.seeds - 1, 1 - level))
     floor = detectable_difference(of_examples, KNOWN, level)
     difference = max(abs(row.difference), within)
-    for more in range(1, MOST_SEEDS + 1):
-        seeds = row.seeds + more
-        of_seeds = detectable_difference(error * math.sqrt(row.seeds / seeds), seeds - 1, level)
-        if math.hypot(of_seeds, floor) <= difference:
-            return replace(row, next_seeds=more, next_difference=difference)
-    return replace(row, next_difference=difference)
-
-
-def _means(answers: Sequence[Answer]) -> pd.DataFrame:
-    """The runs of the means: a score of each candidate in each data set."""
-    rows = []
-    for answer in answers:
-        for row in [answer.baseline, *answer.candidates]:
-            score = answer.baseline.mean + answer.reading.sign * row.difference
-            rows.append((row.arm, answer.title, score))
-    return pd.DataFrame(rows, columns=["candidate", "seed", "score"])
+    seeds = row.seeds + np.arange(1, MOST_SEEDS + 1)
+    of_seeds = detectable_difference(error * np.sqrt(row.seeds / seeds), seeds - 1, level)
+    enough = np.hypot(of_seeds, floor) <= difference
+    more = int(enough.argmax() + 1) * bool(enough.any())
+    return replace(row, next_seeds=more, next_difference=difference)

@@ -7,15 +7,8 @@ import re
 from typing import Literal
 
 Form = Literal["text", "html", "latex", "markdown", "csv"]
-LATEX = str.maketrans(
-    {
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "±": r"$\pm$",
-        **{sign: rf"\{sign}" for sign in "&%$#_{}"},
-    }
-)
+LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+LATEX |= {"±": r"$\pm$", **{sign: rf"\{sign}" for sign in "&%$#_{}"}}
 MARKDOWN = re.compile(r"([\\`*~|\[\]]|(?<!\w)_|_(?!\w))")
 FORMULA = ("=", "+", "-", "@")  # the start of a formula in a sheet
 
@@ -28,19 +21,15 @@ def printable(text: object, form: Form = "text") -> str:
     >>> print(printable("a|b *c* _d_ as_softmax", "markdown"), printable("=1+1", "csv"))
     a\|b \*c\* \_d\_ as_softmax '=1+1
     """
-    characters = []
-    for character in str(text):
-        if character.isspace():
-            characters.append(" ")
-        elif character.isprintable():
-            characters.append(character)
-        else:
-            characters.append(character.encode("unicode_escape").decode())
-    plain = "".join(characters)
+    plain = ""
+    for character in re.sub(r"\s", " ", str(text)):
+        if not character.isprintable():
+            character = character.encode("unicode_escape").decode()
+        plain += character
     if form == "html":
         return html.escape(plain)
     if form == "latex":
-        return plain.translate(LATEX)
+        return "".join(LATEX.get(character, character) for character in plain)
     if form == "markdown":
         return MARKDOWN.sub(r"\\\1", html.escape(" ".join(plain.split()), quote=False))
     if form == "csv" and plain.lstrip().startswith(FORMULA):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pandas as pd
 
@@ -14,7 +14,6 @@ CANDIDATE = ("candidate", "method")
 FOLDS = ("fold", "split", "repeat")  # parts of one set of examples, no independent runs
 STATUS = ("status", "state")
 FINISHED = ("finished", "completed", "complete", "success", "done", "ok", "keep", "discard")
-UNFINISHED = ("crash", "crashed", "failed", "error", "killed", "oom", "running", "preempted")
 # what may differ between runs of one candidate without making two of it
 ASIDE = ("seconds", "train_seconds", "time", "runtime", "duration", "memory_gb", "description")
 MEASURED = ("metrics.", "summary.", "_")  # as MLflow and W&B begin the names of what they measure
@@ -25,9 +24,7 @@ KEYS = ["dataset", "candidate", "seed"]
 class Unnamed(ValueError):
     """What a user must name; ``hint`` has the words of the command that are missing."""
 
-    def __init__(self, sentence: str, hint: Sequence[str], frame: pd.DataFrame | None = None):
-        if frame is not None:
-            sentence = f"{sentence}; the columns are: {', '.join(frame)}"
+    def __init__(self, sentence: str, *hint: str):
         super().__init__(sentence)
         self.hint = hint
 
@@ -63,30 +60,29 @@ def runs_of(frame: pd.DataFrame, columns: Columns) -> Runs:
     seeds = list(columns.seed) or _called(frame, ["seed"])
     datasets = [columns.dataset] if columns.dataset else _called(frame, ["dataset"])[:1]
     if columns.wide:
-        score = columns.score or "score"
-        frame = _melted(frame, [*seeds, *datasets], score, notes)
-        columns = replace(columns, candidate=["candidate"], score=score)
-    candidates = _candidate_columns(frame, columns)
-    score = _score_column(frame, columns)
-    runs = pd.DataFrame({"candidate": _joined(frame, candidates, "candidate"), "dataset": ""})
-    for name in datasets:
-        runs["dataset"] = texts(frame[name])
-    runs["score"], said = numbers(frame[score])
-    notes += said
+        candidates, score = ["candidate"], columns.score or "score"
+        names = frame.columns.difference([*seeds, *datasets], sort=False)
+        frame[names] = frame[names].apply(numbers, args=(notes,))
+        frame = frame.melt([*seeds, *datasets], names, "candidate", score)
+    else:
+        candidates, score = _candidates_and_score(frame, columns)
+    if frame.empty:
+        raise ValueError("the table has no row, or no column, of scores")
+    runs = pd.DataFrame({"dataset": "", "seed": range(len(frame))}, frame.index)
+    for role, named in (("candidate", candidates), ("dataset", datasets), ("seed", seeds)):
+        if named:
+            runs[role] = _joined(frame, named, role)
+    runs["score"] = numbers(frame[score], notes)
     _leave_out_unfinished(frame, runs, notes)
-    roles = [*seeds, *datasets, *candidates, score]
-    others = frame.drop(columns=roles)
+    others = frame.drop(columns=[*seeds, *datasets, *candidates, score])
     _refuse_settings(others, runs, candidates)
-    known = [name for name in others if known_direction(name)]
+    known = list(filter(known_direction, others))
     if known:
         notes.append(f"Left aside: {', '.join(known)}.")
-    runs["seed"] = _joined(frame, seeds, "seed") if seeds else range(len(runs))
     averaged = runs.groupby(KEYS, sort=False)["score"].agg(lambda of_run: of_run.mean(skipna=False))
     if len(averaged) < len(runs):
-        notes.append(
-            f"Rows that share candidate and seed were averaged, {len(runs)} rows to "
-            f"{len(averaged)} runs."
-        )
+        rows = f"{len(runs)} rows to {len(averaged)} runs"
+        notes.append(f"Rows that share candidate and seed were averaged, {rows}.")
     return Runs(averaged.reset_index(), score, notes)
 
 
@@ -96,17 +92,13 @@ def _plain(frame: pd.DataFrame, columns: Columns) -> pd.DataFrame:
         frame = frame.reset_index()
     frame = frame.set_axis(range(1, len(frame) + 1))
     frame = frame.set_axis(list(map(str, frame.columns)), axis=1)
-    twice = frame.columns[frame.columns.duplicated()]
-    if len(twice):
-        raise ValueError(f"two columns are named {twice[0]!r}: rename one of them")
+    frame.set_flags(allows_duplicate_labels=False)  # a ValueError names a column that comes twice
     asked = [*columns.candidate, *columns.seed, columns.dataset, *columns.aside]
     if not columns.wide:
         asked.append(columns.score)
     for name in filter(None, asked):
         if name not in frame:
-            raise Unnamed(f"there is no column {name!r}", [], frame)
-    if frame.empty:
-        raise ValueError("the table has no row")
+            raise ValueError(f"there is no column {name!r}; the columns are: {', '.join(frame)}")
     if set(frame) >= OF_COMPARISONS:
         raise ValueError(
             "these are runs of a comparison, which adds seeds until it knows enough: give its "
@@ -126,58 +118,30 @@ def _called(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
     return [name for name in frame if name.lower() in names]
 
 
-def _is_text(cells: pd.Series) -> bool:
-    return bool(pd.to_numeric(texts(cells), "coerce").isna().all())
-
-
-def _melted(frame: pd.DataFrame, kept: Sequence[str], score: str, notes: list[str]) -> pd.DataFrame:
-    """A table with a row for each run, of one with a column for each candidate."""
-    candidates = frame.columns.difference(kept, sort=False)
-    if candidates.empty:
-        raise Unnamed("no column has the scores of a candidate", [], frame)
-    read = frame.copy()
-    for name in candidates:
-        read[name], said = numbers(frame[name])
-        notes += said
-    return read.melt(kept, candidates, "candidate", score)
-
-
-def _candidate_columns(frame: pd.DataFrame, columns: Columns) -> list[str]:
-    named = [name for name in CANDIDATE if name in frame]
-    if columns.candidate or named:
-        return list(columns.candidate) or named[:1]
-    likely = "COLUMN"
-    for name in reversed(frame.columns):
-        if _is_text(frame[name]) and 1 < frame[name].nunique() < len(frame):
-            likely = name
-    raise Unnamed(
-        "name the column of the candidates, or --wide if each has a column; where it is a part of "
-        "a run's name, add a column, as by frame['Name'].str.extract('(.+)-seed')",
-        ["--candidate", likely],
-        frame,
-    )
-
-
-def _score_column(frame: pd.DataFrame, columns: Columns) -> str:
-    known = [name for name in frame if known_direction(name)]
-    if columns.score or "score" in frame:
-        return columns.score or "score"
+def _candidates_and_score(frame: pd.DataFrame, columns: Columns) -> tuple[list[str], str]:
+    there = f"the columns are: {', '.join(frame)}"
+    candidates = list(columns.candidate) or [name for name in CANDIDATE if name in frame][:1]
+    if not candidates:
+        raise Unnamed(
+            "name the column of the candidates, or --wide if each has a column; where it is a part "
+            f"of a run's name, add a column, as by frame['Name'].str.extract('(.+)-seed'); {there}",
+            *("--candidate", "COLUMN"),
+        )
+    known = [columns.score] if columns.score else [name for name in frame if name == "score"]
+    known = known or list(filter(known_direction, frame))
     if len(known) != 1:
-        hint = ["--score", *(known or ["COLUMN"])[:1]]
-        raise Unnamed("name the column of the score", hint, frame)
-    return known[0]
+        raise Unnamed(f"name the column of the score; {there}", "--score", "COLUMN")
+    return candidates, known[0]
 
 
 def _joined(frame: pd.DataFrame, names: Sequence[str], role: str) -> pd.Series:
-    """The text of a role's columns, as in ``adamw, lr=0.1``; seeds 1 and 1.0 are one."""
+    """The text of a role's columns, as in ``adamw, lr=0.1``."""
     parts: list[pd.Series] = []
     for name in names:
         text = texts(frame[name])
-        wrong = text.eq("")
-        if role == "seed":
-            text = text.str.removesuffix(".0")
-            if not _is_text(text):  # a row of means has another seed than the runs
-                wrong = pd.to_numeric(text, "coerce").isna()
+        wrong, number = text.eq(""), pd.to_numeric(text, "coerce")
+        if role == "seed" and number.notna().any():
+            wrong = number.isna()  # a row of means has another seed than the runs
         if wrong.any():
             row = wrong.idxmax()
             raise ValueError(f"row {row}: {text[row]!r} in the column {name} is no {role}")
@@ -186,40 +150,39 @@ def _joined(frame: pd.DataFrame, names: Sequence[str], role: str) -> pd.Series:
 
 
 def _leave_out_unfinished(frame: pd.DataFrame, runs: pd.DataFrame, notes: list[str]) -> None:
-    """Take the score from runs whose status says that they have not finished."""
+    """Take the score from runs whose status does not say that they have finished."""
     for name in _called(frame, STATUS):
-        words = texts(frame[name]).str.lower()
-        unknown = words[~words.isin([*FINISHED, *UNFINISHED])]
-        if len(unknown):
-            raise ValueError(
-                f"row {unknown.index[0]}: {name} is {unknown.iloc[0]!r}, which does not say "
-                f"whether the run has finished: leave such rows out, or say --aside {name}"
-            )
-        runs.loc[words.isin(UNFINISHED), "score"] = float("nan")
+        finished = texts(frame[name]).str.lower().isin(FINISHED)
+        runs["score"] = runs["score"].where(finished)
+        if not finished.all():
+            words = ", ".join(FINISHED)
+            notes.append(f"Runs whose {name} is none of {words} count as missing.")
     lost = runs[runs["score"].isna()]
     if len(lost):
-        notes.append(
-            f"{len(lost)} runs have no score, as row {lost.index[0]} (of {lost.iloc[0, 0]}). If a "
-            "run diverged, give it the score that it deserves, such as chance."
-        )
+        which = f"row {lost.index[0]} (of {lost['candidate'].iloc[0]})"
+        score = "If a run diverged, give it the score that it deserves, such as chance."
+        notes.append(f"{len(lost)} runs have no score, as {which}. {score}")
 
 
 def _refuse_settings(others: pd.DataFrame, runs: pd.DataFrame, candidates: Sequence[str]) -> None:
     """Refuse other columns that differ within a candidate and may be settings of it."""
-    varying: dict[str, str] = {}
+    varying = []
     for name in others.columns.difference(_called(others, [*ASIDE, *STATUS]), sort=False):
         written = texts(others[name])
-        of_run = written.is_unique and _is_text(written)  # its name, or its time
+        # a run's name, or its time
+        of_run = written.is_unique and pd.to_numeric(written, "coerce").isna().all()
         if of_run or known_direction(name) or name.startswith(MEASURED):
             continue
         values = written.groupby([runs["dataset"], runs["candidate"]]).nunique()
         if values.max() > 1:
-            varying[name] = values.idxmax()[1]
-    for name, candidate in varying.items():
+            varying.append((name, values.idxmax()[1]))
+    if varying:
+        name, candidate = varying[0]
+        every = ",".join(of for of, _ in varying)
         named = ",".join([*candidates, name])
         raise Unnamed(
-            f"{(runs['candidate'] == candidate).sum()} runs of {candidate} differ in "
-            f"{', '.join(varying)}: name what makes a candidate, as in --candidate {named}, or a "
-            f"seed, as in --seed {name}; of what makes neither, say --aside {','.join(varying)}",
-            ["--candidate", named],
+            f"{(runs['candidate'] == candidate).sum()} runs of {candidate} differ in {every}: name "
+            f"what makes a candidate, as in --candidate {named}, or a seed, as in --seed {name}; "
+            f"of what makes neither, say --aside {every}",
+            *("--candidate", named),
         )

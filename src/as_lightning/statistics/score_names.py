@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 # of these a score in [0, 1] is a share, whose points are percents
@@ -15,9 +16,8 @@ OF_LESS = """
     loss cross_entropy nll error error_rate perplexity ppl mse rmse mae wer cer bpb bits_per_byte
     brier ece fid
 """
-SHARES = frozenset(OF_SHARES.split())
-MORE = SHARES.union(OF_MORE.split())
-LESS = frozenset(OF_LESS.split())
+SHARES, LESS = OF_SHARES.split(), OF_LESS.split()
+MORE = [*SHARES, *OF_MORE.split()]
 # what may stand before the name of a score
 BEFORE = ("summary", "metrics", "test", "val", "valid", "validation", "eval", "dev")
 
@@ -28,9 +28,7 @@ def plain_name(score: str) -> str:
     >>> plain_name("val/Macro F1"), plain_name("summary.test_acc"), plain_name("val_loss")
     ('macro_f1', 'acc', 'loss')
     """
-    name = str(score).strip().lower()
-    for sign in "/ -.":
-        name = name.replace(sign, "_")
+    name = re.sub("[/ .-]", "_", str(score).strip().lower())
     for prefix in BEFORE:
         name = name.removeprefix(f"{prefix}_")
     return name.partition("_dataloader_idx_")[0]  # as Lightning ends it
@@ -42,10 +40,9 @@ def known_direction(score: str) -> Literal["max", "min"] | None:
     >>> known_direction("test/accuracy"), known_direction("val_bpb"), known_direction("1-acc")
     ('max', 'min', None)
     """
-    name = plain_name(score)
-    if name in MORE:
+    if plain_name(score) in MORE:
         return "max"
-    return "min" if name in LESS else None
+    return "min" if plain_name(score) in LESS else None
 
 
 def known_unit(score: str) -> Literal["points", "raw"]:
@@ -54,6 +51,4 @@ def known_unit(score: str) -> Literal["points", "raw"]:
     >>> known_unit("val/accuracy"), known_unit("loss"), known_unit("my_reward")
     ('points', 'raw', 'raw')
     """
-    if plain_name(score) in SHARES:
-        return "points"
-    return "raw"
+    return "points" if plain_name(score) in SHARES else "raw"

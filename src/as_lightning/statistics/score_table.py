@@ -21,16 +21,16 @@ def read_table(path: str | Path) -> pd.DataFrame:
     A ValueError names the file and what is wrong with it.
     """
     path = Path(path)
+    kind = path.suffix.lower()
     try:
-        if path.suffix.lower() == ".parquet":
-            frame = pd.read_parquet(path)
-        elif path.suffix.lower() in (".json", ".jsonl", ".ndjson"):
-            frame = _json_rows(_decoded(path.read_bytes()))
-        else:
-            frame = _csv_rows(_decoded(path.read_bytes()))
+        if kind == ".parquet":
+            return pd.read_parquet(path)
+        text = _decoded(path.read_bytes())
+        if kind in (".json", ".jsonl", ".ndjson"):
+            return _json_rows(text)
+        return _csv_rows(text)
     except (ValueError, TypeError, AttributeError, ImportError, Warning) as error:
         raise ValueError(f"{path} is no table of runs ({EXPECTED}): {error}") from error
-    return frame.set_axis(range(1, len(frame) + 1))
 
 
 def _decoded(content: bytes) -> str:
@@ -40,15 +40,12 @@ def _decoded(content: bytes) -> str:
 
 
 def _json_rows(text: str) -> pd.DataFrame:
-    """A column for each setting of nested objects; lists are text."""
-    if text.lstrip().startswith("["):
-        rows = json.loads(text)
-    else:
+    """A column for each setting of nested objects."""
+    if not text.lstrip().startswith("["):
         # lines end at \n alone: JSON may hold U+2028, which str.splitlines would split at
-        lines = [line for line in text.split("\n") if line.strip()]
-        rows = json.loads(f"[{','.join(lines)}]")
-    table = pd.json_normalize(rows)
-    return table.map(lambda cell: str(cell) if isinstance(cell, list) else cell)
+        lines = filter(str.strip, text.split("\n"))
+        text = f"[{','.join(lines)}]"
+    return pd.json_normalize(json.loads(text))
 
 
 def _csv_rows(text: str) -> pd.DataFrame:
@@ -67,8 +64,8 @@ def _csv_rows(text: str) -> pd.DataFrame:
             skipinitialspace=True,
             index_col=False,
         )
-    frame = frame.rename(columns=str.strip).map(lambda cell: str(cell).strip())
-    if frame.map(lambda cell: "\n" in cell).to_numpy().any():
+    frame = frame.rename(columns=str.strip).apply(texts)
+    if frame.apply(lambda cells: cells.str.contains("\n").any()).any():
         raise ValueError("a quotation mark joins lines to one cell")
     # the index that pandas writes, and lines of separators alone
     frame = frame.loc[:, ~frame.columns.str.startswith("Unnamed: ")]
@@ -80,12 +77,12 @@ def texts(cells: pd.Series) -> pd.Series:
     return cells.astype(object).where(cells.notna(), "").map(str).str.strip()
 
 
-def numbers(cells: pd.Series) -> tuple[pd.Series, list[str]]:
-    """Return a column's numbers, NaN where there is none, and a sentence on decimal commas.
+def numbers(cells: pd.Series, notes: list[str]) -> pd.Series:
+    """Return a column's numbers, NaN where there is none; a note tells of decimal commas.
 
     Percent signs and decimal commas are read where every cell has them.
     """
-    written, notes = texts(cells), []
+    written = texts(cells)
     present = written[~written.str.lower().isin(NO_NUMBER)]
     if present.str.endswith("%").all():
         present = present.str.removesuffix("%").str.strip()
@@ -101,4 +98,4 @@ def numbers(cells: pd.Series) -> tuple[pd.Series, list[str]]:
             f"{written[wrong[0]]!r} (percent signs and decimal commas are read where every cell of "
             "a column has them)"
         )
-    return values.reindex(written.index), notes
+    return values.reindex(written.index)

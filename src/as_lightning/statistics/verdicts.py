@@ -25,8 +25,9 @@ POWER = 0.80
 KNOWN = 1e6  # degrees of freedom of an error that is known
 UNKNOWN = ExampleSpread()
 COPY = "the scores of every seed are the same"
+CONSTANT = "the difference is the same for every seed"
+FEW = f"at least {MIN_PAIRS} runs of each are needed"
 IDENTICAL = 1e-7  # the share of a score that float32 rounds away, which is no difference
-
 
 Arm = str  # a candidate's name
 Scores = Mapping[Arm, Mapping[int, float]]
@@ -53,10 +54,8 @@ class Design:
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Design:
         """Return the design that JSON has stored."""
-        values = dict(stored)
-        for name in ("looks", "seeds", "candidates"):
-            values[name] = tuple(values.get(name, getattr(cls, name)))
-        return cls(**values)
+        lists = {name: tuple(of) for name, of in stored.items() if isinstance(of, list)}
+        return cls(**{**stored, **lists})
 
 
 @dataclass(frozen=True)
@@ -135,16 +134,14 @@ def verdicts(
     ['better']
     """
     spreads = spreads or {}
-    arms = [arm for arm in scores if arm != reference]
-    copies = [arm for arm in arms if _is_copy(scores, (arm, reference), spreads)]
-    family = tried + len(arms) - len(copies)
+    pairs = [(arm, reference) for arm in scores if arm != reference]
+    copies = [pair for pair in pairs if _is_copy(scores, pair, spreads.get(pair, UNKNOWN))]
+    family = tried + len(pairs) - len(copies)
     found = []
-    for arm in arms:
-        pair = arm, reference
-        if arm in copies:
-            same = Verdict(*pair, len(scores[arm]), 1, 0.0, 0.0, 0.0, "equal", sure=True)
-            same = replace(same, equal_within=design.equal_within, reason=COPY)
-            found.append(same)
+    for pair in pairs:
+        if pair in copies:
+            same = Verdict(*pair, len(scores[pair[0]]), 1, 0.0, 0.0, 0.0, "equal", sure=True)
+            found.append(replace(same, equal_within=design.equal_within, reason=COPY))
         else:
             found.append(_verdict(scores, pair, design, family, spreads.get(pair, UNKNOWN)))
     return found
@@ -171,21 +168,19 @@ def estimate(
     ``differences`` ``(..., seeds)`` are NaN where a run has failed; at least two are finite. The
     parts of ``spread`` may be arrays ``(...)``.
     """
-    levels, last = limit_levels(design, family), design.looks[-1]
+    levels, last, within = limit_levels(design, family), design.looks[-1], design.equal_within
     pairs = np.isfinite(differences).sum(-1)
     mean = np.nanmean(differences, -1)
     deviation = np.maximum(np.nanstd(differences, -1, ddof=1), spread.floor)
 
     def distances(levels: np.ndarray, pairs: Any) -> np.ndarray:
-        """The distances of the three limits from the mean, after so many pairs."""
         of_seeds = special.stdtrit(np.asarray(pairs)[..., None] - 1, 1.0 - levels)
         of_seeds = of_seeds * (deviation / np.sqrt(pairs))[..., None]
         of_examples = special.ndtri(1.0 - levels) * np.asarray(spread.error)[..., None]
         return np.moveaxis(np.hypot(of_seeds, of_examples), -1, 0)
 
     below, above, strictly_below = distances(levels[look], pairs)
-    low, high, within = mean - below, mean + above, design.equal_within
-    error = deviation / np.sqrt(pairs)
+    low, high, error = mean - below, mean + above, deviation / np.sqrt(pairs)
     # what the last look may show, with this spread and a lucky estimate
     lucky, unlucky = mean + LUCK * error, mean - LUCK * error
     below, above, strictly_below_last = distances(levels[-1], last)
@@ -213,13 +208,13 @@ def limit_levels(design: Design, family: int) -> np.ndarray:
     return np.array(ends).T
 
 
-def detectable_difference(error: float, degrees: float, level: float) -> float:
+def detectable_difference(error: Any, degrees: Any, level: float) -> Any:
     """Return the true difference whose one-sided t-test at ``level`` succeeds in 80%.
 
     >>> round(detectable_difference(1.0, 4, 0.025), 2)
     3.76
     """
-    return error * float(special.nctdtrinc(degrees, 1 - POWER, special.stdtrit(degrees, 1 - level)))
+    return error * special.nctdtrinc(degrees, 1 - POWER, special.stdtrit(degrees, 1 - level))
 
 
 def is_skewed(differences: np.ndarray) -> np.ndarray:
@@ -239,14 +234,11 @@ def _table(scores: Scores, arms: Sequence[Arm], seeds: Sequence[int]) -> np.ndar
     return np.array([[scores[arm].get(seed, math.nan) for seed in seeds] for arm in arms])
 
 
-def _is_copy(scores: Scores, pair: tuple[Arm, Arm], spreads: Spreads) -> bool:
+def _is_copy(scores: Scores, pair: tuple[Arm, Arm], spread: ExampleSpread) -> bool:
     """Whether both arms have the same scores in all seeds of both."""
-    own, others = pair
+    table = _table(scores, pair, sorted(scores[pair[0]].keys() & scores[pair[1]].keys()))
     # as often right on other examples is no copy
-    if pair in spreads and spreads[pair].floor:
-        return False
-    table = _table(scores, pair, sorted(scores[own].keys() & scores[others].keys()))
-    if np.isfinite(table).all(0).sum() < MIN_PAIRS:
+    if spread.floor or np.isfinite(table).all(0).sum() < MIN_PAIRS:
         return False
     return np.allclose(table[0], table[1], rtol=IDENTICAL, atol=0, equal_nan=True)
 
@@ -262,38 +254,32 @@ def _verdict(
     table = _table(scores, [against, arm], seeds[: looks[-1]] if looks else seeds)
     differences = np.diff(table, axis=0)[0]
     differences = differences[np.isfinite(differences)]
-    pairs = len(differences)
+    pairs, look = len(differences), len(looks) - 1
     mean = float(differences.mean()) if pairs else math.nan
     verdict = Verdict(arm, against, pairs, len(looks), mean, equal_within=design.equal_within)
     if pairs < MIN_PAIRS:
-        common = "1 seed" if pairs == 1 else f"{pairs} seeds"
-        reason = f"{common} in common, at least {MIN_PAIRS} are needed"
-        return replace(verdict, reason=reason)
+        return replace(verdict, reason=FEW)
     if not looks:
         return verdict
-    look = len(looks) - 1
     at_look = estimate(differences, design, family, look, spread)
-    error = float(at_look.error)
+    values = {name: value.item() for name, value in at_look._asdict().items()}
+    error, word = values.pop("error"), WORDS[values.pop("word")]
     if error <= IDENTICAL * np.abs(table[np.isfinite(table)]).max():
-        return replace(verdict, reason="the difference is the same for every seed")
+        return replace(verdict, reason=CONSTANT)
     if spread.error:
         same = estimate(differences, design, family, look, spread._replace(error=0.0))
-        verdict = replace(verdict, same_low=float(same.low), same_high=float(same.high))
+        values |= {"same_low": float(same.low), "same_high": float(same.high)}
     last = design.looks[-1] if len(design.looks) > 1 else pairs
     level = float(limit_levels(design, family)[-1, 0])
-    detectable = detectable_difference(error * math.sqrt(pairs / last), last - 1, level)
-    detectable = math.hypot(detectable, detectable_difference(spread.error, KNOWN, level))
+    of_seeds = detectable_difference(error * math.sqrt(pairs / last), last - 1, level)
+    of_examples = detectable_difference(spread.error, KNOWN, level)
     total = math.hypot(error, spread.error)
     degrees = (pairs - 1) * (total / error) ** 4  # as Welch and Satterthwaite have them
     return replace(
         verdict,
-        low=float(at_look.low),
-        high=float(at_look.high),
-        word=WORDS[int(at_look.word)],
-        detectable=detectable,
+        **values,
+        word=word,
+        detectable=math.hypot(of_seeds, of_examples),
         ahead=float(special.stdtr(degrees, mean / total)),
-        sure=bool(at_look.sure),
-        in_reach=bool(at_look.in_reach),
-        sure_in_reach=bool(at_look.sure_in_reach),
         skewed=bool(is_skewed(differences)),
     )

@@ -69,7 +69,7 @@ def test_two_runs_cannot_pass_a_gate(report):
     two = {name: scores[:2] for name, scores in SCORES.items()}
     status, out, _ = report("--baseline", "main", "--fail-if", "worse", scores=two)
     assert status == 2
-    assert "at least 3 are needed" in " ".join(out.split())
+    assert "at least 3 runs of each are needed" in " ".join(out.split())
 
 
 def test_the_verdicts_come_first_on_one_screen_with_whiskers_on_one_scale(report):
@@ -109,15 +109,16 @@ def test_what_is_missing_is_asked_for_with_the_command_completed(report):
     assert "the columns are: opt, seed, top" in err
     command = err[err.index("As in: ") :].split()
     assert command[4:6] == ["--equal-within", "1"]
-    assert command[-2:] == ["--candidate", "opt"]
+    assert command[-2:] == ["--candidate", "COLUMN"]
     asked = ["--candidate", "opt"]
     status, out, err = report(*asked, rename={"candidate": "opt", "accuracy": "top"})
     assert err.rstrip().endswith("--candidate opt --score COLUMN")
     status, _, err = report("--baseline", "main", "--score", "top", rename={"accuracy": "top"})
     assert status == 3
     assert err.rstrip().endswith("--higher-is-better")
-    status, _, err = report("--nonsense")
+    status, _, err = report("--basline", "main")
     assert status == 3
+    assert "--baseline NAME" in err  # all options
 
 
 def test_json_says_what_to_do_next(report):

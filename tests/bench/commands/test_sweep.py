@@ -54,7 +54,7 @@ def test_a_sweep_leaves_a_result_a_run_and_ends_with_its_table_and_tensorboard_l
     shared = "experiment=digits,method={},seed=0,trainer.max_epochs=1"
     names = [shared.format(method) for method in ("as_speed", "softmax")]
     assert [path.parent.name for path in results] == names
-    assert "each candidate has one score, whose spread nobody knows" in printed
+    assert "at least 3 runs of each are needed" in printed
     *_, table, tensorboard, address = printed.rstrip().splitlines()
     assert table == f"table: {RUNS}/runs.csv"
     assert tensorboard == f"tensorboard: tensorboard --logdir {RUNS}"
@@ -95,8 +95,8 @@ def test_after_a_failed_run_the_folder_gives_the_table_and_a_setting_of_one_meth
     assert finished.stdout.count("method.delta is no setting of softmax") == 2
     with pytest.raises(SystemExit) as end:
         main([str(tmp_path / "multirun/a/b")])
-    assert end.value.code == 3
-    assert "each candidate has one score" in capsys.readouterr().err
+    assert end.value.code == 2
+    assert "at least 3 runs of each are needed" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -208,16 +208,6 @@ def test_each_setting_of_a_method_is_a_candidate_and_the_same_run_counts_once(re
     assert dict(table["candidate"].value_counts()) == dict.fromkeys(names, 2) | {"softmax": 1}
 
 
-@pytest.mark.parametrize(
-    ("values", "shown"),
-    [((0.3, 0.12345678901), ["0.3", "0.123457"]), ((0.12345678, 0.12345679), None)],
-)
-def test_a_drawn_setting_has_six_digits_if_these_tell_it_from_the_others(result, values, shown):
-    runs = [result("m", 0, 0.8, config=config(tau=value)) for value in values]
-    names = [f"m, tau={value}" for value in shown or values]
-    assert list(sweep_table(runs)["candidate"]) == names
-
-
 def test_a_sweep_is_judged_data_set_by_data_set_beside_its_softmax(result):
     lead = (0.02, 0.021, 0.019)
     runs = [
@@ -235,6 +225,6 @@ def test_a_sweep_is_judged_data_set_by_data_set_beside_its_softmax(result):
         assert answer.baseline.arm == "softmax"
         assert answer.candidates[0].word == "better"
     with pytest.raises(ValueError, match="sofmax"):
-        sweep_answers(sweep_table(runs), Question("sofmax"))
+        sweep_answers(sweep_table(runs), Question(baseline="sofmax"))
     with pytest.raises(ValueError, match="test metrics"):
         sweep_table([result("softmax", 0, 0.8, metrics={})])

@@ -26,25 +26,6 @@ STATUS = """\
 exit status: 0 the gate of --fail-if passes; 1 it fails; 2 a candidate could not be judged; 3 the
 input is no table that can be judged, and a sentence says what is missing
 """
-LISTS = {
-    "--candidate": ("COLUMN,...", "what names a candidate"),
-    "--seed": ("COLUMN,...", "what runs are paired by"),
-    "--score": ("COLUMN,...", "each gets an answer"),
-    "--aside": ("COLUMN,...", "columns that make no candidate"),
-    "--only": ("NAME,...", "the candidates to judge; the others count as tried"),
-}
-OTHERS: dict[str, dict[str, Any]] = {
-    "--baseline": {"metavar": "NAME", "default": "", "help": "what is compared with"},
-    "--dataset": {"metavar": "COLUMN", "default": "", "help": "each data set gets an answer"},
-    "--wide": {"action": "store_true", "help": "each other column is a candidate"},
-    "--unit": {"choices": ("points", "raw"), "default": "", "help": "points: shares times 100"},
-    "--equal-within": {"metavar": "SIZE", "type": float, "help": "what counts as no difference"},
-    "--target": {"metavar": "SCORE", "type": float, "help": "in place of the baseline"},
-    "--tried": {"metavar": "N", "type": int, "default": 0, "help": "candidates tried elsewhere"},
-    "--test-examples": {"metavar": "N", "type": int, "default": 0, "help": "for N new ones"},
-    "--fail-if": {"choices": ("worse", "not-better"), "help": "end with 1 if one is this"},
-    "--format": {"choices": ("json", "latex", "html"), "help": "print another form"},
-}
 NOTHING_JUDGED, INPUT_ERROR = 2, 3
 INSTALL = 'pip install ".[report]", or ".[benchmark]" for folders of runs'
 
@@ -82,17 +63,29 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     # argparse's own status of errors is 2, which here says that nothing was judged
-    parser.error = lambda message: parser.exit(INPUT_ERROR, f"as-lightning-report: {message}\n")  # type: ignore[method-assign]
-    parser.add_argument("path", metavar="PATH", type=Path, help="a table, or a folder of runs")
-    for name, (meta, text) in LISTS.items():
-        parser.add_argument(name, metavar=meta, default=[], type=_listed, help=text)
-    for name, about in OTHERS.items():
-        parser.add_argument(name, **about)
+    parser.error = lambda message: parser.exit(INPUT_ERROR, f"{parser.format_usage()}{message}\n")  # type: ignore[method-assign]
+    columns: dict[str, Any] = {"metavar": "COLUMN,...", "type": _listed, "default": ()}
+    number: dict[str, Any] = {"metavar": "N", "type": int, "default": 0}
+    add = parser.add_argument
+    add("path", metavar="PATH", type=Path, help="a table, or a folder of runs")
+    add("--candidate", **columns, help="what names a candidate")
+    add("--seed", **columns, help="what runs are paired by")
+    add("--score", **columns, help="each gets an answer")
+    add("--aside", **columns, help="columns that make no candidate")
+    add("--dataset", metavar="COLUMN", default="", help="each data set gets an answer")
+    add("--wide", action="store_true", help="each other column is a candidate")
+    add("--baseline", metavar="NAME", default="", help="what is compared with")
+    add("--only", **columns | {"metavar": "NAME,..."}, help="the others count as tried")
+    add("--unit", choices=("points", "raw"), default="", help="points: shares times 100")
+    add("--equal-within", metavar="SIZE", type=float, help="what counts as no difference")
+    add("--target", metavar="SCORE", type=float, help="in place of the baseline")
+    add("--tried", **number, help="candidates tried elsewhere")
+    add("--test-examples", **number, help="for N new ones")
+    add("--fail-if", choices=("worse", "not-better"), help="end with 1 if one is this")
+    add("--format", choices=("json", "latex", "html"), help="print another form")
     direction = parser.add_mutually_exclusive_group()
-    direction.add_argument("--higher-is-better", action="store_true", default=None)
-    direction.add_argument(
-        "--lower-is-better", dest="higher_is_better", action="store_false", default=None
-    )
+    for name, higher in (("--higher-is-better", True), ("--lower-is-better", False)):
+        direction.add_argument(name, dest="higher_is_better", action="store_const", const=higher)
     return parser
 
 
@@ -108,22 +101,23 @@ def _judge(options: argparse.Namespace) -> list[str]:
     from as_lightning.statistics.runs import Columns, runs_of
     from as_lightning.statistics.score_table import read_table
 
-    question = Question(**_fields(Question, options))
+    asked = {name.name: getattr(options, name.name) for name in fields(Question)}
+    question = Question(**asked | {"score": ""})
     answers: list[Any] = []
     if options.path.is_dir():
         from as_lightning.bench.commands.sweep_report import sweep_answers, sweep_table
         from as_lightning.bench.run.result import find_results
 
-        if any(_fields(Columns, options).values()):
+        if any(asked[name.name] for name in fields(Columns)):
             raise ValueError(
                 f"{options.path} is a folder of runs: only a table has columns to name"
             )
         answers = sweep_answers(sweep_table(find_results([options.path])), question)
     else:
         frame = read_table(options.path)
-        columns = Columns(**_fields(Columns, options))  # of one score at a time, below
         for score in options.score or [""]:
-            answers += answers_of(runs_of(frame, replace(columns, score=score)), question)
+            of_score = replace(question, score=score)
+            answers += answers_of(runs_of(frame, of_score), of_score)
     if options.format == "json":
         print(as_json(answers))
     elif options.format:
@@ -134,12 +128,6 @@ def _judge(options: argparse.Namespace) -> list[str]:
         print(screen(answers))
     rows = [row for answer in answers for row in answer.candidates]
     return [row.word if row.judged else "" for row in rows]
-
-
-def _fields(kind: type, options: argparse.Namespace) -> dict[str, Any]:
-    """The options that are fields of a class."""
-    given = vars(options)
-    return {field.name: given[field.name] for field in fields(kind) if field.name in given}
 
 
 def _status(words: Sequence[str], fail_if: str | None) -> int:

@@ -55,6 +55,7 @@ class ReportCallback(Callback):
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         # here: refusals need not wait for torch and pandas
         from as_lightning.bench.run.summary import tensorboard_lines
+        from as_lightning.statistics.answer import screen
         from as_lightning.statistics.judge import Question
 
         del os.environ[COMMAND]
@@ -62,11 +63,13 @@ class ReportCallback(Callback):
         self.folders.unlink()
         places = [line.split("\t") for line in sorted(set(lines))]
         sweeps = list(dict.fromkeys(Path(sweep) for sweep, _ in places))
-        results = [Result.read(Path(*place) / RESULT_FILE) for place in places]
-        table = sweep_table(results)
+        table = sweep_table([Result.read(Path(*place) / RESULT_FILE) for place in places])
         safe = table.map(lambda cell: printable(cell, "csv") if isinstance(cell, str) else cell)
         safe.to_csv(sweeps[0] / "runs.csv", index=False)
-        print(sweep_screen(table, Question()))
+        try:
+            print(screen(sweep_answers(table, Question())))
+        except ValueError as error:
+            print(f"{safe.to_string(index=False)}\nNo verdict: {printable(error)}")
         print(f"table: {sweeps[0] / 'runs.csv'}")
         for sweep in sweeps:
             for line in tensorboard_lines(sweep):
@@ -88,42 +91,28 @@ def sweep_table(results: Sequence[Result]) -> pd.DataFrame:
             "these are runs of a comparison, which has not ended: give a folder with design.json"
         )
     rows, settings = [], []
-    for run in results:
-        if not run.metrics:
-            continue
+    for run in filter(lambda run: run.metrics, results):
         about = (run.name, run.candidate, run.seed, run.train_seconds)
         rows.append(dict(zip(ABOUT, about, strict=True)) | {run.score: run.metrics[run.score]})
         identity = RunIdentity.of(run.config, run.inputs)
-        of_run = dict(identity.config)
-        for name, value in identity.inputs.items():
-            of_run[name if "." in name else f"inputs.{name}"] = value
-        settings.append(of_run)
+        inputs = {name if "." in name else f"inputs.{name}": of for name, of in run.inputs.items()}
+        settings.append({**identity.config, **inputs})
     if not rows:
         raise ValueError("no run has test metrics: make the runs with test=true")
     table = pd.DataFrame(rows)
     read = pd.DataFrame(settings, dtype=object).fillna("null")
     read = read.drop(columns=["seed", "name"], errors="ignore")
     read = read[sorted(read, key=lambda key: (len(key), key))]
-    own = [key for key in read if key.startswith("method.")]
-    for keys, columns in ((ABOUT[:1], read.columns.drop(own)), (ABOUT[:2], own)):
+    own = read.columns.str.startswith("method.")
+    for keys, columns in ((ABOUT[:1], read.columns[~own]), (ABOUT[:2], read.columns[own])):
         for _, of_one in table.groupby(keys, sort=False):
             titles = of_one[keys[-1]]
             for column in columns:
-                longer = titles + f", {column.removeprefix('method.')}=" + _short(read[column])
+                longer = titles + f", {column.removeprefix('method.')}=" + read[column]
                 if longer.nunique() > titles.nunique():
                     titles = longer.dropna()
             table.loc[of_one.index, keys[-1]] = titles
     return table.drop_duplicates(table.columns.drop("train_seconds"))
-
-
-def _short(values: pd.Series) -> pd.Series:
-    """The texts of a setting; numbers that a sweep has drawn have six digits, if these do."""
-    import pandas as pd
-
-    numbers = pd.to_numeric(values, "coerce")
-    drawn = numbers.notna() & values.str.contains(".", regex=False) & (values.str.len() > 8)
-    short = values.mask(drawn, numbers.map("{:g}".format))
-    return short if short.nunique() == values.nunique() else values
 
 
 def sweep_answers(table: pd.DataFrame, question: Question) -> list[Answer]:
@@ -141,7 +130,7 @@ def sweep_answers(table: pd.DataFrame, question: Question) -> list[Answer]:
         names = list(of_one["candidate"].unique())
         defaults = [name for name in names if name.partition(",")[0] in BASELINES]
         asked = question
-        if not question.baseline and question.target is None and len(names) > 1:
+        if not question.baseline and question.target is None:
             asked = replace(question, baseline=[*defaults, *names][0])
         try:
             answers += answers_of(Runs(of_one.rename(columns={score: "score"}), score), asked)
@@ -150,14 +139,3 @@ def sweep_answers(table: pd.DataFrame, question: Question) -> list[Answer]:
     if not answers:
         raise refused[0]
     return answers
-
-
-def sweep_screen(table: pd.DataFrame, question: Question) -> str:
-    """Return the verdicts on a sweep as text, or its table and why there are none."""
-    from as_lightning.statistics.answer import screen
-
-    try:
-        return screen(sweep_answers(table, question))
-    except ValueError as error:
-        shown = table.map(lambda cell: printable(cell) if isinstance(cell, str) else cell)
-        return f"{shown.to_string(index=False)}\nNo verdict: {printable(error)}"
