@@ -155,9 +155,9 @@ def test_a_given_learning_rate_is_where_the_search_begins_and_is_fixed_on_reques
 
 def spaces(*arguments: str) -> dict[str, Any]:
     command = configured(*arguments)
-    described, baseline = described_candidates(command)
+    described, _ = described_candidates(command)
     configs = {n: checked_settings(command.compose(*d[0]))[0] for n, d in described.items()}
-    return {n: app_space(command, described, n, baseline, c) for n, c in configs.items()}
+    return {n: app_space(command, described[n], c) for n, c in configs.items()}
 
 
 def test_what_a_method_and_a_candidate_search_is_tuned_beside_the_learning_rate():
@@ -166,13 +166,6 @@ def test_what_a_method_and_a_candidate_search_is_tuned_beside_the_learning_rate(
     listed = "+candidates.a={overrides: ['method=as_softmax'], search: {method.delta: [0.1, 1.0]}}"
     assert spaces(listed)["a"]["delta"].values == [0.5, 0.1, 1.0]  # the default first
     assert list(spaces("+candidates.a=['method=focal','method.gamma=3']")["a"]) == ["lr"]
-    assert spaces("methods=as_softmax")["as_softmax"]["delta"].neutral == 1.0
-    # of which no trial of the baseline is one
-    other = spaces("methods=as_softmax", "baseline=focal")
-    assert other["as_softmax"]["delta"].neutral is None
-    decay = "search: {optimizer.weight_decay: {low: 0, high: 1}}"
-    decayed = f"+candidates.softmax={{overrides: ['method=softmax'], {decay}}}"
-    assert spaces(decayed, "methods=as_softmax")["as_softmax"]["delta"].neutral is None
     # methods of several labels are compared with the baseline of theirs
     several, baseline = described_candidates(configured("methods=[bce,asymmetric]"))
     assert list(several) == ["bce", "asymmetric", "multilabel_softmax"]

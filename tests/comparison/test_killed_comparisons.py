@@ -27,7 +27,6 @@ def decided(folder: Path) -> list[object]:
         runs,
         record.scores(),
         record.settings,
-        record.same_as,
         tuning,
         record.examples,
         stopped,

@@ -34,11 +34,11 @@ SPACES: dict[str, Space] = {
     "softmax": {"lr": RATE},
     "as_softmax": {
         "lr": RATE,
-        "delta": Range(0.1, 1.0, default=0.1, neutral=1.0, limits=(0.0, 1.0)),
+        "delta": Range(0.1, 1.0, default=0.1, limits=(0.0, 1.0)),
     },
     "sparsemax": {"lr": RATE},
     "entmax": {"lr": RATE},
-    "sparse": {"lr": RATE, "k": Choice(("all", 2, 3), "all", neutral="all")},
+    "sparse": {"lr": RATE, "k": Choice(("all", 2, 3), "all")},
 }
 
 
@@ -46,13 +46,7 @@ def planned(
     methods: Sequence[str], mode: str = "max", baseline: str = "softmax", **settings: Any
 ) -> ComparisonPlan:
     plan = ComparisonPlan(methods, baseline, 6, **settings)
-    spaces = SPACES
-    if baseline != "softmax":
-        spaces = {
-            m: {k: replace(d, neutral=None) for k, d in space.items()}
-            for m, space in SPACES.items()
-        }
-    return plan.with_spaces(spaces, name="set", score="accuracy", mode=mode)
+    return plan.with_spaces(SPACES, name="set", score="accuracy", mode=mode)
 
 
 class Made:
@@ -185,39 +179,17 @@ def test_half_the_epochs_is_an_untuned_candidate_with_the_settings_of_the_baseli
     assert words == {"as_softmax": "better", "softmax_half": "worse"}
 
 
-def test_a_method_that_validation_makes_the_baseline_takes_its_runs(made):
-    comparison = made(lambda run: 0.8 - 0.1 * (run.candidate == "as_softmax") + noisy(run))
-    record = comparison.record
-    assert record.same_as == {"as_softmax": "softmax"}
-    assert record.settings["as_softmax"]["delta"] == 1.0
-    assert comparison.seeds("as_softmax") == 0
-    assert record.scores()["as_softmax"] == record.scores()["softmax"]
-    assert "Validation chose the setting at which as_softmax is softmax (delta=1.0)" in " ".join(
-        record.notes
+def test_each_candidate_makes_the_same_number_of_trials_and_says_which_values_it_has_not_tried(
+    made,
+):
+    record = made(better_at_low_delta, "as_softmax", "sparsemax", "sparse").record
+    assert {name: len(trials) for name, trials in record.tuning.items()} == dict.fromkeys(
+        ("softmax", "as_softmax", "sparsemax", "sparse"), 3
     )
-
-
-def test_a_trial_of_its_own_at_the_neutral_value_makes_a_method_the_baseline_too(made):
-    record = made(lambda run: 0.8 + 0.1 * (run.settings.get("k") == "all"), "sparse").record
-    assert record.same_as == {"sparse": "softmax"}
-    assert record.settings["sparse"] == {**record.settings["softmax"], "k": "all"}
+    assert record.settings["as_softmax"]["delta"] == 0.1
     assert "not tried with k=3: ask for more trials" in str(
         made(lambda run: 0.8, "sparse", trials=2).record.notes
     )
-
-
-def test_the_trials_of_the_baseline_are_among_those_of_each_method_that_contains_it(made):
-    tuning = made(better_at_low_delta, "as_softmax", "sparsemax").record.tuning
-    shared = [trial for trial in tuning["as_softmax"] if trial.shared]
-    assert [trial.score for trial in shared] == [trial.score for trial in tuning["softmax"]]
-    assert {trial.settings["delta"] for trial in shared} == {1.0}
-    assert not any(trial.shared for trial in tuning["sparsemax"])
-    assert {
-        name: sum(not t.shared for t in trials) for name, trials in tuning.items()
-    } == dict.fromkeys(tuning, 3)
-    no_softmax = made(better_at_low_delta, baseline="sparsemax")
-    assert no_softmax.seeds("as_softmax") == no_softmax.seeds("sparsemax") > 0
-    assert not any(trial.shared for trials in no_softmax.record.tuning.values() for trial in trials)
 
 
 def test_only_the_two_best_trials_of_each_method_get_the_second_tuning_seed(made):

@@ -130,17 +130,16 @@ def test_a_module_of_each_form_is_compared_with_built_in_losses_and_its_own(
     assert report.advice.split(".")[0] in page.html.read_text(encoding="utf-8")
 
 
-def test_the_argument_of_ones_own_loss_is_tuned_in_its_range_and_its_neutral_value_is_the_baseline():
-    gamma = {"low": 0.5, "high": 5.0, "default": 2.0, "neutral": 0.0}
+def test_the_argument_of_ones_own_loss_is_tuned_in_its_range():
+    gamma = {"low": 0.5, "high": 5.0, "default": 2.0}
     asked = {"losses": {"focal": (Focal, {"gamma": gamma})}, "trials": 4, "tuning_seeds": 1}
     own = with_loss(nn.MultiMarginLoss())  # any loss, without methods
     record = compare(
         own, Points, **(QUICK | asked | {"methods": [], "seeds": 1} | trainer(max_epochs=1))
     ).record
-    tried = {trial.settings["gamma"] for trial in record.tuning["focal"] if not trial.shared}
+    tried = {trial.settings["gamma"] for trial in record.tuning["focal"]}
     assert 2.0 in tried
     assert len(tried) > 1
-    assert {trial.settings["gamma"] for trial in record.tuning["focal"] if trial.shared} == {0.0}
 
 
 def test_a_loss_is_the_methods_in_training_and_the_modules_own_outside():
@@ -148,7 +147,7 @@ def test_a_loss_is_the_methods_in_training_and_the_modules_own_outside():
     weight = torch.arange(1.0, 6.0)
     own = with_loss(nn.CrossEntropyLoss(weight=weight))
     candidate = own_candidate("own", own, Points(), {})
-    made = with_losses(candidate, "criterion", ["as_softmax"], {"own": Focal()}, "softmax")
+    made = with_losses(candidate, "criterion", ["as_softmax"], {"own": Focal()})
     knobs: dict[str, Any] = {"softmax": {}, "as_softmax": {"delta": 0.2}, "own": {}}
     modules = {name: each.module(**knobs[name]) for name, each in made.items()}
     logits = modules["softmax"](batch[0])
@@ -189,11 +188,10 @@ def test_every_run_trains_with_the_learning_rate_that_its_result_names(factory, 
     record = compare(
         factory, Points(), **(QUICK | asked | trainer(max_epochs=1, callbacks=[Rates()]))
     ).record
-    own = record.final[~record.final["candidate"].isin(record.same_as)]
-    final = own["setting.lr"].astype(float).tolist()
+    final = record.final["setting.lr"].astype(float).tolist()
     tried = []
     for trials in record.tuning.values():
-        tried += [trial.settings["lr"] for trial in trials if not trial.shared]
+        tried += [trial.settings["lr"] for trial in trials]
     looks = [2e-3] * 2  # a batch of each candidate
     assert sorted(own_modules.RATES) == pytest.approx(sorted(looks + tried + final))
 

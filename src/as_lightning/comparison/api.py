@@ -110,7 +110,7 @@ def compare(
         methods: of one factory: some of softmax (the module as it is), as_softmax and as_speed.
         losses: of your own, by name: a loss that is called as ``loss(logits, target)`` and returns
             a scalar, or a pair of what makes one and the ranges of its arguments: ``{"focal":
-            (FocalLoss, {"gamma": {"low": 0.5, "high": 5, "default": 2, "neutral": 0}})}``.
+            (FocalLoss, {"gamma": {"low": 0.5, "high": 5, "default": 2}})}``.
         baseline: what the others are compared with; by default softmax, or the first factory.
         half_epochs: whether the baseline trained for half the epochs is a candidate too.
         trials: settings tried for each candidate; a single one has the defaults.
@@ -121,8 +121,8 @@ def compare(
         tuning_seeds: how many, or which, others than ``seeds``.
         equal_within: the difference that counts as equal: by default 0.5 points (hundredths) of an
             accuracy; needed for other scores, in their own unit.
-        lr_factor: the first learning rates are the module's, times and divided by it; None tunes
-            none.
+        lr_factor: the first learning rates lie between the module's divided by it and times it;
+            None tunes none.
         logits: called as ``logits(module, batch)``, returns logits and target: with it calibration
             is measured and predictions are stored.
         version: of your code: finished runs are read again, whatever files have changed, until you
@@ -230,7 +230,7 @@ def own_comparison(
         label = type(factory).__name__
         own = candidate_of(label, factory, datamodule, arguments, lr_factor)
         baseline = BASELINE if baseline is None else baseline
-        candidates = with_losses(own, replaces, methods, losses or {}, baseline)
+        candidates = with_losses(own, replaces, methods, losses or {})
     candidates = baseline_first(candidates, baseline)
     mode = mode or known_direction(monitor)
     if mode not in ("max", "min"):

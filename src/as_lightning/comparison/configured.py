@@ -53,13 +53,7 @@ from as_lightning.comparison.make import (
 from as_lightning.comparison.methods import knobs, plain
 from as_lightning.comparison.next_runs import Outcome
 from as_lightning.comparison.plan import ComparisonPlan, Run, default_settings, of_candidate
-from as_lightning.comparison.search import (
-    RATE,
-    Space,
-    learning_rates,
-    setting_range,
-    without_neutral,
-)
+from as_lightning.comparison.search import RATE, Space, learning_rates, setting_range
 from as_lightning.functional.argument_checks import check_count
 from as_lightning.report.page import publish
 
@@ -178,7 +172,7 @@ def app_comparison(command: Command, console: Console) -> Prepared:
             unread.append({*foreign})
             epochs = config.trainer.max_epochs
             plan.own_epochs[name] = check_count("trainer.max_epochs", epochs, least=1)
-            search = app_space(command, described, name, baseline, config)
+            search = app_space(command, described[name], config)
             kept = [str(key) for key in config if key not in NOT_OF_RUNS]
             config = OmegaConf.masked_copy(config, kept)
             per_seed = splits_by_seed(config)
@@ -283,11 +277,9 @@ def own_candidates(config: DictConfig) -> dict[str, Described]:
     return described
 
 
-def app_space(
-    command: Command, described: Mapping[str, Described], name: str, baseline: str, config: Any
-) -> Space:
+def app_space(command: Command, described: Described, config: Any) -> Space:
     """Return what is tuned: the learning rate, the ``search`` of the method, and the own one."""
-    overrides, search = described[name]
+    overrides, search = described
     space: dict[str, Any] = {}
     factor = command.config.search.lr_factor
     if factor is not None:
@@ -297,10 +289,6 @@ def app_space(
     for key, description in search.items():  # takes the place of the method's own range
         knob = RATE if key == RATE_KEY else key.removeprefix("method.")
         space[knob] = setting_range(description, plain(OmegaConf.select(config, key)))
-    # a neutral value makes a method its baseline only if nothing else differs
-    contains = described[baseline] == ([f"method={config.method.baseline}"], {})
-    if not contains or overrides != [f"method={config.method.name}"]:
-        return without_neutral(space)
     return space
 
 

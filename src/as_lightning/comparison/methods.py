@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,8 +14,7 @@ from torch import Tensor, nn
 from as_lightning.bench.packages import config_dir
 from as_lightning.comparison.candidates import Candidate, check_arguments
 from as_lightning.comparison.plan import default_settings
-from as_lightning.comparison.search import Choice, Range, setting_range, without_neutral
-from as_lightning.functional.accumulation import accumulation_steps
+from as_lightning.comparison.search import Choice, Range, setting_range
 from as_lightning.losses import masked_loss_like
 from as_lightning.mixin import ASSoftmaxMixin
 
@@ -43,10 +41,6 @@ def knobs(method: DictConfig, fixed: Collection[str]) -> dict[str, Range | Choic
     for key, description in (plain(method.get("search")) or {}).items():
         if key not in fixed:
             ranges[key] = setting_range(description, plain(method[key]))
-    limits: Any = {name: method[name] for name in ("scale", "max_steps") if name in method}
-    # AS-Speed gathers batches at a margin of 1 too
-    if "delta" in ranges and accumulation_steps(1, 0, **limits) > 1:
-        ranges["delta"] = replace(ranges["delta"], neutral=None)
     return ranges
 
 
@@ -55,7 +49,6 @@ def with_losses(
     replaces: str | None,
     methods: Sequence[str] | str | None,
     losses: Mapping[str, Any],
-    baseline: str,
 ) -> dict[str, Candidate]:
     """Return one candidate for each loss of a module: softmax is the module as it is, ``methods``
     mask its loss, ``losses`` are the user's own, as pairs where their arguments are tuned.
@@ -90,9 +83,6 @@ def with_losses(
         for key, description in ranges.items():
             search[key] = setting_range(description)
         candidates[name] = candidate._replace(module=put, search=search)
-    if baseline != BASELINE:  # a neutral value is where a loss is softmax
-        for name, made in candidates.items():
-            candidates[name] = made._replace(search=without_neutral(made.search))
     return candidates
 
 

@@ -11,9 +11,9 @@ from statistics import fmean
 
 from as_lightning.bench.run.predictions import Predictions
 from as_lightning.bench.run.result import Result
-from as_lightning.comparison.plan import ComparisonPlan, Run, neutral_values
+from as_lightning.comparison.plan import ComparisonPlan, Run
 from as_lightning.comparison.race import racing, still_open
-from as_lightning.comparison.search import RATE, as_neutral, best_of, finalists, next_trials
+from as_lightning.comparison.search import best_of, finalists, next_trial
 from as_lightning.report.findings import findings
 from as_lightning.report.record import ComparisonRecord, Trial
 
@@ -102,86 +102,55 @@ class Replay:
                 dimensions = plan.spaces[name].items()
                 record.settings[name] = {knob: d.default for knob, d in dimensions}
             return
-        own: dict[str, list[Trial]] = {}
-        tried: dict[str, list[Trial]] = {}
-        for containing in (False, True):  # those that share the baseline's trials wait for them
-            for name in plan.candidates:
-                if (name in plan.containing) == containing:
-                    space = plan.spaces[name]
-                    base = own[plan.baseline] if containing else ()
-                    shared = [as_neutral(space, trial) for trial in base]
-                    own[name] = self._searched(name, shared)
-                    tried[name] = [*shared, *own[name]]  # ties go to the first
-            if self.runs:
-                return
-        for name in plan.candidates:
-            tried[name] = self._raced(name, tried[name], own)
+        tried = {name: self._searched(name) for name in plan.candidates}
+        if self.runs:
+            return
+        for name, trials in tried.items():
+            self._race(name, trials)
         if not self.runs:
-            for name in plan.candidates:
-                self._choose(name, tried[name])
+            for name, trials in tried.items():
+                self._choose(name, trials)
 
-    def _searched(self, name: str, shared: Sequence[Trial]) -> list[Trial]:
-        """Return the finished trials of the first tuning seed, and ask for the next ones."""
+    def _searched(self, name: str) -> list[Trial]:
+        """Return the finished trials of the first tuning seed, and ask for the next one."""
         plan = self.plan
-        own: list[Trial] = []
-        while proposed := next_trials(plan.spaces[name], own, shared, plan.trials, self._sign):
-            runs = []
-            for number, settings in enumerate(proposed, start=len(own)):
-                runs.append(Run("tuning", name, settings, plan.tuning_seeds[0], number))
-            if missing := self._unfinished(runs):
-                self.runs += missing
+        trials: list[Trial] = []
+        while settings := next_trial(plan.spaces[name], trials, plan.trials, self._sign):
+            run = Run("tuning", name, settings, plan.tuning_seeds[0], len(trials))
+            if run not in self.finished:
+                self.runs.append(run)
                 break
-            own += [self._trial([run]) for run in runs]
-        return own
+            trials.append(self._trial([run]))
+        return trials
 
-    def _raced(
-        self, name: str, trials: Sequence[Trial], own: Mapping[str, Sequence[Trial]]
-    ) -> list[Trial]:
-        """Return a candidate's trials, those of the finalists with all tuning seeds, or ask for
-        these.
-        """
-        raced = list(trials)
-        shared = len(trials) - len(own[name])
+    def _race(self, name: str, trials: list[Trial]) -> None:
+        """Put all tuning seeds into the trials of a candidate's finalists, or ask for these."""
         for trial in finalists(trials, self._sign) if len(trials) > 1 else ():
-            place = raced.index(trial)
-            owner, number = (self.plan.baseline, place) if trial.shared else (name, place - shared)
-            settings = own[owner][number].settings
+            number = trials.index(trial)
             runs = []
             for seed in self.plan.tuning_seeds:
-                runs.append(Run("tuning", owner, settings, seed, number))
-            missing = self._unfinished(runs)
-            self.runs = list(dict.fromkeys([*self.runs, *missing]))
-            if not missing:
-                found = self._trial(runs)
-                raced[place] = found._replace(settings=trial.settings, shared=trial.shared)
-        return raced
+                runs.append(Run("tuning", name, trial.settings, seed, number))
+            if missing := self._unfinished(runs):
+                self.runs += missing
+            else:
+                trials[number] = self._trial(runs)
 
     def _choose(self, name: str, trials: Sequence[Trial]) -> None:
-        """Put a candidate's best settings into the record, if any run of its own has finished."""
-        plan, record, space = self.plan, self.record, self.plan.spaces[name]
+        """Put a candidate's best settings into the record."""
+        record = self.record
         if len(trials) > 1:
             record.tuning[name] = list(trials)
-        for knob, dimension in space.items():
+        for knob, dimension in self.plan.spaces[name].items():
             seen = [trial.settings.get(knob) for trial in trials]
-            values = filter(dimension.allows, getattr(dimension, "values", ()))
+            values = getattr(dimension, "values", ())
             if unseen := [str(value) for value in values if value not in seen]:
                 untried = f"{name} was not tried with {knob}={' or '.join(unseen)}"
                 record.notes.append(f"{untried}: ask for more trials.")
         best = best_of(trials, self._sign)
-        trained = any(run.candidate == name for run in self.results)  # shared trials do not show it
-        if best is None or not trained:
+        if best is None:
             record.notes.append(f"{name} is left out: no trial of it has finished.")
-            return
-        record.settings[name] = best.settings
-        neutral = neutral_values(space) if name in plan.containing else {}
-        if any(best.settings[knob] == value for knob, value in neutral.items()):
-            record.same_as[name] = plan.baseline
-            record.settings[name] = {**best.settings, **record.settings.get(plan.baseline, {})}
-            knobs = [f"{key}={value}" for key, value in best.settings.items() if key != RATE]
-            record.notes.append(
-                f"Validation chose the setting at which {name} is {plan.baseline} "
-                f"({', '.join(knobs)}): its runs are those of {plan.baseline}."
-            )
+        else:
+            record.settings[name] = best.settings
 
     def _trial(self, runs: Sequence[Run]) -> Trial:
         """Return the trial of runs that differ in the tuning seed alone."""
@@ -194,16 +163,14 @@ class Replay:
         """Ask for the next look's runs of the candidates that go on, with the baseline's."""
         plan, record, looks = self.plan, self.record, self.plan.design.looks
         others = [name for name in record.settings if name != plan.baseline]
-        trained = [name for name in others if name not in record.same_as]
-        # if all settings make the candidates the baseline, its runs of the first look are needed
         passed = 0
-        going = trained
+        going = others
         for look in looks:
-            if all(self._missing([name], look) for name in trained or [plan.baseline]):
+            if all(self._missing([name], look) for name in others):
                 break
             passed += 1
             # a candidate without the runs of this look was stopped before
-            going = [name for name in trained if not self._missing([name], look)]
+            going = [name for name in others if not self._missing([name], look)]
         if passed:
             going = self._going_on(going, looks[passed - 1])
         if not others or (passed and not going):
@@ -248,8 +215,7 @@ class Replay:
         return [run for run in runs if run not in self.finished]
 
     def _final_run(self, candidate: str, seed: int) -> Run:
-        source = self.record.same_as.get(candidate, candidate)
-        return Run("final", source, self.record.settings[source], seed)
+        return Run("final", candidate, self.record.settings[candidate], seed)
 
     def _gather(self) -> None:
         """Put the final runs into the record: candidates and seeds in their order."""

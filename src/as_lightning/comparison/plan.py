@@ -148,12 +148,6 @@ class ComparisonPlan:
         """Whether anything is tuned."""
         return self.trials > 1 and any(self.spaces.values())
 
-    @property
-    def containing(self) -> list[str]:
-        """The candidates that are the baseline at a neutral value: its trials are theirs too."""
-        others = self.candidates[1:] if self.tunes else ()
-        return [name for name in others if neutral_values(self.spaces[name])]
-
     def most_runs(self) -> int:
         """Return the most runs, where no other candidate takes less time than the baseline."""
         runs = 0
@@ -171,12 +165,6 @@ class ComparisonPlan:
         runs += looks[0] * raced
         runs += (middle - looks[0]) * min(RACERS, raced)
         return runs + (looks[-1] - middle) * min(1, raced)
-
-
-def neutral_values(space: Space) -> dict[str, Any]:
-    """Return the values at which a candidate is the baseline, of the knobs that have one."""
-    neutral = {name: dimension.neutral for name, dimension in space.items()}
-    return {name: value for name, value in neutral.items() if value is not None}
 
 
 @contextmanager

@@ -1,41 +1,39 @@
-"""Which settings are tried: first a spread, then where a better score may lie, also beyond what was
-tried.
-"""
+"""Which settings are tried: the default, then steps from the best so far, a setting at a time."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
-from scipy.stats import qmc
 
 from as_lightning.report.record import Trial
 
 RATE = "lr"
 FINALISTS = 2  # the trials of a candidate that get the tuning seeds after the first one
-# values of a range that are tried before it is known where the best ones lie; of learning rates 3
-FIRST = 2
-LOWEST, CAUTION, DRAWN = -3.0, 1.0, 1024  # of the search by a Gaussian process
+FIRST_STEP = 0.75  # of the way from the middle of a range to its end
 
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from ``low`` to ``high``; the search goes beyond with ``log``, else half of the way
-    to a finite limit.
+    """Numbers from ``low`` to ``high``; the search goes beyond with ``log``, else up to finite
+    ``limits``.
 
-    ``log`` spreads them evenly in the logarithm. At ``neutral`` the candidate is the baseline. A
-    range of whole numbers from 1 on, such as a width, gives whole numbers alone.
+    ``log`` makes equal steps in the logarithm. A range of whole numbers from 1 on, such as a width,
+    gives whole numbers alone.
+
+    >>> learning_rates = Range(0.0025, 0.04, default=0.01, log=True)
+    >>> learning_rates.moved(0.01, 1.0), learning_rates.moved(0.04, 0.5)
+    (0.04, 0.08)
+    >>> Range(0.1, 1.0, default=0.5, limits=(0.0, 1.0)).moved(0.9, 1.0)
+    0.95
     """
 
     low: float
     high: float
     default: float
     log: bool = False
-    neutral: Any = None
     limits: Sequence[float] = (-math.inf, math.inf)
 
     def __post_init__(self) -> None:
@@ -43,68 +41,48 @@ class Range:
             raise ValueError(f"a range needs low < high, got {self.low} and {self.high}")
         if self.log and self.low <= 0:
             raise ValueError(f"a range with log needs low > 0, got {self.low}")
-        if not isinstance(self.neutral, (int, float, type(None))):
-            raise ValueError(f"a range needs a number as neutral, got {self.neutral!r}")
 
-    def spread(self, count: int) -> list[Any]:
-        """The default, and values that span the range with it; without the neutral one, whose
-        trials are shared.
+    def moves(self, value: float, step: float) -> list[tuple[Any, float]]:
+        """Return the values a step away in both directions, each with its step."""
+        return [(self.moved(value, each), each) for each in (step, -step)]
 
-        >>> Range(0.1, 1.0, default=0.1, neutral=1.0).spread(3)
-        [0.1, 0.4, 0.7]
-        >>> Range(0.25, 2.0, default=0.5, log=True).spread(3)
-        [0.5, 0.25, 2.0]
-        >>> Range(0.9, 0.99999, default=0.9, limits=(0, 1)).spread(3)
-        [0.9, 0.95, 0.99999]
+    def moved(self, value: float, step: float) -> Any:
+        """Return the value a step away, in halves of the range; where the step crosses a limit,
+        half of the way to it.
         """
-        at_an_end = self.neutral in (self.low, self.high)
-        grid = np.linspace(self.place(self.low), self.place(self.high), max(count + at_an_end, 2))
-        first = int(self.neutral == self.low)
-        values = [self.value(place) for place in grid[first : first + count]]
-        nearest = min(values, key=lambda value: abs(self.place(value) - self.place(self.default)))
-        return [self.default, *(value for value in values if value != nearest)]
+        start = self._place(value)
+        place = start + step * (self._place(self.high) - self._place(self.low)) / 2
+        low, high = self._bounds()
+        if place <= low:
+            place = (start + low) / 2
+        elif place >= high:
+            place = (start + high) / 2
+        exact = math.exp(place) if self.log else place
+        rounded = float(f"{exact:.4g}")
+        if not self.limits[0] < rounded < self.limits[1]:
+            return exact
+        if self.low >= 1 and {type(self.low), type(self.high), type(self.default)} == {int}:
+            return max(1, round(rounded))
+        return rounded
 
-    def draw(self, shares: np.ndarray, tried: Sequence[float]) -> np.ndarray:
-        """Places at these shares, in [0, 1], of the range as the search extends it."""
-        places = [*map(self.place, (self.low, self.high, *tried))]
-        ends = np.array([min(places), max(places)])
+    def _bounds(self) -> tuple[float, float]:
+        """Return the places of the limits; of an infinite one without ``log`` that of the end."""
+        low, high = self.limits
         if self.log:
-            half = (self.place(self.high) - self.place(self.low)) / 2
-            ends += [-half, half]
-        else:  # half of the way to a limit
-            ends = np.where(np.isfinite(self.limits), (ends + self.limits) / 2, ends)
-        return ends[0] + shares * (ends[1] - ends[0])
+            return math.log(low) if low > 0 else -math.inf, math.log(high)
+        if math.isinf(low):
+            low = self.low
+        if math.isinf(high):
+            high = self.high
+        return low, high
 
-    def coordinates(self, places: np.ndarray) -> np.ndarray:
-        """The coordinates of places for the Gaussian process, in halves of the range."""
-        low, high = self.place(self.low), self.place(self.high)
-        return 2 * (places[:, None] - low) / (high - low)
-
-    def allows(self, value: float) -> bool:
-        """Whether a value lies within the limits and is not the baseline's."""
-        return self.limits[0] < value < self.limits[1] and value != self.neutral
-
-    def place(self, value: float) -> float:
-        """The value, or its logarithm; 0 is placed half of the range below ``low``."""
+    def _place(self, value: float) -> float:
+        """Return the value, or its logarithm; 0 is placed half of the range below ``low``."""
         if not self.log:
             return float(value)
         if value > 0:
             return math.log(value)
         return 1.5 * math.log(self.low) - 0.5 * math.log(self.high)
-
-    def value(self, place: float) -> Any:
-        """Return the value at a place, rounded where that crosses no end or limit of the range."""
-        exact = math.exp(place) if self.log else place
-        bounds = np.array([self.low, self.high, *self.limits])
-        rounded = float(f"{exact:.4g}")
-        if np.any(np.sign(rounded - bounds) * np.sign(exact - bounds) < 0):
-            rounded = exact
-        for end in (self.low, self.high):  # which a logarithm may miss by a rounding
-            if math.isclose(exact, end):
-                rounded = end
-        if self.low >= 1 and {type(self.low), type(self.high), type(self.default)} == {int}:
-            return max(1, round(rounded))
-        return rounded
 
 
 @dataclass(frozen=True)
@@ -113,54 +91,26 @@ class Choice:
 
     values: Sequence[Any]
     default: Any
-    neutral: Any = None
 
     def __post_init__(self) -> None:
         if self.default not in self.values:  # a configured value that a candidate does not list
             object.__setattr__(self, "values", [self.default, *self.values])
 
-    def spread(self, count: int) -> list[Any]:
-        """All values, the default first."""
-        return [self.default, *(value for value in self.values if value != self.default)]
-
-    def draw(self, shares: np.ndarray, tried: Sequence[Any]) -> np.ndarray:
-        """Places at these shares, in [0, 1], of all."""
-        return np.minimum(shares * len(self.values), len(self.values) - 1).astype(int)
-
-    def coordinates(self, places: np.ndarray) -> np.ndarray:
-        """The coordinates of places for the Gaussian process: one-hot, and zeros for place -1."""
-        return np.eye(len(self.values) + 1)[places][:, :-1]
-
-    def allows(self, value: Any) -> bool:
-        """Whether a value is not the baseline's."""
-        return bool(value != self.neutral)
-
-    def place(self, value: Any) -> int:
-        """The index of a value; -1 for one that is not listed, such as a neutral one."""
-        if value in self.values:
-            return list(self.values).index(value)
-        return -1
-
-    def value(self, place: int) -> Any:
-        """The value at an index."""
-        return self.values[place]
+    def moves(self, value: Any, step: float) -> list[tuple[Any, float]]:
+        """Return all values."""
+        return [(each, step) for each in self.values]
 
 
 Space = Mapping[str, Range | Choice]
 
 
 def settings_in(space: Space) -> float:
-    """The number of settings in a space, 1 for an empty one; infinite with a range."""
+    """Return the number of settings in a space, 1 for an empty one; infinite with a range."""
     return math.prod(len(d.values) if isinstance(d, Choice) else math.inf for d in space.values())
 
 
-def without_neutral(space: Space) -> Space:
-    """Return a space in which no value makes a candidate the baseline."""
-    return {name: replace(dimension, neutral=None) for name, dimension in space.items()}
-
-
 def learning_rates(default: float, factor: float) -> Range:
-    """Learning rates around the default, at first a factor to each side."""
+    """Return learning rates a factor to each side of the default."""
     if not default > 0:
         raise ValueError(f"a learning rate must be positive to be tuned, got {default:g}")
     if not isinstance(factor, (int, float)) or not factor > 1:
@@ -169,37 +119,23 @@ def learning_rates(default: float, factor: float) -> Range:
 
 
 def setting_range(description: Any, default: Any = None) -> Range | Choice:
-    """A range or choice, as a ``search`` describes it; the first value is the default."""
+    """Return the range or choice that a ``search`` describes; the first value is the default."""
     try:
-        if isinstance(description, list):
-            description = {"values": description}
-        json.dumps(dict(description))  # as results are written
-        kind: Any = Range
-        if "values" in description:
-            kind, first = Choice, description["values"][0]
-        else:
-            first = description["low"]
+        json.dumps(description)  # as results are written
+        is_list = isinstance(description, list)
+        first = description[0] if is_list else description["low"]
         if default is None:
             default = first
-        return kind(**{"default": default, **description})
+        if is_list:
+            return Choice(description, default)
+        return Range(**{"default": default, **description})
     except (TypeError, LookupError, ValueError) as error:
-        expected = "{low, high, log, neutral, limits}, {values, neutral} or a list of values"
+        expected = "{low, high, default, log, limits} or a list of values"
         raise ValueError(f"expected {expected}, got {description!r}: {error}") from None
 
 
-def as_neutral(space: Space, trial: Trial) -> Trial:
-    """A trial of the baseline as one of a candidate that contains it."""
-    knobs = {}
-    for name, dimension in space.items():
-        if name != RATE:
-            knobs[name] = dimension.default
-            if dimension.neutral is not None:
-                knobs[name] = dimension.neutral
-    return trial._replace(settings={**knobs, **trial.settings}, shared=True)
-
-
 def best_of(trials: Sequence[Trial], sign: float) -> Trial | None:
-    """The trial with the best mean score of those with the most tuning seeds."""
+    """Return the trial with the best mean score of those with the most tuning seeds."""
     finished = [trial for trial in trials if math.isfinite(trial.score)]
     most = max((trial.seeds for trial in finished), default=0)
     best = finalists([trial for trial in finished if trial.seeds == most], sign)
@@ -207,92 +143,57 @@ def best_of(trials: Sequence[Trial], sign: float) -> Trial | None:
 
 
 def finalists(trials: Sequence[Trial], sign: float) -> list[Trial]:
-    """The best trials, which alone get the tuning seeds after the first one.
+    """Return the best trials, which alone get the tuning seeds after the first one.
 
-    Of equal scores the earlier trial is better: those of the baseline come first. A trial that has
-    not finished has a score of NaN; ``sign`` is 1 where a higher score is better, else -1.
+    Of equal scores the earlier trial is better. A trial that has not finished has a score of NaN;
+    ``sign`` is 1 where a higher score is better, else -1.
     """
     finished = [trial for trial in trials if math.isfinite(trial.score)]
     finished.sort(key=lambda trial: -round(sign * trial.score, 9))
     return finished[:FINALISTS]
 
 
-def next_trials(
-    space: Space, own: Sequence[Trial], shared: Sequence[Trial], count: int, sign: float
-) -> list[dict[str, Any]]:
-    """Return the settings to try next; none when ``count`` have been tried, or there are no more.
-
-    The first ones spread over the knobs, two values of a range or all of a choice, at the
-    baseline's best learning rate. Without a knob they are three learning rates. A list of rates is
-    tried whole first, unless the baseline has. The others go where a Gaussian process over all
-    trials expects or does not exclude a better score, also beyond what was tried (GP-UCB: Srinivas
-    et al., 2010). ``own`` has the trials of the candidate in the order in which they were proposed,
-    ``shared`` those of the baseline as trials of this candidate.
+def next_trial(
+    space: Space, tried: Sequence[Trial], count: int, sign: float
+) -> dict[str, Any] | None:
+    """Return the settings that a candidate tries next; None after ``count`` trials, or where no
+    step is left.
     """
-    if not own:
-        return _spread(space, shared, count, sign)
-    if not space or len(own) >= count:
-        return []
-    return _promising(space, own, shared, sign)
+    if len(tried) >= count:
+        return None
+    steps = search(space, rounds=count)
+    try:
+        settings = next(steps)
+        for trial in tried:
+            settings = steps.send(sign * trial.score)
+    except StopIteration:
+        return None
+    return settings
 
 
-def _spread(space: Space, shared: Sequence[Trial], count: int, sign: float) -> list[dict[str, Any]]:
-    """Return the first settings, which spread over the knobs or over the learning rates."""
-    defaults = {name: dimension.default for name, dimension in space.items()}
-    best_shared = best_of(shared, sign)
-    if best_shared is not None and RATE in space:
-        defaults[RATE] = best_shared.settings[RATE]
-    varied = [name for name in space if name != RATE]
-    if RATE in space and (not varied or (isinstance(space[RATE], Choice) and not shared)):
-        varied = [RATE]
-    values = {}
-    for name in varied:
-        values[name] = space[name].spread(min(count, FIRST + (name == RATE)))
-    points: list[dict[str, Any]] = []
-    for number in range(min(count, max(map(len, values.values()), default=1))):
-        point = dict(defaults)
-        for name in varied:
-            point[name] = values[name][number % len(values[name])]
-        if point not in points:
-            points.append(point)
-    return points
+def search(space: Space, rounds: int) -> Generator[dict[str, Any], float, None]:
+    """Yield settings to try; each gets its score, or NaN.
 
-
-def _promising(
-    space: Space, own: Sequence[Trial], shared: Sequence[Trial], sign: float
-) -> list[dict[str, Any]]:
-    """Return the settings with the highest upper confidence bound; none where all are tried."""
-    from sklearn.gaussian_process import GaussianProcessRegressor  # here: it takes a second to load
-    from sklearn.gaussian_process.kernels import RBF
-
-    tried = [*own, *shared]
-    scores = np.array([sign * trial.score for trial in tried])
-    scores[~np.isfinite(scores)] = -math.inf
-    finite = scores[np.isfinite(scores)]
-    if not len(finite):
-        finite = np.zeros(1)
-    # the unit is from the median score to the best one, or the whole spread where these are equal
-    height = finite.max() - np.median(finite) or np.ptp(finite) or 1.0
-    heights = np.maximum((scores - finite.max()) / height, LOWEST)
-    shares = qmc.Halton(len(space), scramble=False).random(DRAWN).T
-    drawn, x, x_drawn = {}, [], []
-    for (name, dimension), axis_shares in zip(space.items(), shares, strict=True):
-        values = [trial.settings[name] for trial in tried]
-        drawn[name] = dimension.draw(axis_shares, values)
-        x.append(dimension.coordinates(np.array([*map(dimension.place, values)])))
-        x_drawn.append(dimension.coordinates(drawn[name]))
-    # far from all trials the model expects the median score
-    model = GaussianProcessRegressor(RBF(), alpha=0.01, optimizer=None)
-    model.fit(np.hstack(x), heights + 1.0)
-    mean, deviation = model.predict(np.hstack(x_drawn), return_std=True)
-    # rounded, so that ties are the same in every process and machine
-    bounds = (mean + CAUTION * deviation).round(6)
-    settings_tried = [trial.settings for trial in own]
-    for index in np.argsort(-bounds, kind="stable"):
-        proposed = {}
-        for name, dimension in space.items():
-            proposed[name] = dimension.value(drawn[name][index])
-        allowed = all(space[name].allows(value) for name, value in proposed.items())
-        if allowed and proposed not in settings_tried:
-            return [proposed]
-    return []
+    The first ones are the defaults. In each round every setting in turn takes a step from the best
+    settings so far: down, and up if that is no better. The next round goes on in the direction that
+    was better; if none was, its step is half as long. Choices come first: all their values are
+    tried.
+    """
+    best = {name: dimension.default for name, dimension in space.items()}
+    best_score = yield best
+    tried = [best]
+    steps = dict.fromkeys(space, -FIRST_STEP)
+    for _ in range(rounds):
+        for name in sorted(space, key=lambda name: isinstance(space[name], Range)):
+            start, improved = best, False
+            for value, step in space[name].moves(start[name], steps[name]):
+                settings = {**start, name: value}
+                if settings in tried or (improved and isinstance(space[name], Range)):
+                    continue
+                tried.append(settings)
+                score = yield settings
+                # where no trial has finished the last one is as good
+                if score > best_score or math.isnan(best_score):
+                    best, best_score, steps[name], improved = settings, score, step, True
+            if not improved:
+                steps[name] /= 2
