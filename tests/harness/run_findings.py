@@ -10,7 +10,7 @@ import pandas as pd
 from as_lightning.bench.run.result import RESULT_FILE, Result
 from as_lightning.report.record import ComparisonRecord
 
-OF_THIS_TIME = ("train_seconds", "epoch_seconds", "peak_memory", "resumed", "command", "session")
+OF_THIS_TIME = ("train_seconds", "epoch_seconds", "peak_memory", "resumed", "session")
 
 
 def found(folder: Path) -> dict[str, Any]:

@@ -1,30 +1,17 @@
-"""The packages that the app needs, and the folder of its configs."""
+"""How the app's packages are installed, and the folder of its configs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 
-# what every run and comparison needs; the packages of one modality are loaded where they are used
-CORE = (
-    *("hydra", "sklearn", "cloudpickle", "seqeval", "scipy", "pandas", "rich", "filelock"),
-    *("jinja2", "joblib", "pooch"),
-)
 INSTALL = (
     'install the extra "benchmark": in a checkout pip install -c constraints.txt ".[benchmark]", '
     'of a wheel pip install "FILE.whl[benchmark]"'
 )
 TOGETHER = ("torch==2.11.0", "torchvision==0.26.0", "torchaudio==2.11.0")  # as constraints.txt
-
-
-def require_core() -> None:
-    """Raise `ImportError` if a package that the app always needs is missing."""
-    for module in CORE:
-        if find_spec(module) is None:
-            raise ModuleNotFoundError(f"No module named {module!r}: {INSTALL}", name=module)
 
 
 def with_way_out(error: ModuleNotFoundError) -> str:

@@ -181,7 +181,7 @@ class ComparisonRecord:
             self.made_on.append(made)
         row: dict[str, Any] = {"candidate": candidate, "seed": result.seed, "phase": phase}
         row |= {"trial": result.trial, "score": score, "train_seconds": result.train_seconds}
-        row["session"] = result.session or result.command
+        row["session"] = result.session
         for name in COUNTED:
             if getattr(result, name) is not None:
                 row[name] = getattr(result, name)

@@ -105,18 +105,21 @@ def test_twenty_kills_at_random_moments_change_nothing(killed_and_resumed, numbe
     record_property("runs killed at a random moment end as the undisturbed one", 1)
 
 
-@pytest.mark.parametrize("name", ["checkpoints/last.ckpt", "result.json"])
-def test_a_file_that_cannot_be_read_is_set_aside_and_the_run_starts_anew(
-    composed, tmp_path, caplog, name
+def test_a_checkpoint_that_cannot_be_read_is_set_aside_and_the_run_starts_anew(
+    composed, tmp_path, caplog
 ):
     folder = tmp_path / "run"
     (folder / "checkpoints").mkdir(parents=True)
-    (folder / name).write_text("cut off")
+    last = folder / "checkpoints" / "last.ckpt"
+    last.write_text("cut off")
     result = train(composed(*SETTINGS, "trainer.max_epochs=1"))
-    assert f"{folder / name} cannot be read" in caplog.text
-    assert (folder / f"{name}.unreadable").read_text() == "cut off"
+    assert f"{last} cannot be read" in caplog.text
+    assert last.with_name("last.ckpt.unreadable").read_text() == "cut off"
     assert not result.resumed
     assert Result.read(folder / "result.json") == result
+    (folder / "result.json").write_text("cut off")
+    with pytest.raises(ValueError, match=r"result\.json"):
+        train(composed(*SETTINGS))
 
 
 def test_a_folder_is_locked_while_a_run_is_in_it_and_free_once_the_process_is_killed(tmp_path):

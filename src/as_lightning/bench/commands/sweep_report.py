@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +12,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from as_lightning.bench.run.result import COMMAND, RESULT_FILE, Result
+from as_lightning.bench.run.result import RESULT_FILE, Result
 from as_lightning.statistics.printable import printable
 
 if TYPE_CHECKING:
@@ -37,11 +35,6 @@ class ReportCallback(Callback):
     folders = Path()
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        # the command for others to repeat: without the data's place and the launcher
-        words = [*config.hydra.overrides.task]
-        words += [w for w in config.hydra.overrides.hydra if w.startswith("hydra.sweeper")]
-        words = [word for word in words if not word.startswith("data_dir=")]
-        os.environ[COMMAND] = shlex.join(["as-lightning", "-m", *words])
         folder = Path(config.hydra.sweep.dir).absolute()
         folder.mkdir(parents=True, exist_ok=True)
         self.folders = folder / ".folders"
@@ -58,7 +51,6 @@ class ReportCallback(Callback):
         from as_lightning.statistics.answer import screen
         from as_lightning.statistics.judge import Question
 
-        del os.environ[COMMAND]
         lines = self.folders.read_text(encoding="utf-8").splitlines()
         self.folders.unlink()
         places = [line.split("\t") for line in sorted(set(lines))]

@@ -28,8 +28,8 @@ def run_job(config: DictConfig) -> float:
     check_run(config)
     check_files(config)
     # here, so that refusals, the help and the shell's completion need not wait for torch
-    from as_lightning.bench.run.processes import one_job
     from as_lightning.bench.run.summary import print_summary
+    from as_lightning.bench.run.train import one_job
 
     log.info("%s, method %s, seed %s", config.name, config.method.name, config.seed)
     # Lightning's messages at each start and end would bury the report of a sweep of many runs

@@ -1,5 +1,1 @@
 """A run of the app: one training of one method on one data set, and what it leaves behind."""
-
-from as_lightning.bench.packages import require_core
-
-require_core()

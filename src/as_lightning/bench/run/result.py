@@ -14,8 +14,8 @@ from typing import Any, Literal
 from as_lightning.bench.machine import machine_description, package_versions
 
 RESULT_FILE = "result.json"
-# environment variables, which a launcher's jobs inherit
-SESSION, COMMAND = "AS_LIGHTNING_SESSION", "AS_LIGHTNING_COMMAND"
+# an environment variable, which a launcher's jobs inherit
+SESSION = "AS_LIGHTNING_SESSION"
 
 
 def new_session() -> None:
@@ -61,9 +61,6 @@ class Result:
     settings: dict[str, Any] = field(default_factory=dict)
     parameters: int | None = None  # how many numbers of the module are trained; None where unknown
     resumed: bool = False  # whether the run was interrupted and went on from a checkpoint
-    # of the sweep that made it; empty for a single run
-    command: str = field(default_factory=lambda: os.environ.get(COMMAND, ""))
-    overrides: list[str] = field(default_factory=list)  # of its command, or of its job in the sweep
     # of the command, or call, that made it
     session: str = field(default_factory=lambda: os.environ.get(SESSION, ""))
     # of the packages that the numbers depend on

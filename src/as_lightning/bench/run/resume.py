@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import random
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import lightning.pytorch as pl
 import numpy as np
@@ -19,7 +18,6 @@ from as_lightning.bench.run.owner import own_file
 from as_lightning.bench.run.recorder import RunRecorder, over_ranks
 
 log = logging.getLogger(__name__)
-Content = TypeVar("Content")
 LAST_FILE = "last.ckpt"
 
 
@@ -59,43 +57,30 @@ class LastEpoch(ModelCheckpoint):
         super().__init__(dirpath, name, save_on_train_epoch_end=True, enable_version_counter=False)
 
 
-def readable(path: Path, read: Callable[[Path], Content]) -> Content | None:
-    """Return what `read` makes of a file; None for none, and for one that it cannot read, which is
-    set aside.
+def checkpoint_to_resume(folder: Path, identity: RunIdentity) -> Path | None:
+    """Return the last epoch's checkpoint of the run of this identity; None if there is none.
+
+    One that cannot be read is set aside, and one of another run or folder will be replaced.
     """
+    path = folder / LAST_FILE
     if not path.exists():
         return None
     try:
-        return read(path)
+        content = torch.load(own_file(path), map_location="cpu", weights_only=True, mmap=True)
+        saved = content["callbacks"]
+        changed = RunIdentity(**saved[RunRecorder.__name__]["identity"]).changed(identity)
+        if saved[ResumedState.__name__]["folder"] != os.path.realpath(folder):
+            changed.append("folder")  # where its best weights are is not known
     except Exception as error:  # whatever the reader raises for a damaged file
         aside = path.with_name(f"{path.name}.unreadable")
         os.replace(path, aside)
         reason = str(error).partition("\n")[0]
         log.warning("%s cannot be read (%s): set aside as %s", path, reason, aside.name)
         return None
-
-
-def _origin(path: Path) -> tuple[RunIdentity, str]:
-    """The identity of the run that a checkpoint is of, and the folder."""
-    content = torch.load(own_file(path), map_location="cpu", weights_only=True, mmap=True)
-    saved = content["callbacks"]
-    identity = RunIdentity(**saved[RunRecorder.__name__]["identity"])
-    return identity, saved[ResumedState.__name__]["folder"]
-
-
-def checkpoint_to_resume(folder: Path, identity: RunIdentity) -> Path | None:
-    """Return the last epoch's checkpoint of the run of this identity, if it is in its folder."""
-    path = folder / LAST_FILE
-    origin = readable(path, _origin)
-    if origin is None:
-        return None
-    changed = origin[0].changed(identity)
-    if origin[1] != os.path.realpath(folder):
-        changed.append("folder")  # where its best weights are is not known
     if changed:
         log.warning("%s is of another %s: the run starts anew", path, changed[0])
         return None
-    log.info("%s: goes on from the end of its last epoch", path)
+    log.info("%s: goes on from step %d", path, content["global_step"])
     return path
 
 

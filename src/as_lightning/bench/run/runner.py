@@ -23,7 +23,7 @@ from as_lightning.bench.run.identity import RunIdentity
 from as_lightning.bench.run.predictions import PREDICTIONS_FILE, PredictionRecorder, Predictions
 from as_lightning.bench.run.recorder import RunRecorder, over_ranks
 from as_lightning.bench.run.result import RESULT_FILE, Result
-from as_lightning.bench.run.resume import BestWeights, readable
+from as_lightning.bench.run.resume import BestWeights
 from as_lightning.callbacks import MaskingMonitor
 
 log = logging.getLogger(__name__)
@@ -55,8 +55,8 @@ def finished_or_made(
     """
     directory.mkdir(parents=True, exist_ok=True)
     with run_lock(directory):
-        finished = readable(directory / RESULT_FILE, Result.read)
-        if finished is not None:
+        if (directory / RESULT_FILE).exists():
+            finished = Result.read(directory / RESULT_FILE)
             changed = RunIdentity.of(finished.config, finished.inputs).changed(identity)
             if not changed:
                 log.info("%s: already finished (delete it to run again)", directory)

@@ -5,15 +5,19 @@ from __future__ import annotations
 import logging
 import platform
 import re
+import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
+import torch.distributed
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from hydra.utils import instantiate
 from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
@@ -24,10 +28,10 @@ from torch.optim.lr_scheduler import OneCycleLR
 from as_lightning.bench.data.base import BenchmarkDataModule, check_processes_of_test
 from as_lightning.bench.data.files import checksum
 from as_lightning.bench.run.feature_cache import cache_features
-from as_lightning.bench.run.identity import WITHOUT_EFFECT, RunIdentity, code_files, digest
+from as_lightning.bench.run.identity import RunIdentity, code_files, digest
 from as_lightning.bench.run.predictions import PredictionRecorder
 from as_lightning.bench.run.recorder import RunRecorder
-from as_lightning.bench.run.result import Result
+from as_lightning.bench.run.result import RESULT_FILE, Result
 from as_lightning.bench.run.resume import ResumedState, checkpoint_to_resume
 from as_lightning.bench.run.runner import RunOutput, finished_or_made, trained
 from as_lightning.bench.run.settings import (
@@ -44,6 +48,7 @@ log = logging.getLogger(__name__)
 TARGET = re.compile(r"_target_: (?:hydra\.utils\.get_\w+\s+path: )?(\S+)")
 # keys of a method that are no settings of a run
 OF_COMPARISONS = ("search", "baseline")
+ONE_RUN = (sys.executable, "-m", "as_lightning.bench.commands.train")
 
 
 class OneCycle(OneCycleLR):
@@ -59,6 +64,33 @@ class OneCycle(OneCycleLR):
             total_steps = max(total_steps, 2)
             pct_start = (1.0 - 1e-6) / total_steps
         super().__init__(optimizer, total_steps=total_steps, pct_start=pct_start, **cycle)
+
+
+def one_job(config: DictConfig) -> Result:
+    """Make the run of a job, and end the process group that it leaves behind.
+
+    Lightning starts the other processes of a run by the command of this one, which in a sweep would
+    be the whole sweep once more. A process group that is left open may abort its process at exit.
+    """
+    single_run = HydraConfig.initialized() and HydraConfig.get().mode == RunMode.RUN
+    if not single_run and config.trainer.devices != 1:
+        return _in_a_process(config)
+    try:
+        return train(config)
+    finally:
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+
+
+def _in_a_process(config: DictConfig) -> Result:
+    folder = Path(config.output_dir).absolute()
+    with TemporaryDirectory(prefix="as_lightning_") as job:
+        OmegaConf.save(config, Path(job, "job.yaml"), resolve=True)
+        options = ["--config-path", job, "--config-name", "job", "hydra.output_subdir=null"]
+        ended = subprocess.run([*ONE_RUN, *options, f"hydra.run.dir='{folder}'"], check=False)
+    if ended.returncode != 0:
+        raise RuntimeError(f"the processes of the run ended with status {ended.returncode}")
+    return Result.read(folder / RESULT_FILE)
 
 
 def train(config: DictConfig) -> Result:
@@ -80,7 +112,6 @@ def train(config: DictConfig) -> Result:
         "inputs": run_inputs(config),
         "candidate": config.method.name,
         "epochs": config.trainer.max_epochs,
-        "overrides": _job_overrides(),
     }
     identity = RunIdentity.of(about["config"], about["inputs"])
     return finished_or_made(directory, identity, lambda: _run(config, directory, identity, about))
@@ -185,17 +216,6 @@ def log_settings(loggers: Sequence[Logger], config: DictConfig, result: Result) 
             shown["metrics"] = {f"hparams/test_{result.score}": result.metrics[result.score]}
         logger.log_hyperparams(hyperparameters, **shown)
         logger.finalize("success")
-
-
-def _job_overrides() -> list[str]:
-    """The overrides of the command, or of a sweep's job, that may change a number."""
-    if not HydraConfig.initialized():
-        return []
-    overrides = []
-    for word in HydraConfig.get().overrides.task:
-        if not WITHOUT_EFFECT.fullmatch(word.lstrip("+~").partition("=")[0]):
-            overrides.append(word)
-    return overrides
 
 
 def configured(parts: DictConfig) -> list[Any]:
