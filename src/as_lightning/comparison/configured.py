@@ -153,7 +153,7 @@ class Configured:
         except InstantiationException as error:
             message = f"the settings of trainer are refused: {error.__cause__ or error}"
             raise SettingError(message) from error
-        callbacks = run_callbacks(self.config, self._data, loggers)
+        callbacks = run_callbacks(self.config, self._data)
         return {**arguments, "logger": loggers, "callbacks": callbacks}
 
 

@@ -36,7 +36,7 @@ REFUSED = [
     ("trainer.max_epochs=-1", "trainer.max_epochs must be an integer"),
     ("trainer.max_epochs=two", "trainer.max_epochs must be an integer"),
     ("data.score=span_f1", "data.score=span_f1: there are: accuracy, balanced_accuracy, f1_macro"),
-    ("model=text_transformer", "the model does not fit the data"),
+    ("model=text_transformer", "TextTransformer.*in_channels"),
     ("model.dropout=2", "dropout"),
     ("method.delta=2", "delta"),
     ("+callbacks.model_checkpoint.save_top_k=2", "save_top_k"),

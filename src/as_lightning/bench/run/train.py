@@ -19,7 +19,6 @@ import torch.distributed
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from hydra.utils import instantiate
-from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -46,8 +45,6 @@ from as_lightning.bench.run.settings import (
 log = logging.getLogger(__name__)
 # a class or function in a configuration; hydra.utils.get_class and its like name theirs as the path
 TARGET = re.compile(r"_target_: (?:hydra\.utils\.get_\w+\s+path: )?(\S+)")
-# keys of a method that are no settings of a run
-OF_COMPARISONS = ("search", "baseline")
 ONE_RUN = (sys.executable, "-m", "as_lightning.bench.commands.train")
 
 
@@ -87,18 +84,15 @@ def _in_a_process(config: DictConfig) -> Result:
     with TemporaryDirectory(prefix="as_lightning_") as job:
         OmegaConf.save(config, Path(job, "job.yaml"), resolve=True)
         options = ["--config-path", job, "--config-name", "job", "hydra.output_subdir=null"]
-        ended = subprocess.run([*ONE_RUN, *options, f"hydra.run.dir='{folder}'"], check=False)
-    if ended.returncode != 0:
-        raise RuntimeError(f"the processes of the run ended with status {ended.returncode}")
+        subprocess.run([*ONE_RUN, *options, f"hydra.run.dir='{folder}'"], check=True)
     return Result.read(folder / RESULT_FILE)
 
 
 def train(config: DictConfig) -> Result:
-    """Train, test, and write `result.json` into `config.output_dir`; a `SettingError` names a
-    setting that is refused.
+    """Train, test, and write `result.json` into `config.output_dir`.
 
     A finished run of the same configuration and inputs is read, an interrupted one goes on, any
-    other is replaced.
+    other is replaced. A `SettingError` names a setting that is refused.
     """
     check_run(config)
     config, foreign = checked_settings(config)
@@ -122,10 +116,8 @@ def comparable_config(config: DictConfig) -> dict[str, Any]:
     config = config.copy()
     with open_dict(config):
         config.data_dir, config.output_dir = "<data_dir>", "<output_dir>"
-        for name in OF_COMPARISONS:
+        for name in ("search", "baseline"):  # of comparisons
             config.method.pop(name, None)
-        if config.get("test"):
-            del config.test
     return OmegaConf.to_container(config, resolve=True)  # type: ignore[return-value]
 
 
@@ -159,8 +151,8 @@ def _run(
     module = made_module(config, datamodule)
     score = config.data.score
     own = [RunRecorder(f"val/{score}", identity), ResumedState(directory / "checkpoints")]
-    callbacks = run_callbacks(config, datamodule, loggers, *own)
     place = {"logger": loggers, "default_root_dir": str(directory)}
+    callbacks = run_callbacks(config, datamodule, *own)
     trainer = instantiate(config.trainer, callbacks=callbacks, **place)
     if config.test:
         check_processes_of_test(trainer, len(datamodule.splits["test"]))
@@ -184,22 +176,13 @@ def _run(
 
 
 def run_callbacks(
-    config: DictConfig,
-    datamodule: BenchmarkDataModule,
-    loggers: Sequence[Logger],
-    *recorders: pl.Callback,
+    config: DictConfig, datamodule: BenchmarkDataModule, *recorders: pl.Callback
 ) -> list[pl.Callback]:
-    """Return the callbacks of a run. Those of the app come last: they see what the method's have
-    logged and decided.
-    """
+    """Return the callbacks of a run; those of the app see what the method's have decided."""
     examples = datamodule.example_names("test") if config.test else None
-    callbacks = []
-    for callback in configured(config.callbacks):
-        # this one refuses a trainer that could not log its rates
-        if loggers or not isinstance(callback, LearningRateMonitor):
-            callbacks.append(callback)
-    predictions = PredictionRecorder(examples, datamodule.class_names)
-    return [*configured(config.method.callbacks), *recorders, predictions, *callbacks]
+    callbacks = [*configured(config.method.callbacks), *recorders]
+    callbacks.append(PredictionRecorder(examples, datamodule.class_names))
+    return callbacks + configured(config.callbacks)
 
 
 @rank_zero_only
@@ -234,13 +217,7 @@ def read_data(config: DictConfig) -> BenchmarkDataModule:
 
 def made_module(config: DictConfig, datamodule: BenchmarkDataModule) -> pl.LightningModule:
     """Return the configured method with its model; a `SettingError` if these do not fit data."""
-    try:
-        encoder = instantiate(config.model)(**datamodule.input_spec)
-    except (TypeError, ValueError, AssertionError, RuntimeError) as error:
-        names = ", ".join(datamodule.input_spec) or "nothing"
-        raise SettingError(
-            f"the model does not fit the data, which give it {names}, or its settings: {error}"
-        ) from error
+    encoder = instantiate(config.model, _partial_=False, **datamodule.input_spec)
     if config.compile is not None:
         encoder.compile(**instantiate(config.compile))
     make_optimizer = instantiate(config.optimizer)
