@@ -180,7 +180,6 @@ class CountsNothing(MaskedTagger):
         (ReturnsRows, FOURS, "module", "items=lambda batch"),
         (TwoLosses, FOURS, "module", "items=lambda batch"),
         (CountsNothing, FOURS, "module", "items=lambda batch"),
-        (TwoLosses, TokenBudget(30), "module", "items=lambda batch"),
     ],
 )
 def test_items_that_are_no_number_or_cannot_be_known_are_refused_before_the_step(
@@ -244,6 +243,7 @@ def test_an_optimizer_that_computes_a_loss_again_is_refused() -> None:
         ({"policy": 4}, "max_steps=4"),
         ({"policy": FOURS, "max_steps": 4}, "max_steps"),
         ({"policy": TokenBudget(100)}, "TokenBudget"),
+        ({"policy": TokenBudget(100), "items": "module"}, "TokenBudget"),
         ({"policy": AccumulationSchedule({0: 1}, by="items")}, "AccumulationSchedule"),
     ],
 )

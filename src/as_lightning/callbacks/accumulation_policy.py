@@ -19,8 +19,8 @@ class AccumulationWindow:
         batch: the 0-based index in the epoch of its first batch.
         step: the optimizer steps taken before it.
         length: its batches so far, that of a policy's question included.
-        items: the items in its batches; without ``items=`` a batch of a rank is one item. To read
-            them of an open window, in a policy, waits for the device and for all ranks.
+        items: the items in its batches; without ``items=`` a batch of a rank is one item. A policy
+            that reads them waits for the device and all ranks; with ``"module"`` it gets NaN.
         items_before: the items of all windows before it, since training began.
         wanted: the length that the policy wanted, if it says one; an epoch or a validation cuts.
         masked_samples: the samples whose competitors are all masked, once it has closed.
@@ -133,6 +133,6 @@ def checked_policy(policy: Policy | None, options: dict[str, Any], items: Any) -
             "policy must be a function of the open window, such as an AccumulationSchedule; "
             f"max_steps=4 stands alone, for AS-Speed: got {policy!r} and {given}"
         )
-    if getattr(policy, "by", None) == "items" and items is None:
-        raise ValueError(f"{type(policy).__name__} goes by items: say what they are with items=")
+    if getattr(policy, "by", None) == "items" and not callable(items):
+        raise ValueError(f"{type(policy).__name__} goes by items: give items=lambda batch: ...")
     return policy

@@ -34,7 +34,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
     The batches between two steps are a window. It also ends with the epoch, and where a validation
     may save a checkpoint. The weights equal those of a loop by hand that takes the mean over each
     window's batches, bit for bit. Logs ``accumulation/steps`` (the window's length) and
-    ``accumulation/loss`` at the first step, the last one and every ``log_every_n_steps``.
+    ``accumulation/loss`` at the first step and every ``log_every_n_steps``.
 
     Args:
         policy: a function of the open `AccumulationWindow`, which says whether the optimizer steps
@@ -139,16 +139,15 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         if self.lr_scale != "none":
             self._rates = ScaledRates(trainer.optimizers[0], self.lr_scale)
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        super().on_train_end(trainer, pl_module)
-        self.on_exception(trainer)
-
-    def on_exception(self, trainer: Trainer, *_: Any) -> None:
+    def on_train_end(self, trainer: Trainer, *_: Any) -> None:
         if self._accumulate is not None:  # otherwise it may be the user's value, which was refused
             trainer.accumulate_grad_batches, self._accumulate = 1, None
         if self._rates is not None:
             self._rates.leave()
             self._rates = None
+
+    def on_exception(self, trainer: Trainer, *_: Any) -> None:
+        self.on_train_end(trainer)
 
     # One batch
 
@@ -228,7 +227,11 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         self._leave_window()
         if self.lr_interval == "batch" and trainer.max_steps == -1:
             advance_schedulers(trainer, pl_module, self._last.batch, batch_idx + 1)
-        self.log_step(trainer, trainer.global_step - 1, self._last)
+        step = trainer.global_step - 1
+        if windows.is_logged(trainer, step):
+            length, loss = float(self._last.length), self._last.loss
+            metrics = {"accumulation/steps": length, "accumulation/loss": loss}
+            windows.publish(trainer, metrics, step)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.window is not None and not trainer.should_stop:
@@ -240,10 +243,6 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
         self._leave_window()
         # Between epochs others may train, such as a search of the learning rate.
         trainer.accumulate_grad_batches = self._accumulate = 1
-
-    def write_step(self, trainer: Trainer, step: int, values: Any) -> None:
-        metrics = {"accumulation/steps": float(values.length), "accumulation/loss": values.loss}
-        windows.publish(trainer, metrics, step)
 
     # Checkpoints
 

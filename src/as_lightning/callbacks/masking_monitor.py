@@ -40,10 +40,9 @@ class MaskingMonitor(windows.WindowCallback):
     Once per epoch ``masking/sample_ratio_epoch`` and ``masking/class_ratio_epoch``. The progress
     bar shows the share of masked samples as ``masked``.
 
-    ``Trainer(log_every_n_steps=...)`` says which steps are written, and the first and the last one
-    always are. The host reads the counts of these steps alone. A run that is resumed between two
-    steps goes on as if it had not stopped. The callback moves itself to the front of
-    ``trainer.callbacks``.
+    ``Trainer(log_every_n_steps=...)`` says which steps are written; the first one always is. The
+    host reads the counts of these steps alone. A run that is resumed between two steps goes on as
+    if it had not stopped. The callback moves itself to the front of ``trainer.callbacks``.
 
     Attributes:
         history: an `EpochMasking` for each epoch of this training that has ended.
@@ -112,28 +111,22 @@ class MaskingMonitor(windows.WindowCallback):
             step = trainer.global_step - 1
             if not stepped:
                 return
-        margins = {loss.delta for loss in self.counter.losses}
-        margin = margins.pop() if len(margins) == 1 else None
-        self.log_step(trainer, step, (window, in_window, margin))
-
-    def write_step(self, trainer: Trainer, step: int, values: Any) -> None:
-        window, accumulated, delta = values
-        samples_of_epoch = self._epoch_counts[1:2].to(window.device)
-        *counts, samples_of_epoch = torch.cat([window, samples_of_epoch]).tolist()
-        masked_samples, samples, masked_classes, classes = counts
-        samples_seen = self._samples_before + samples_of_epoch
+        if not windows.is_logged(trainer, step):
+            return
+        numbers = torch.cat([window, self._epoch_counts[1:2]]).tolist()
+        masked_samples, samples, masked_classes, classes, of_epoch = numbers
         metrics = {
             "masking/sample_ratio": float(masking_ratio(masked_samples, samples)),
             "masking/class_ratio": float(masking_ratio(masked_classes, classes)),
-            "masking/samples_seen": float(samples_seen),
+            "masking/samples_seen": float(self._samples_before + of_epoch),
         }
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         if not any(isinstance(other, AdaptiveGradientAccumulation) for other in callbacks):
-            metrics["accumulation/steps"] = float(accumulated)
-        if delta is not None:
-            metrics["masking/delta"] = float(delta)
-        if self._open_epoch is not None:  # at the end of an epoch the bar shows the epoch's
-            trainer.progress_bar_metrics["masked"] = metrics["masking/sample_ratio"]
+            metrics["accumulation/steps"] = float(in_window)
+        margins = {loss.delta for loss in self.counter.losses}
+        if len(margins) == 1:
+            metrics["masking/delta"] = float(margins.pop())
+        trainer.progress_bar_metrics["masked"] = metrics["masking/sample_ratio"]
         windows.publish(trainer, metrics, step)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

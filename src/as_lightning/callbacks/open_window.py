@@ -53,13 +53,8 @@ class OpenWindow(AccumulationWindow):
     @property
     def items(self) -> float:  # type: ignore[override]
         """The items of all ranks, read when a policy asks for them."""
-        if self._trainer is None:
-            return 0.0
-        if self._items_of == "module":
-            raise MisconfigurationException(
-                "a policy reads the items before training_step: say them with items=lambda batch: "
-                "... instead of items='module'"
-            )
+        if self._trainer is None or self._items_of == "module":
+            return math.nan
         items = stacked([*self._items, self._batch_items], torch.device("cpu")).sum()
         return float(sum_over_ranks(self._trainer, items))
 
@@ -168,10 +163,7 @@ def weigh(loss: Tensor, weight: Tensor | float) -> None:
 
 def divide_gradients(optimizer: Optimizer, divisor: float) -> None:
     """Divide the gradients of all parameter groups, in place."""
-    parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    if len({type(gradient) for gradient in gradients}) == 1:
-        torch._foreach_div_(gradients, divisor)
-        return
-    for gradient in gradients:  # DTensors beside plain tensors have no common operation
-        gradient.div_(divisor)
+    for kind in {type(gradient) for gradient in gradients}:  # DTensors take no plain tensor beside
+        torch._foreach_div_([g for g in gradients if type(g) is kind], divisor)

@@ -17,6 +17,12 @@ def counts_masking(pl_module: LightningModule) -> bool:
     return hasattr(pl_module, "masking_counter") or bool(masked_losses(pl_module))
 
 
+def is_logged(trainer: Trainer, step: int) -> bool:
+    """Return whether Lightning logs its own metrics at this optimizer step, or it is the first."""
+    every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
+    return every > 0 and (step == 0 or (step + 1) % every == 0)
+
+
 def publish(trainer: Trainer, metrics: dict[str, float], step: int) -> None:
     """Hand metrics to every logger and to the callbacks; ``pl_module.log`` costs over a millisecond
     a step.
@@ -49,7 +55,7 @@ def ranks_with_own_batches(trainer: Trainer) -> tuple[Any, int]:
 
 
 class WindowCallback(Callback):
-    """Counts each training batch, and logs optimizer steps. Stands at the front of
+    """Counts each training batch. Stands at the front of
     ``trainer.callbacks``: it must have seen a batch before others save a checkpoint after it.
     """
 
@@ -58,8 +64,6 @@ class WindowCallback(Callback):
         self._counted = False  # whether anything has been counted in this training
         self._losses: list[MaskedLoss] | None = None  # of the module, looked for at each epoch
         self.counter = self._spare = MaskingCounter()
-        # The latest step and its values, unless they are written.
-        self._unwritten: tuple[int, Any] | None = None
         self._reset()
 
     def _reset(self) -> None:
@@ -71,7 +75,6 @@ class WindowCallback(Callback):
             return
         self._counted, self._losses = False, None
         if trainer.global_step == 0:  # not the continuation of an earlier fit
-            self._unwritten = None
             self._reset()
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         callbacks.remove(self)
@@ -99,22 +102,3 @@ class WindowCallback(Callback):
         self._counted = self.counter.counts is not None
         if not self._counted:
             raise uncounted(pl_module, self)
-
-    def write_step(self, trainer: Trainer, step: int, values: Any) -> None:
-        """Publish the values that `log_step` got for an optimizer step."""
-
-    def log_step(self, trainer: Trainer, step: int, values: Any) -> None:
-        """Write the step if Lightning writes its own metrics there, and the first and the last."""
-        every = trainer.log_every_n_steps  # type: ignore[attr-defined]
-        if every > 0:
-            self._unwritten = step, values
-            if step == 0 or (step + 1) % every == 0:
-                self._write(trainer)
-
-    def _write(self, trainer: Trainer) -> None:
-        if self._unwritten is not None:
-            self.write_step(trainer, *self._unwritten)
-            self._unwritten = None
-
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._write(trainer)
