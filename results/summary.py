@@ -19,7 +19,7 @@ from written import written
 
 from as_lightning.report.advice import advice
 from as_lightning.report.findings import Findings, findings
-from as_lightning.report.page import Cell, deciding, table
+from as_lightning.report.page import deciding, table
 from as_lightning.report.record import ComparisonRecord
 from as_lightning.statistics.verdicts import Verdict
 
@@ -104,11 +104,10 @@ def answer() -> str:
             for address, found in comparisons(folder).items():
                 if trained_to_the_end(address) != ended:
                     continue
-                name = next(each for each in found.candidates if each.endswith("as_softmax"))
+                verdict = next(each for each in found.verdicts if each.arm.endswith("as_softmax"))
                 total += 1
-                chosen += name in found.record.same_as
-                verdict = None if name in found.record.same_as else found.row(name).verdict
-                if verdict is not None and verdict.word == "better":
+                chosen += verdict.arm in found.record.same_as
+                if verdict.word == "better":
                     data = address.partition("/")[0]
                     better.append(
                         f"[{NAMES.get(data, data)}{COMPARISONS[folder]}](results/{address})"
@@ -149,15 +148,13 @@ def over_data_sets(method: str, folder: str = "comparison") -> str:
     for address, found in comparisons(folder).items():
         if not trained_to_the_end(address):
             continue
-        name = next(
-            (each for each in found.candidates if each.removeprefix("multilabel_") == method), None
-        )
-        if name is None:
-            continue
-        if name in found.record.same_as:
-            chosen += 1  # a difference of exactly 0 by choice, not by measurement
-        else:
-            verdicts += filter(None, [found.row(name).verdict])
+        for verdict in found.verdicts:
+            if verdict.arm.removeprefix("multilabel_") != method:
+                continue
+            if verdict.arm in found.record.same_as:
+                chosen += 1  # a difference of exactly 0 by choice, not by measurement
+            else:
+                verdicts.append(verdict)
     words = Counter(verdict.word for verdict in verdicts)
     same = [f"softmax on {chosen}"] if chosen else []
     count = ", ".join(
@@ -191,9 +188,7 @@ def rows_of(address: str, each: Findings) -> str:
     if half is not None:
         own = deciding(half)[1]
         names = dict.fromkeys([*deciding(half)[0], *rows[0]])
-        rows = [
-            {name: row.get(name, Cell("–")) for name in names} for row in (rows[0], own, *rows[1:])
-        ]
+        rows = [{name: row.get(name, "–") for name in names} for row in (rows[0], own, *rows[1:])]
     return table(rows)
 
 

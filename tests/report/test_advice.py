@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from as_lightning.bench.run.predictions import Predictions
-from as_lightning.report.advice import NEW_DATA, advice, in_words, recommended
+from as_lightning.report.advice import NEW_DATA, advice, recommended
 from as_lightning.report.findings import Findings, Row, TimeRatio, findings, time_ratio
 from as_lightning.report.record import ComparisonRecord, Trial
 from as_lightning.statistics.example_spread import ExampleSpread
@@ -43,7 +43,6 @@ def row(
         5,
         80.0,
         0.5,
-        60.0,
         time,
         verdict,
         metrics,
@@ -51,9 +50,7 @@ def row(
 
 
 def found(*rows: Row, baseline: dict[str, float] | None = None, **settings) -> Findings:
-    record = ComparisonRecord(
-        "set", "accuracy", "softmax", ["softmax"], Design(), half=HALF, **settings
-    )
+    record = ComparisonRecord("set", "accuracy", "softmax", ["softmax"], Design(), **settings)
     reference = row(SOFTMAX, None, TimeRatio(1.0, 1.0, 1.0), **(baseline or {}))
     return Findings(record, (reference, *rows))
 
@@ -73,7 +70,7 @@ A, B, HALF = "a", "b", "softmax_half"
         (
             [row(A, "better", SAME_TIME, difference=1.0)],
             A,
-            "Use a (delta 0.3), 12 epochs: +0.7 to +1.3 points: better",
+            "Use a, 12 epochs (delta 0.3): +0.7 to +1.3 points: better",
         ),
         (
             [row(A, "better", SAME_TIME, difference=1.0), row(B, "better", LESS, difference=0.9)],
@@ -92,14 +89,7 @@ A, B, HALF = "a", "b", "softmax_half"
             SOFTMAX,
             "Stay",
         ),
-        ([row(HALF, "equal", EVEN_LESS)], HALF, "Train softmax for 6 epochs in place of 12: "),
-        # a method has to be clearly quicker than fewer epochs of the baseline
-        (
-            [row(HALF, "equal", LESS), row(A, "equal", TimeRatio(0.65, 0.60, 0.70))],
-            HALF,
-            "Train softmax for 6 epochs",
-        ),
-        ([row(HALF, "equal", LESS), row(A, "equal", EVEN_LESS)], A, "Use a"),
+        ([row(HALF, "equal", EVEN_LESS)], HALF, "Use softmax_half, 6 epochs (delta 0.3): "),
     ],
 )
 def test_the_rule_of_the_advice(rows, chosen, says):
@@ -108,14 +98,9 @@ def test_the_rule_of_the_advice(rows, chosen, says):
     assert says in advice(findings)[0]
 
 
-def test_each_method_has_its_line_and_what_can_be_decided_is_said():
-    sentences = advice(
-        found(row(A, "undecided", TimeRatio(1.16, 1.1, 1.2), difference=0.2, sure=False))
-    )
-    assert "a: -0.1 to +0.5 points, 16% slower: undecided." in sentences
+def test_what_can_be_decided_is_said():
+    sentences = advice(found(row(A, "undecided", SAME_TIME, difference=0.2, sure=False)))
     assert "A true difference of 0.8 points would be decided with 80% probability." in sentences
-    unclear = advice(found(row(A, "better", TimeRatio(0.86, 0.30, 2.47), difference=1.0)))
-    assert not any("time" in sentence for sentence in unclear)
 
 
 @pytest.mark.parametrize(
@@ -136,31 +121,26 @@ def test_the_reach_of_the_words_is_said_and_last_why_it_stopped_and_the_notes(sp
 def test_worse_calibration_is_said_with_what_a_temperature_makes_of_it():
     own = {"calibration_error": 0.3, "calibration_error_scaled": 0.02}
     base = {"calibration_error": 0.1, "calibration_error_scaled": 0.01}
-    said = "The probabilities of a are worse calibrated (0.30 against 0.10); "
-    scaled = (
-        "those of the logits at one temperature, fitted on validation, have 0.020 against 0.010."
-    )
-    assert said + scaled in advice(found(row(A, "equal", SAME_TIME, **own), baseline=base))
+    (said,) = [
+        sentence
+        for sentence in advice(found(row(A, "equal", SAME_TIME, **own), baseline=base))
+        if sentence.startswith("The probabilities of a are worse calibrated (0.30 against 0.10)")
+    ]
+    assert "temperature" in said
+    assert "0.020 and 0.010" in said
     sentences = advice(found(row(A, "equal", SAME_TIME, calibration_error=0.11), baseline=base))
     assert not any("calibrated" in sentence for sentence in sentences)
 
 
 def test_what_weakens_a_verdict_is_said():
     early = row(A, "better", SAME_TIME, difference=1.0)
-    assert (
-        "The difference of a candidate that stopped early as better is on average too large."
-        in advice(found(early))
-    )
+    too_large = "a stopped early as better: its difference is on average too large."
+    assert too_large in advice(found(early))
     late = replace(early, verdict=replace(early.verdict, look=16))
     assert not any("too large" in sentence for sentence in advice(found(late)))
-    hopeless = row(A, "not worse", SAME_TIME)
-    hopeless = replace(hopeless, verdict=replace(hopeless.verdict, in_reach=False, skewed=True))
-    said = advice(found(hopeless))
-    assert "a, 12 epochs stopped after 5 seeds: even 20 would probably not settle it." in said
-    assert (
-        "a, 12 epochs: the differences are skewed; this verdict is wrong more often than stated."
-        in said
-    )
+    skewed = replace(early, verdict=replace(early.verdict, skewed=True))
+    said = "a: the differences are skewed; this verdict is wrong more often than stated."
+    assert said in advice(found(skewed))
     tried = [Trial({"lr": rate}, 0.8) for rate in (0.1, 0.2, 0.4)]
     at = {
         "tuning": dict.fromkeys("abc", tried),
@@ -219,7 +199,7 @@ def test_times_are_compared_within_a_session_alone(result) -> None:
     record = comparison(result, softmax=[80.0] * 3, quick=[80.0] * 3)
     for row in record.rows[-2:]:
         row["session"] = "yesterday"
-    time = findings(record).row("quick").time
+    time = findings(record).rows[1].time
     assert time.ratio == pytest.approx(0.7)
     assert math.isnan(time.low)  # of one seed
 
@@ -231,14 +211,12 @@ def test_findings_are_those_of_the_runs_and_too_few_seeds_give_no_advice(result)
     both = findings(record)
     assert [each.arm for each in both.rows] == ["softmax", "quick"]
     assert both.reference.mean == pytest.approx(80.4)
-    assert both.row("quick").verdict.word == "equal"
-    assert both.row("quick").time.clearly_less
+    assert both.rows[1].verdict.word == "equal"
+    assert both.rows[1].time.clearly_less
     assert advice(both)[0].startswith("Use quick, 4 epochs: ")
     few = comparison(result, softmax=[0.8, 0.81], other=[0.9, 0.92])
     few.design = Design(looks=(2,))
     assert advice(findings(few))[0] == "No advice: at least 3 runs of each are needed."
-    unmeasured = Verdict(A, SOFTMAX, 2, 0, math.nan, reason="2 seeds in common")
-    assert in_words(unmeasured) == "no difference measured: 2 seeds in common"
 
 
 def test_of_a_loss_lower_is_better_and_test_examples_set_the_smallest_spread_and_the_interval_for_new_data(
@@ -259,9 +237,7 @@ def test_without_a_run_of_the_baseline_there_are_no_findings_but_its_failures(re
     record = comparison(result, softmax=[0.8] * 5, other=[0.8] * 5)
     record.failures = ["softmax, seed 0: RuntimeError: out of memory"]
     record.rows = record.rows[5:]
-    with pytest.raises(
-        ValueError, match=r"the baseline 'softmax' has finished(.|\n)*out of memory"
-    ):
+    with pytest.raises(ValueError, match=r"no final run of 'softmax'(.|\n)*out of memory"):
         findings(record)
 
 

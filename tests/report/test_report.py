@@ -32,10 +32,6 @@ class Page(HTMLParser):
     def handle_data(self, data):
         self.text += data
 
-    @property
-    def figures(self) -> list[dict[str, str]]:
-        return [attributes for tag, attributes in self.elements if tag == "figure"]
-
 
 def check_tables(markdown: str) -> None:
     """Every table has as many cells in each line."""
@@ -71,7 +67,6 @@ def record(result):
             made.add(run, method, score)
     for method in made.candidates:
         made.tuning[method] = [Trial({"lr": lr}, 0.7 + lr) for lr in (0.01, 0.03, 0.1)]
-    made.disagreed = {HOSTILE: (0.125, 360)}
     made.examples = [
         {"example": f"{HOSTILE} {number}", "target": "tree", "it predicts": "house"}
         for number in range(20)
@@ -104,15 +99,14 @@ def test_the_page_opens_with_the_table_then_the_advice_then_the_figure_and_the_r
         assert in_order(markdown, "|", legend, "**", "![", *after)
 
 
-def test_the_page_is_one_file_for_phones_and_the_dark_with_a_figure_in_words(record, tmp_path):
+def test_the_page_is_one_file_for_phones_and_the_dark_with_a_figure(record, tmp_path):
     html = write_report(record, tmp_path).html.read_text()
     page = Page(html)
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in html
     assert "@media (prefers-color-scheme: dark)" in html
     assert "currentColor" in html
     assert not any({"href", "src", "xlink:href"} & found.keys() for _, found in page.elements)
-    (figure,) = page.figures
-    assert "half" in figure["aria-label"]
+    assert [tag for tag, _ in page.elements].count("figure") == 1
     drawing = ElementTree.parse(tmp_path / "figures" / "differences.svg").getroot()
     assert len(drawing.findall(".//{http://www.w3.org/2000/svg}circle")) == 2
 
@@ -141,12 +135,11 @@ def test_a_hostile_name_writes_no_file_elsewhere_and_no_html(record, tmp_path, c
     assert "[red]x[/red]" in printed
 
 
-def test_a_comparison_shows_its_trials_budgets_and_the_examples_on_which_predictions_differ(
+def test_a_comparison_shows_its_trials_failures_and_the_examples_on_which_predictions_differ(
     record, tmp_path, capsys
 ):
     paths = write_report(record, tmp_path)
     text = " ".join(Page(paths.html.read_text()).text.split())
-    assert f"{HOSTILE} and softmax differ on 12.5% of 360 test examples" in text
     assert text.count("onerror=alert(1)>|[red]x[/red] $y_1$ 1") >= 11  # examples 1 and 10 to 19
     assert text.count("tree") == text.count("house") == 20
     assert text.count("lr 0.03") == 3  # a trial of each candidate

@@ -194,7 +194,7 @@ def claim_folder(directory: Path, plan: ComparisonPlan, subject: RunIdentity) ->
         if not final:
             first = design.candidates
     facts = {"data": subject.inputs.get("data", ""), "settings": dict(subject.config)}
-    write_design(directory, plan, {**facts, "first_candidates": first})
+    write_design(directory, design, {**facts, "first_candidates": first})
     if added := [name for name in design.candidates if name not in first]:
         return [
             f"{', '.join(added)} came to the comparison after its first runs: a new family of "

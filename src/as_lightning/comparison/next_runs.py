@@ -75,7 +75,6 @@ class Replay:
                     self.record.add(self.results[run], name, score, run.phase)
         if not self.runs and plan.baseline in self.record.settings:
             if plan.half is not None:
-                self.record.half = plan.half
                 self.record.settings[plan.half] = self.record.settings[plan.baseline]
             self._gather()
             self._next_look()

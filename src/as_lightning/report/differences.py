@@ -14,25 +14,10 @@ WIDTH, NAMES, ROW = 720, 210, 30  # of the picture, of its names, and the height
 MARGIN = 60
 
 
-def in_words(rows: Sequence[Verdict]) -> str:
-    """Return the figure in words, for those who do not see it."""
-    known = _measured(rows)
-    digits = decimals(known["high"] - known["low"])
-    parts = []
-    for row in known.itertuples():
-        ends = f"{number(row.low, digits, '+')} to {number(row.high, digits, '+')}"
-        parts.append(f"{row.arm} {number(row.difference, digits, '+')} ({ends}), {row.word}")
-    return f"Differences with 95% intervals: {'; '.join(parts)}."
-
-
-def _measured(rows: Sequence[Verdict]) -> pd.DataFrame:
-    table = pd.DataFrame(map(vars, rows), columns=["arm", "difference", "low", "high", "word"])
-    return table.dropna(subset="low").reset_index(drop=True)
-
-
 def differences_svg(rows: Sequence[Verdict], within: float) -> str:
     """Return the picture as SVG, in the colours of the page; empty without an interval."""
-    known = _measured(rows)
+    known = pd.DataFrame(map(vars, rows), columns=["arm", "difference", "low", "high"])
+    known = known.dropna(subset="low").reset_index(drop=True)
     if known.empty:
         return ""
     digits = decimals(known["high"] - known["low"])
@@ -48,19 +33,16 @@ def differences_svg(rows: Sequence[Verdict], within: float) -> str:
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
         f'font-family="sans-serif" font-size="13" fill="currentColor" stroke="none">',
-        f"<title>{printable(in_words(rows), 'html')}</title>",
+        "<title>Differences with 95% intervals, as in the table, and what counts as equal</title>",
         f'<rect {zone} y="0" height="{base}" fill="#0a7ec2" fill-opacity="0.15"/>',
         f'<path d="M{place(0)} 0V{base}" stroke="currentColor" stroke-dasharray="3 3"/>',
     ]
     for row in known.itertuples():
         y = ROW * row.Index + ROW // 2
-        name = row.arm
-        if len(name) > 26:
-            name = f"{name[:25]}…"
         ends = f"M{place(row.low)} {y}H{place(row.high)}"
         caps = f"M{place(row.low)} {y - 5}v10M{place(row.high)} {y - 5}v10"
         lines += [
-            f'<text x="0" y="{y + 4}">{printable(name, "html")}</text>',
+            f'<text x="0" y="{y + 4}">{printable(row.arm[:26], "html")}</text>',
             f'<path d="{ends}{caps}" stroke="currentColor" stroke-width="1.5"/>',
             f'<circle cx="{place(row.difference)}" cy="{y}" r="4.5"/>',
         ]

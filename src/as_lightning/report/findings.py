@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from as_lightning.report.record import ABOUT, METRIC, SETTING, ComparisonRecord, settings_of
+from as_lightning.report.record import ABOUT, SETTING, ComparisonRecord
 from as_lightning.statistics.verdicts import MIN_PAIRS, Verdict
 
 
@@ -67,23 +67,16 @@ class Row:
     seeds: int
     mean: float  # of the score over the seeds, in points
     std: float
-    seconds: float  # the mean training time
     time: TimeRatio  # of training, to the baseline
     verdict: Verdict | None  # against the baseline; None for the baseline itself
     metrics: Mapping[str, float]  # the means of all test metrics, and of what else was counted
-    parameters: int | None = None  # that are trained; None where unknown
-
-    @property
-    def length(self) -> str:
-        """How long it was trained; empty where that is unknown."""
-        if math.isnan(self.epochs):
-            return ""
-        return "1 epoch" if self.epochs == 1 else f"{self.epochs:g} epochs"
 
     @property
     def name(self) -> str:
         """The candidate and how long it was trained, as far as it is known."""
-        return ", ".join(filter(None, [self.arm, self.length]))
+        if math.isnan(self.epochs):
+            return self.arm
+        return f"{self.arm}, {self.epochs:g} epoch{'s' * (self.epochs != 1)}"
 
 
 @dataclass(frozen=True)
@@ -99,18 +92,14 @@ class Findings:
         return self.rows[0]
 
     @property
-    def verdicts(self) -> list[Verdict]:
-        """The verdicts on all candidates but the baseline."""
-        return [row.verdict for row in self.rows if row.verdict is not None]
+    def judged(self) -> list[tuple[Row, Verdict]]:
+        """The other candidates, each with its verdict."""
+        return [(row, row.verdict) for row in self.rows if row.verdict is not None]
 
     @property
-    def candidates(self) -> list[str]:
-        """The candidates that have runs, the baseline first."""
-        return [row.arm for row in self.rows]
-
-    def row(self, candidate: str) -> Row:
-        """Return the row of a candidate."""
-        return self.rows[self.candidates.index(candidate)]
+    def verdicts(self) -> list[Verdict]:
+        """The verdicts on all candidates but the baseline."""
+        return [verdict for _, verdict in self.judged]
 
 
 def findings(record: ComparisonRecord) -> Findings:
@@ -120,13 +109,8 @@ def findings(record: ComparisonRecord) -> Findings:
     runs = record.final
     of_candidate = dict(list(runs.groupby("candidate", sort=False)))
     if record.baseline not in of_candidate:
-        failures = "".join(f"\n  {failure}" for failure in record.failures[:10])
-        missing, purpose = f"the baseline {record.baseline!r}", "to compare with"
-        if record.settings.keys() - {record.half} == {
-            record.baseline
-        }:  # all others failed in tuning
-            missing, purpose = ", ".join(record.candidates[1:]), f"is compared with {missing}"
-        raise ValueError(f"no run of {missing} has finished: nothing {purpose}{failures}")
+        missing = f"nothing to compare: no final run of {record.baseline!r} has finished"
+        raise ValueError("\n  ".join([missing, *record.failures[:10]]))
     verdicts = {verdict.arm: verdict for verdict in record.verdicts()}
     # a machine is not equally fast at all times: runs of one seed are compared within a session
     seconds = runs.set_index(["candidate", "seed", "session"])["train_seconds"].astype(float)
@@ -137,15 +121,13 @@ def findings(record: ComparisonRecord) -> Findings:
         row = Row(
             arm=candidate,
             epochs=float(first["epochs"]),
-            settings=settings_of(first),
+            settings=record.settings.get(candidate, {}),
             seeds=len(finals),
             mean=float(scores.mean()),
             std=float(scores.std()),
-            seconds=float(seconds[candidate].mean()),  # of those that are known
             time=time_ratio(seconds[candidate], seconds[record.baseline]),
             verdict=verdicts.get(candidate),
             metrics=_means(finals, record.score),
-            parameters=None if pd.isna(first["parameters"]) else int(first["parameters"]),
         )
         rows.append(row)
     return Findings(record, tuple(rows))
@@ -153,13 +135,9 @@ def findings(record: ComparisonRecord) -> Findings:
 
 def _means(finals: pd.DataFrame, score: str) -> dict[str, float]:
     """Return the means of the test metrics, and of what else the runs have counted."""
-    metrics = [name for name in finals if name not in ABOUT and not name.startswith(SETTING)]
-    measured = finals[metrics].rename(columns=lambda name: name.removeprefix(METRIC))
+    others = [name for name in finals if name in ABOUT or name.startswith(SETTING)]
+    measured = finals.drop(columns=others)
     measured[score] = finals["score"]
-    last = finals["masking"].str.rpartition(" ")[2].str.split("/", expand=True)
-    if last.shape[1] == 2:  # some run counted masked samples
-        masked, samples = last[0].astype(float), last[1].astype(float)
-        measured["masked samples, last epoch"] = masked / samples
-    measured["optimizer steps"] = finals["optimizer_steps"]
-    measured["correlation of loss and score"] = finals["loss_accuracy_correlation"]
+    last = finals["masking"].str.extract(r"(\d+)/(\d+)$").astype(float)
+    measured["masked samples, last epoch"] = last[0] / last[1]
     return measured.astype(float).mean().dropna().to_dict()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,31 +14,22 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from as_lightning.bench.run.result import whole_file
-from as_lightning.report.advice import advice, recommended, settings
-from as_lightning.report.differences import differences_svg, in_words
+from as_lightning.report.advice import advice, recommended, score_name, settings
+from as_lightning.report.differences import differences_svg
 from as_lightning.report.findings import Findings, Row, findings
 from as_lightning.report.record import ComparisonRecord
 from as_lightning.statistics.answer import decimals, number
 from as_lightning.statistics.printable import printable
-from as_lightning.statistics.verdicts import Verdict
 
 LEFT = ("verdict", "settings")  # columns of text, beside the first
-SCORE_NAMES = {"f1_micro": "micro F1", "f1_macro": "macro F1", "span_f1": "span F1"}
 FIGURE = "figures/differences.svg"
 LEGEND = """\
 {} {}: mean ± standard deviation of each candidate's own runs.
 Differences are to {}, paired by seed, positive where the candidate is better. In about 95 of 100
 such comparisons every interval holds the true difference, even though seeds were added one at a
 time. The verdicts are read off the intervals. An interval within ±{:g} points is equal."""
-NEW_DATA = " The intervals are for new data: for other seeds and other test examples like these."
-SAME_DATA = "Intervals over the seeds alone: narrower, and about no other examples."
-DIFFER = "{} and {} differ on {:.1f}% of {} test examples, mean over the seeds."
-METRICS = """\
-Means of each candidate's own runs. The correlation of loss and score is Pearson's, over the
-evaluations of a run: -1 where the score rises as the validation loss falls."""
-HOW = """\
-Scores are at the weights of the best validation score. Training time leaves out validation; a ratio
-is the geometric mean over the seeds, of runs that the same command has made."""
+METRICS = "Means of a candidate's runs; the correlation is Pearson's, over a run's evaluations."
+HOW = "Scores are at the weights of the best validation score; training time is without validation."
 
 
 class ReportPaths(NamedTuple):
@@ -47,16 +37,6 @@ class ReportPaths(NamedTuple):
 
     html: Path
     markdown: Path
-
-
-class Cell(NamedTuple):
-    """A cell of the deciding table, with a note on it."""
-
-    text: str
-    note: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.text} ({self.note})" if self.note else self.text
 
 
 class Fold(NamedTuple):
@@ -74,12 +54,10 @@ def print_comparison(record: ComparisonRecord, console: Console | None = None) -
     console = console or Console(width=None if sys.stdout.isatty() else 120)
     title = f"{record.name}: {record.split} {score_name(record.score)}, differences to "
     title += found.reference.name
-    rows: list[dict[str, object]] = []
-    for row in deciding(found):
-        short = dict[str, object](row)
-        for name in {"verdict", "time ratio"} & row.keys():
-            short[name] = row[name].text
-        rows.append(short)
+    rows = deciding(found)
+    for row in rows:  # on narrow screens
+        if "time ratio" in row:
+            row["time ratio"] = row["time ratio"].partition(" ")[0]
     console.print(Markdown(f"{printable(title, 'markdown')}\n\n{table(rows)}"))
     text = "\n".join(printable(sentence) for sentence in advice(found))
     console.print(text, markup=False, highlight=False)
@@ -89,11 +67,7 @@ def publish(record: ComparisonRecord, directory: str | Path) -> None:
     """Write the report of a comparison, and print its table, its advice and where it is."""
     paths = write_report(record, directory)
     print_comparison(record)
-    for run in record.failures:
-        print(f"failed:      {printable(run)}")
-    print(f"report:      {paths.html}\n             {paths.markdown}")
-    url = shlex.quote(paths.html.resolve().as_uri())
-    print(f"open it:     {Path(sys.executable).name} -m webbrowser -t {url}")
+    print(f"report: {paths.html}\n        {paths.markdown}")
 
 
 def write_report(record: ComparisonRecord, directory: str | Path) -> ReportPaths:
@@ -111,73 +85,59 @@ def write_report(record: ComparisonRecord, directory: str | Path) -> ReportPaths
     return paths
 
 
-def score_name(score: str) -> str:
-    """Return the name of a score in a report."""
-    score = score.removeprefix("val/").removeprefix("val_")
-    return SCORE_NAMES.get(score, score.replace("_", " "))
-
-
-def deciding(found: Findings) -> list[dict[str, Cell]]:
+def deciding(found: Findings) -> list[dict[str, str]]:
     """Return the deciding table, without columns that say nothing."""
     rows = [_cells(found, row) for row in found.rows]
     for name in list(rows[0]):
-        if all(row[name].text == "–" for row in rows):
+        if all(row[name] == "–" for row in rows):
             for row in rows:
                 del row[name]
     return rows
 
 
-def _cells(found: Findings, row: Row) -> dict[str, Cell]:
+def _cells(found: Findings, row: Row) -> dict[str, str]:
     """The row of a candidate in the deciding table: its cells by their headings."""
     record, time, verdict = found.record, row.time, row.verdict
     spreads = [other.std for other in found.rows]
     for other in found.verdicts:
         spreads.append(other.high - other.low)
     digits = max(decimals(spreads) - 1, 2)
-    mean = Cell(number(row.mean, digits))
+    difference = ratio = epochs = "–"
+    name, word, seeds, mean = row.arm, "baseline", str(row.seeds), number(row.mean, digits)
     if not math.isnan(row.std):
-        mean = Cell(f"{mean.text} ± {number(row.std, digits)}")
-    chosen = record.same_as.get(row.arm)  # the candidate whose runs these are
-    difference = ratio = size = epochs = Cell("–")
-    word, seeds, name = Cell("baseline"), Cell(str(row.seeds)), Cell(row.arm)
+        mean += f" ± {number(row.std, digits)}"
     if not math.isnan(row.epochs):
-        epochs = Cell(f"{row.epochs:g}")
-    if chosen:
-        word = Cell(f"tuning chose {chosen}")
+        epochs = f"{row.epochs:g}"
+    if row.arm in record.same_as:
+        word = f"tuning chose {record.same_as[row.arm]}"
     elif verdict is not None:
-        ends = _interval(verdict.low, verdict.high, digits)
-        difference = Cell(number(verdict.difference, digits, "+"), ends)
-        word = Cell("–", verdict.reason)
+        difference, word = number(verdict.difference, digits, "+"), "–"
+        if math.isfinite(verdict.low):
+            ends = number(verdict.low, digits, "+"), number(verdict.high, digits, "+")
+            difference += f" ({' to '.join(ends)})"
         if verdict.judged:
-            word = Cell(verdict.word, verdict.reason)
+            word = verdict.word
+        if verdict.reason:
+            word += f" ({verdict.reason})"
         if row.arm in record.behind:
-            word = Cell("behind", "not pursued")
+            word = "behind (not pursued)"
         if verdict.seeds < row.seeds:
-            seeds = Cell(seeds.text, f"{verdict.seeds} paired")
+            seeds += f" ({verdict.seeds} paired)"
         if row is recommended(found) and not record.untuned:
-            name = Cell(row.arm, "advised")
+            name += " (advised)"
     if not math.isnan(time.low):  # one or two seeds say nothing
-        ratio = Cell(f"{time.ratio:.2f}")
+        ratio = f"{time.ratio:.2f}"
         if time.low < time.high:
-            ratio = Cell(ratio.text, f"{time.low:.2f} to {time.high:.2f}")
-    if row.parameters and len({other.parameters for other in found.rows}) > 1:
-        size = Cell(f"{row.parameters:,}")
+            ratio += f" ({time.low:.2f} to {time.high:.2f})"
     return {
         "candidate": name,
         "epochs": epochs,
         score_name(record.score): mean,
-        _difference(record): difference,
+        f"difference{', points' * bool(record.unit)} (95%)": difference,
         "verdict": word,
-        "parameters": size,
         "time ratio": ratio,
         "seeds": seeds,
     }
-
-
-def _interval(low: float, high: float, digits: int) -> str:
-    if not math.isfinite(low):
-        return ""
-    return f"{number(low, digits, '+')} to {number(high, digits, '+')}"
 
 
 def table(rows: Sequence[Mapping[str, object]]) -> str:
@@ -216,105 +176,59 @@ def _page(found: Findings) -> dict[str, Any]:
     first, *statements = advice(found)
     changes = []
     for name, changed in record.changes.items():
-        texts = []
         for key, (before, after) in changed.items():
             if key != "method.name":
-                texts.append(f"{key} {after} in place of {before}")
-        if texts:
-            changes.append(f"{name}: {', '.join(texts)}")
+                changes.append(f"{name}: {key} {after} in place of {before}")
     return {
         "title": record.name,
-        "changes": changes,
         "untuned": bool(record.untuned),
         "first": first,
         "rows": deciding(found),
         "legend": _legend(found),
         "figure": differences_svg(found.verdicts, record.design.equal_within),
         "file": FIGURE,
-        "alt": in_words(found.verdicts),
-        "failures": record.failures,
         "folds": [
-            Fold("What it shows, candidate by candidate", statements),
-            _same_examples(found),
-            _differing(record),
-            _trials(record),
-            _metrics(found),
+            Fold("What is to be known of the verdicts", statements),
+            Fold("What each candidate changes", changes),
+            Fold("Runs that failed", record.failures),
+            Fold("Examples on which predictions differ most often", rows=record.examples),
+            Fold("Trials", rows=_trials(record)),
+            Fold("Settings and metrics", [METRICS], _metrics(found)),
+            _how_made(record),
         ],
-        "made": _how_made(record),
     }
 
 
 def _legend(found: Findings) -> str:
     record = found.record
-    score = f"{record.split} {score_name(record.score)}".strip()
-    direction = {"max": "more is better", "min": "less is better"}[record.mode]
-    about = f"({direction})"
-    if record.unit:
-        about = f"in points (a point is {1 / record.points:g}; {direction})"
-    legend = LEGEND.format(
-        score[:1].upper() + score[1:], about, found.reference.name, record.design.equal_within
-    )
-    if _for_new_data(found):
-        legend += NEW_DATA
+    score = f"{record.split.capitalize()} {score_name(record.score)}"
+    better = {"max": "more is better", "min": "less is better"}[record.mode]
+    unit = f"in points (a point is {1 / record.points:g}; {better})"
+    if not record.unit:
+        unit = f"({better})"
+    legend = LEGEND.format(score, unit, found.reference.name, record.design.equal_within)
     return legend.replace("\n", " ")
 
 
-def _difference(record: ComparisonRecord) -> str:
-    """The heading of differences."""
-    return "difference, points (95%)" if record.unit else "difference (95%)"
-
-
-def _for_new_data(found: Findings) -> list[Verdict]:
-    return [verdict for verdict in found.verdicts if math.isfinite(verdict.same_low)]
-
-
-def _same_examples(found: Findings) -> Fold:
-    known = _for_new_data(found)
-    if not known:
-        return Fold("For these test examples alone")
-    digits = max(decimals(verdict.same_high - verdict.same_low for verdict in known) - 1, 2)
-    rows = []
-    for verdict in known:
-        ends = _interval(verdict.same_low, verdict.same_high, digits)
-        difference = Cell(number(verdict.difference, digits, "+"), ends)
-        rows.append({"candidate": verdict.arm, _difference(found.record): difference})
-    return Fold("For these test examples alone", [SAME_DATA], rows)
-
-
-def _differing(record: ComparisonRecord) -> Fold:
-    texts = []
-    for name, (share, examples) in record.disagreed.items():
-        if name != record.half:
-            texts.append(DIFFER.format(name, record.baseline, 100 * share, examples))
-    return Fold("Where predictions differ", texts, record.examples)
-
-
-def _trials(record: ComparisonRecord) -> Fold:
+def _trials(record: ComparisonRecord) -> list[dict[str, str]]:
     rows = []
     for candidate, tried in record.tuning.items():
         for trial in tried:
-            chosen = Cell(settings(trial.settings))
-            if trial.shared:
-                chosen = Cell(chosen.text, "the baseline's")
-            score = f"{trial.score:.4f}"
-            row = {"trials of": candidate, "settings": chosen}
-            rows.append(row | {"mean of the best validation scores": score})
-    return Fold("Trials", rows=rows)
+            row = {"trials of": candidate, "settings": settings(trial.settings)}
+            row["settings"] += " (the baseline's)" * trial.shared
+            rows.append(row | {"mean of the best validation scores": f"{trial.score:.4f}"})
+    return rows
 
 
-def _metrics(found: Findings) -> Fold:
-    columns: dict[str, dict[str, object]] = {}
+def _metrics(found: Findings) -> list[dict[str, str]]:
+    columns = {}
     for row in found.rows:
-        shown: dict[str, object] = {"settings": settings(row.settings)}
-        for name, value in {"seconds": row.seconds, **row.metrics}.items():
-            shown[name] = f"{value:.4g}"
+        shown = {"settings": settings(row.settings)}
+        for name, value in row.metrics.items():
+            shown[name.replace("_", " ")] = f"{value:.4g}"
         columns[row.name] = shown
-    if not any(len(row.metrics) > 1 for row in found.rows):  # no more than the score
-        return Fold("Settings and metrics")
-    rows = []
-    for name, values in pd.DataFrame(columns).fillna("–").iterrows():
-        rows.append({"": str(name).replace("_", " "), **values})
-    return Fold("Settings and metrics", [METRICS.replace("\n", " ")], rows=rows)
+    table = pd.DataFrame(columns).fillna("–").rename_axis("").reset_index()
+    return table.to_dict("records")
 
 
 def _how_made(record: ComparisonRecord) -> Fold:
@@ -326,7 +240,5 @@ def _how_made(record: ComparisonRecord) -> Fold:
             known = [f"{key} {value}" for key, value in content.items() if value]
             texts[", ".join(known)] = None
     texts.pop("", None)
-    said = []
-    if texts:
-        said = [HOW.replace("\n", " "), *texts]
-    return Fold("How it was made", said, code="\n".join(record.commands).replace("```", ""))
+    code = "\n".join(record.commands).replace("```", "")
+    return Fold("How it was made", [HOW, *texts], code=code)

@@ -9,49 +9,36 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import fmean
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from as_lightning.bench.run.predictions import Predictions
 from as_lightning.bench.run.result import Result, whole_file
-from as_lightning.statistics.example_spread import ExampleSpread, example_spread
+from as_lightning.statistics.example_spread import ExampleSpread, ScoredExamples, example_spread
 from as_lightning.statistics.score_names import known_unit
 from as_lightning.statistics.verdicts import Design, Verdict, verdicts
 
 DESIGN_FILE, TABLE_FILE = "design.json", "runs.csv"
-ROUNDING = 1e-5  # of a score that is computed in float32
-EXAMPLES, SHOWN = 20, 300  # how many examples a page lists, and how many characters of them
+ROUNDING = 1e-3  # of a score in points that is computed in float32
+EXAMPLES, SHOWN = 10, 300  # how many of a candidate a page lists, and how many characters of each
 SETTING = "setting."  # before the name of a tuned setting, in a table of runs
-METRIC = "metric."  # before the name of a metric that is that of another column
-COUNTED = ("epochs", "parameters", "optimizer_steps", "loss_accuracy_correlation")
-TEXTS = ("candidate", "phase", "session", "masking")
-# columns of the table that are no metric of the test
-OF_RUN = ("candidate", "seed", "phase", "trial", "score", "train_seconds", "session")
-ABOUT = (*OF_RUN, *COUNTED, "masking", "made_on")
-OF_TABLE = ("design", "rows", "settings")  # fields that ``design.json`` does not repeat
-
-
-class Planned(Protocol):
-    """What has a design, as the plan of a comparison."""
-
-    design: Design
+TEXTS = ["candidate", "phase", "session", "masking"]
+# columns of the table that are no measure of a run
+ABOUT = ("candidate", "seed", "phase", "trial", "score", "session", "epochs", "masking", "made_on")
+MEASURED = ("train_seconds", "parameters", "optimizer_steps", "loss_accuracy_correlation")
 
 
 class Trial(NamedTuple):
-    """Settings that were tried, and the means over its tuning seeds of the best validation score
-    and its loss.
+    """Settings that were tried, and the mean over its tuning seeds of the best validation score.
 
-    The loss is one that all candidates share, cross-entropy at the best temperature. Score and loss
-    are NaN where a run failed or did not record them. ``shared`` says that it is a trial of the
-    baseline, at the value at which the candidate is the baseline.
+    The score is NaN where a run failed or did not record it. ``shared`` says that it is a trial of
+    the baseline, at the value at which the candidate is the baseline.
     """
 
     settings: Mapping[str, Any]
     score: float
-    loss: float = float("nan")
     shared: bool = False
     by_seed: Sequence[float] = ()  # the score of each of its tuning seeds
 
@@ -70,12 +57,10 @@ class ComparisonRecord:
     baseline: str
     candidates: list[str]  # the baseline first
     design: Design
-    half: str = ""  # the candidate that is the baseline trained for half the epochs
     trials: int = 1  # of each candidate
     mode: Literal["max", "min"] = "max"  # whether more or less of the score is better
     split: str = "test"  # that the score is of
-    # whether each seed has a split of its own; empty: not known
-    splits: Literal["per_seed", "official", "fixed", ""] = "fixed"
+    splits: Literal["per_seed", "official", "fixed"] = "fixed"
     untuned: str = ""  # why there is no advice
     settings: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # the chosen ones
     same_as: dict[str, str] = field(default_factory=dict)  # those that tuning made another one
@@ -89,10 +74,8 @@ class ComparisonRecord:
     stopped: str = ""  # why the comparison ended before all was decided
     behind: list[str] = field(default_factory=list)  # candidates that a race did not pursue
     commands: list[str] = field(default_factory=list)
-    # of each candidate beside the baseline, as their test examples show it: the spread of their
-    # difference, and the mean share of examples on which they differ, and of how many
+    # of the difference of each candidate to the baseline, as their test examples show it
     spreads: dict[str, ExampleSpread] = field(default_factory=dict)
-    disagreed: dict[str, tuple[float, int]] = field(default_factory=dict)
     # those on which predictions differ most often: rows of the page
     examples: list[dict[str, Any]] = field(default_factory=list)
 
@@ -100,7 +83,9 @@ class ComparisonRecord:
     def runs(self) -> pd.DataFrame:
         """The table of the runs; a final run without a score has ended in an error."""
         table = pd.DataFrame(self.rows)
-        return table.reindex(columns=list(dict.fromkeys([*ABOUT, *table])))
+        table = table.reindex(columns=list(dict.fromkeys([*ABOUT, *MEASURED, *table])))
+        table[TEXTS] = table[TEXTS].astype(object).fillna("")
+        return table
 
     @property
     def final(self) -> pd.DataFrame:
@@ -142,37 +127,39 @@ class ComparisonRecord:
         return verdicts(scores, reference=self.baseline, design=self.design, spreads=spreads)
 
     def compare_predictions(self, predictions: Mapping[tuple[str, int], Predictions]) -> None:
-        """Record on how many test examples each candidate differs from the baseline, seed by seed,
-        and on which most often.
+        """Record on which test examples each candidate most often predicts unlike the baseline.
 
-        Where the score is the accuracy or the micro F1 of the predictions, the spread of the
-        differences is recorded too.
+        Where the score is the accuracy, balanced accuracy or F1 of the predictions in each run, the
+        spread of the differences is recorded too.
         """
         scores, score = self.scores(), self.score.rpartition("/")[2]
-        self.spreads, self.disagreed = {}, {}
-        differing = []
-        for name, pairs in prediction_pairs(predictions, self.baseline).items():
-            shares, scored = [], []
-            for seed, (own, base) in pairs.items():
-                shares.append(float(np.asarray(own.differing(base)).mean()))
-                self.disagreed[name] = fmean(shares), len(own.ids)
-                pair = own.scored(score), base.scored(score)
-                error = abs(pair[0].score - scores[name][seed] / 100)
-                base_error = abs(pair[1].score - scores[self.baseline][seed] / 100)
-                if error < ROUNDING and base_error < ROUNDING:
-                    scored.append(pair)
-                if name != self.half:
-                    differing.append(_differing(own, base, self.baseline, name))
-            if len(scored) == len(pairs):
-                self.spreads[name] = example_spread(scored)
-                if scored[0][0].strata is not None and (rare := own.rare_classes):
-                    self.notes = list(dict.fromkeys([*self.notes, rare]))
-        self.examples = []
+        scored: dict[str, dict[int, tuple[ScoredExamples, ScoredExamples]]] = {}
+        other_scores, differing = set(), []
+        for (name, seed), own in predictions.items():
+            base = predictions.get((self.baseline, seed))
+            if name == self.baseline or base is None or own.differing(base) is None:
+                continue
+            differing.append(_differing(own, base, self.baseline, name))
+            pair = own.scored(score), base.scored(score)
+            scored.setdefault(name, {})[seed] = pair
+            known = scores[name][seed], scores[self.baseline][seed]
+            of_examples = 100 * pair[0].score, 100 * pair[1].score
+            if not np.allclose(of_examples, known, rtol=0, atol=ROUNDING):
+                other_scores.add(name)
+        self.spreads = {}
+        for name, pairs in scored.items():
+            if name in other_scores:
+                continue
+            self.spreads[name] = example_spread([*pairs.values()])
+            seed, *_ = pairs
+            rare = predictions[name, seed].rare_classes
+            if pairs[seed][0].strata is not None and rare not in ("", *self.notes):
+                self.notes.append(rare)
         if differing:
             table = pd.concat(differing)
-            counts = table.groupby([*table], sort=False).size()
-            most_often = counts.sort_values(ascending=False, kind="stable").head(EXAMPLES)
-            self.examples = most_often.reset_index(name="runs").to_dict("records")
+            counts = table.groupby([*table], sort=False).size().reset_index(name="runs")
+            counts = counts.sort_values("runs", ascending=False, kind="stable")
+            self.examples = counts.groupby("candidate").head(EXAMPLES).to_dict("records")
 
     def add(self, result: Result, candidate: str, score: float, phase: str = "final") -> None:
         """Add a run as one of ``candidate``, with the score that it counts by."""
@@ -180,23 +167,18 @@ class ComparisonRecord:
         if made not in self.made_on:
             self.made_on.append(made)
         row: dict[str, Any] = {"candidate": candidate, "seed": result.seed, "phase": phase}
-        row |= {"trial": result.trial, "score": score, "train_seconds": result.train_seconds}
-        row["session"] = result.session
-        for name in COUNTED:
+        row |= {"trial": result.trial, "score": score, "session": result.session}
+        for name in ("epochs", *MEASURED):
             if getattr(result, name) is not None:
                 row[name] = getattr(result, name)
         epochs = [f"{epoch['masked_samples']}/{epoch['samples']}" for epoch in result.masking]
         row |= {"masking": " ".join(epochs), "made_on": self.made_on.index(made)}
         settings: Mapping[str, Any] = result.settings
-        if candidate in self.same_as:
+        if phase == "final" and candidate in self.same_as:
             settings = self.settings[candidate]
         for name, value in settings.items():
-            row[SETTING + name] = value if isinstance(value, str) else json.dumps(value)
-        for name, value in result.metrics.items():
-            row[METRIC * (name in row) + name] = value
-        if result.score in result.metrics and phase == "final":
-            row[METRIC * (result.score in ABOUT) + result.score] = score
-        self.rows.append(row)
+            row[SETTING + name] = value
+        self.rows.append({**result.metrics, **row})  # a metric of a column's name is left out
 
     def add_failed(self, candidate: str, seed: int) -> None:
         """Add a final run that has ended in an error."""
@@ -205,8 +187,7 @@ class ComparisonRecord:
     def write(self, directory: str | Path) -> None:
         """Write ``runs.csv``, and what it does not have to ``design.json``."""
         own = {**vars(self), "tuning": {}}
-        for name in OF_TABLE:
-            del own[name]
+        del own["design"], own["rows"]
         for name, trials in self.tuning.items():
             own["tuning"][name] = [trial._asdict() for trial in trials]
         # of objects, else an empty cell makes 1.0 from 1
@@ -215,7 +196,7 @@ class ComparisonRecord:
             table.to_csv(partial, index=False)
         path = Path(directory) / DESIGN_FILE
         facts = read_design(directory) if path.exists() else {}
-        write_design(directory, self, facts | {"record": own})
+        write_design(directory, self.design, facts | {"record": own})
 
     @classmethod
     def read(cls, directory: str | Path) -> ComparisonRecord:
@@ -227,24 +208,24 @@ class ComparisonRecord:
                 record.tuning[name] = [Trial(**fields) for fields in trials]
             for name, spread in record.spreads.items():
                 record.spreads[name] = ExampleSpread(*spread)
-            for name, (share, examples) in record.disagreed.items():
-                record.disagreed[name] = share, examples
-            table = pd.read_csv(Path(directory) / TABLE_FILE, dtype=str, keep_default_na=False)
-            for cells in table.to_dict("records"):
-                row = _row(cells)
-                record.rows.append(row)
-                if row["phase"] == "final" and "score" in row:
-                    record.settings.setdefault(row["candidate"], settings_of(row))
+            table = pd.read_csv(
+                Path(directory) / TABLE_FILE,
+                dtype=dict.fromkeys(TEXTS, str),
+                keep_default_na=False,
+                na_values=[""],
+            )
+            for row in table.to_dict("records"):
+                known = {name: value for name, value in row.items() if pd.notna(value)}
+                record.rows.append(known)
         except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
-            raise ValueError(
-                f"{directory} is not the folder of a comparison that has ended: {error}"
-            ) from error
+            message = f"{directory} is not the folder of a comparison that has ended: {error}"
+            raise ValueError(message) from error
         return record
 
 
-def write_design(directory: str | Path, plan: Planned, facts: Mapping[str, Any]) -> None:
+def write_design(directory: str | Path, design: Design, facts: Mapping[str, Any]) -> None:
     """Write ``design.json``: the design of a comparison, and what else is to be known of it."""
-    content = {**facts, "design": asdict(plan.design)}
+    content = {**facts, "design": asdict(design)}
     with whole_file(Path(directory) / DESIGN_FILE) as partial:
         partial.write_text(json.dumps(content) + "\n", encoding="utf-8")
 
@@ -253,43 +234,6 @@ def read_design(directory: str | Path) -> dict[str, Any]:
     """Return what `write_design` has written, the `Design` at ``design``."""
     content = dict(json.loads((Path(directory) / DESIGN_FILE).read_text(encoding="utf-8")))
     return content | {"design": Design.read(content["design"])}
-
-
-def settings_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tuned settings of a run, of its row in the table."""
-    settings = {}
-    for column, text in row.items():
-        if column.startswith(SETTING) and isinstance(text, str):
-            try:
-                settings[column.removeprefix(SETTING)] = json.loads(text)
-            except ValueError:
-                settings[column.removeprefix(SETTING)] = text
-    return settings
-
-
-def _row(cells: Mapping[str, str]) -> dict[str, Any]:
-    """A run of a file's table: numbers as such, none of an empty cell."""
-    row: dict[str, Any] = {}
-    for column, text in cells.items():
-        if column in TEXTS or (text and column.startswith(SETTING)):
-            row[column] = text
-        elif text:
-            row[column] = int(text) if text.isdecimal() else float(text)
-    return row
-
-
-def prediction_pairs(
-    predictions: Mapping[tuple[str, int], Predictions], baseline: str
-) -> dict[str, dict[int, tuple[Predictions, Predictions]]]:
-    """Return the predictions of each candidate beside the baseline's, by seed, where both are of
-    the same test examples.
-    """
-    pairs: dict[str, dict[int, tuple[Predictions, Predictions]]] = {}
-    for (name, seed), own in predictions.items():
-        base = predictions.get((baseline, seed))
-        if name != baseline and base is not None and own.differing(base) is not None:
-            pairs.setdefault(name, {})[seed] = own, base
-    return pairs
 
 
 def _differing(own: Predictions, base: Predictions, baseline: str, candidate: str) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pandas as pd
 
@@ -16,27 +17,17 @@ PAGE = """\
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark"><title>Verdicts</title>
-<style>
-:root {{ --ink: #1d2430; --soft: #5b6675; --line: #d9dee6; --page: #fff; --zone: #0a7ec233; }}
-@media (prefers-color-scheme: dark) {{
-  :root {{ --ink: #e7eaf0; --soft: #a3adbb; --line: #343c48; --page: #14181f; --zone: #6cb8ea33; }}
-}}
-body {{ margin: 0 auto; padding: 1.5rem 1rem; max-width: 52rem; background: var(--page);
-  color: var(--ink); font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }}
-h1 {{ font-size: 1.2rem; }} svg {{ width: 100%; height: auto; }} ul {{ color: var(--soft); }}
-table {{ border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }}
-th, td {{ padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: left;
-  overflow-wrap: normal; }}
-@media (max-width: 32rem) {{ th, td {{ padding: .3rem .2rem; font-size: .8rem; }} }}
-</style></head><body>
+<style>{css}</style></head><body>
 {body}
 </body></html>"""
+STYLE = Path(__file__).with_name("templates") / "page.css"
 
 
 def score_page(answers: Sequence[Answer], form: str) -> str:
     """Return answers as ``html`` or ``latex``."""
     if form == "html":
-        return PAGE.format(body="\n".join(map(_html, answers)))
+        body = "\n".join(map(_html, answers))
+        return PAGE.format(css=STYLE.read_text(encoding="utf-8"), body=body)
     return "\n\n".join(map(_latex, answers))
 
 
@@ -55,10 +46,13 @@ def _html(answer: Answer) -> str:
     heading, *rows = _cells(answer, "html")
     within = answer.reading.equal_within or 0.0
     lines = [f"<h1>{printable(head(answer), 'html')}</h1>"]
-    lines.append(differences_svg(answer.candidates, within))
-    lines.append(f"<table><tr><th>{'</th><th>'.join(heading)}</th></tr>")
+    lines.append(f"<figure>{differences_svg(answer.candidates, within)}</figure>")
+    lines.append(f"<table><thead><tr><th>{'</th><th>'.join(heading)}</th></tr></thead>")
     for row in rows:
-        lines.append(f"<tr><td>{'</td><td>'.join(row)}</td></tr>")
+        lines.append("<tr>")
+        for name, cell in zip(heading, row, strict=True):
+            lines.append(f'<td data-name="{name}">{cell}</td>')
+        lines.append("</tr>")
     lines.append("</table><ul>")
     for sentence in [*sentences(answer), *answer.notes]:
         lines.append(f"<li>{printable(sentence, 'html')}</li>")
