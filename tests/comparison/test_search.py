@@ -28,7 +28,7 @@ def searched(
 ) -> list[Trial]:
     own: list[Trial] = []
     while settings := next_trial(space, own, count, 1.0):
-        own.append(Trial(settings, score(settings), 0.0))
+        own.append(Trial(settings, score(settings)))
     return own
 
 

@@ -215,7 +215,6 @@ def _trials(record: ComparisonRecord) -> list[dict[str, str]]:
     for candidate, tried in record.tuning.items():
         for trial in tried:
             row = {"trials of": candidate, "settings": settings(trial.settings)}
-            row["settings"] += " (the baseline's)" * trial.shared
             rows.append(row | {"mean of the best validation scores": f"{trial.score:.4f}"})
     return rows
 

@@ -33,13 +33,11 @@ MEASURED = ("train_seconds", "parameters", "optimizer_steps", "loss_accuracy_cor
 class Trial(NamedTuple):
     """Settings that were tried, and the mean over its tuning seeds of the best validation score.
 
-    The score is NaN where a run failed or did not record it. ``shared`` says that it is a trial of
-    the baseline, at the value at which the candidate is the baseline.
+    The score is NaN where a run failed or did not record it.
     """
 
     settings: Mapping[str, Any]
     score: float
-    shared: bool = False
     by_seed: Sequence[float] = ()  # the score of each of its tuning seeds
 
     @property
