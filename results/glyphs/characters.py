@@ -10,7 +10,7 @@ import math
 import os
 import tarfile
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -19,7 +19,6 @@ from PIL import Image
 from torch import Tensor
 
 from as_lightning.bench.data.base import BenchmarkDataModule, LabelledDataset, check_least
-from as_lightning.bench.data.files import RemoteFile
 
 PACKAGE = "fonts-cns11643-pixmaps_103.1+20181001-1_all.deb"
 SIZE = 24  # pixels; 13 of the pictures have another size, and are left out
@@ -45,19 +44,19 @@ class Glyphs(BenchmarkDataModule):
     Taiwan, version 1.0); of pictures that are equal the first is taken.
     """
 
-    FILES: ClassVar[dict[str, RemoteFile]] = {
-        "pictures": RemoteFile(
-            PACKAGE,
-            f"http://deb.debian.org/debian/pool/main/f/fonts-cns11643/{PACKAGE}",
-            "d2c1f53d1abf1a2610739f395b662b926ad5286883c76b1418dbaf00102c9289",
-        )
-    }
     random_inputs = True
 
     def __init__(self, classes: int | None = None, **loader: Any) -> None:
         super().__init__(**loader)
         check_least(2, classes=classes)
         self.classes = classes
+        self.paths = {
+            "pictures": {
+                "name": PACKAGE,
+                "url": f"http://deb.debian.org/debian/pool/main/f/fonts-cns11643/{PACKAGE}",
+                "checksum": "d2c1f53d1abf1a2610739f395b662b926ad5286883c76b1418dbaf00102c9289",
+            }
+        }
 
     @property
     def input_spec(self) -> dict[str, Any]:

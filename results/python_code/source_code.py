@@ -10,7 +10,7 @@ import random
 import re
 import tokenize
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,7 @@ from typing import Any
 import torch
 from torch.utils.data import Sampler, SequentialSampler, default_collate
 
-from as_lightning.bench.data.base import (
-    SPLITS,
-    BenchmarkDataModule,
-    LabelledDataset,
-    Limit,
-    check_least,
-    split_limits,
-)
+from as_lightning.bench.data.base import SPLITS, BenchmarkDataModule, LabelledDataset, check_least
 from as_lightning.bench.data.reading import note
 from as_lightning.bench.data.text.standard_library import library_folder, source_files
 from as_lightning.bench.encoders.from_scratch import TextTransformer
@@ -82,7 +75,7 @@ class PythonCode(BenchmarkDataModule):
         *,
         block_length: int,
         batch_tokens: int,
-        max_tokens: Limit,
+        max_tokens: Mapping[str, int | None],
         root: str | Path | None = None,
         **loader: Any,
     ) -> None:
@@ -97,7 +90,8 @@ class PythonCode(BenchmarkDataModule):
         self.from_standard_library = root is None
         self.paths = {} if root is None else {"root": root}
         self.root = library_folder() if root is None else Path(root).expanduser()
-        self.max_tokens = split_limits("max_tokens", max_tokens)
+        check_least(1, **max_tokens)
+        self.max_tokens = max_tokens
 
     def files(self) -> dict[str, Path]:
         return {str(file): file for file in source_files(self.root)}
@@ -151,7 +145,7 @@ class PythonCode(BenchmarkDataModule):
         splits = {}
         for split in SPLITS:
             stream = chain.from_iterable([*text, END_OF_FILE] for text in texts[split])
-            tokens = [index.get(token, 0) for token in islice(stream, self.max_tokens[split])]
+            tokens = [index.get(token, 0) for token in islice(stream, self.max_tokens.get(split))]
             splits[split] = LabelledDataset(*token_blocks(tokens, self.block_length))
         return splits
 

@@ -1,5 +1,5 @@
 """Write the features of a data set, made once by an encoder that stays as it is, for
-``data=features``.
+``feature_file.Features``.
 
     python results/where_it_pays/features.py clinc150.npz minilm experiment=clinc150 data.out_of_scope=false
     python results/where_it_pays/features.py goemotions.npz minilm experiment=goemotions
@@ -7,8 +7,8 @@
         data.horizontal_flip=false 'data.mean=[0.498,0.498,0.498]' 'data.std=[0.502,0.502,0.502]'
     python results/where_it_pays/features.py fsdd.npz logmel experiment=fsdd
     python results/where_it_pays/features.py banking77.npz minilm experiment=banking77    # so sst5, reuters8
-    python results/where_it_pays/features.py newsgroups20.npz minilm experiment=newsgroups20 data.max_length=64 \
-        rows.train=4000 rows.test=3000
+    python results/where_it_pays/features.py newsgroups20.npz minilm 'hydra.searchpath=[file://results/conf]' \
+        experiment=newsgroups20 data.max_length=64 rows.train=4000 rows.test=3000
     python results/where_it_pays/features.py goemotions1.npz minilm experiment=goemotions labels=one rows.train=8000
 
 ``rows.SPLIT=N`` draws N rows of a split, at random with the seed 0. ``labels=one`` keeps rows with

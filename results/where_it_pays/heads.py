@@ -37,7 +37,7 @@ import torch.nn.functional as F
 from scipy.stats import qmc
 from torch import Tensor, nn
 
-from as_lightning.bench.data.conditions import Conditions, thirds_by_count
+from as_lightning.bench.data.conditions import Conditions
 from as_lightning.bench.run.predictions import Predictions
 from as_lightning.bench.run.result import Result
 from as_lightning.functional import (
@@ -108,6 +108,14 @@ CONDITIONS: dict[str, dict[str, Any]] = {
 SCORES = {"natural": ["balanced_accuracy", "accuracy", "f1_macro"], "tail": ["balanced_accuracy"]}
 
 
+def thirds_by_count(counts: Tensor) -> dict[str, list[int]]:
+    """Return the classes in thirds by ``counts``: ``many``, ``medium`` (not of two), ``few``."""
+    order = counts.argsort(descending=True, stable=True).tolist()
+    first, second = round(len(order) / 3), round(2 * len(order) / 3)
+    thirds = {"many": order[:first], "medium": order[first:second], "few": order[second:]}
+    return {name: sorted(classes) for name, classes in thirds.items() if classes}
+
+
 @dataclass
 class Cell:
     """A data set, a head and a condition, with the features in memory."""
@@ -164,17 +172,14 @@ class Cell:
         conditions = Conditions(
             label_noise=values.get("label_noise", 0.0),
             label_noise_kind="pairs" if kind == "pairs" else "uniform",
-            label_noise_seed=None,
             shots=values.get("shots"),
             imbalance=values.get("imbalance"),
-            draw_seed=None,
         )
         torch.manual_seed(seed)
         inputs, targets = self.arrays["train_inputs"], self.arrays["train_targets"]
         counts = class_counts_of(targets, num_classes=self.classes)
         rows = conditions.drawn(targets, counts, [str(i) for i in range(self.classes)])
-        if rows is not None:
-            inputs, targets = inputs[rows], targets[rows]
+        inputs, targets = inputs[rows], targets[rows]
         return inputs, conditions.noisy(targets, self.classes)
 
     def train(self, method: str, settings: dict[str, float], seed: int, final: bool = False) -> Run:

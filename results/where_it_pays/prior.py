@@ -99,8 +99,9 @@ class Head(Scored):
 
 def train() -> None:
     """Make the comparison, and keep its record and the table of its final runs."""
+    from feature_file import Features
+
     from as_lightning import compare
-    from as_lightning.bench.data.features import Features
     from as_lightning.report.record import ComparisonRecord
 
     margins = {"delta": {"low": 0.01, "high": 0.8, "default": 0.1}}

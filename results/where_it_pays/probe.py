@@ -86,11 +86,11 @@ def train(
     """Runs of one seed, all from the same weights and in the same order of the same data: their
     rows.
     """
-    from as_lightning.bench.data.features import Features
+    from feature_file import Features
 
     settings, hidden = CELLS[cell]
     torch.manual_seed(seed)
-    data = Features(Path(path).resolve(), label_noise_seed=seed, **settings)
+    data = Features(Path(path).resolve(), draw_seed=seed, **settings)
     data.setup()
     inputs, target = (
         torch.as_tensor(values)

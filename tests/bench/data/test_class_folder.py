@@ -28,9 +28,9 @@ class Files(ClassFolder):
     input_spec = transforms = decode = None
 
 
-def split(path: Path, validation_share: float = 0.1) -> dict[str, dict[str, list[str]]]:
+def split(path: Path) -> dict[str, dict[str, list[str]]]:
     """Return the files of each class of each split."""
-    splits = Files(path, validation_share, batch_size=1).index()
+    splits = Files(path, batch_size=1).index()
     found: dict[str, dict[str, list[str]]] = {name: {} for name in splits}
     for name, files in splits.items():
         for file in files:
@@ -39,21 +39,16 @@ def split(path: Path, validation_share: float = 0.1) -> dict[str, dict[str, list
 
 
 @pytest.mark.parametrize(
-    ("layout", "share", "train", "validation", "test"),
+    ("layout", "train", "validation", "test"),
     [
-        (SPLIT_COUNTS, 0.1, [18, 9], [2, 1], [4, 3]),
-        (SPLIT_COUNTS, 0.5, [10, 5], [10, 5], [4, 3]),
-        (SPLIT_COUNTS | {"val/cat": 5}, 0.1, [20, 10], [5], [4, 3]),
-        (SPLIT_COUNTS | {"Validation/dog": 5}, 0.1, [20, 10], [5], [4, 3]),
-        (FLAT_COUNTS, 0.1, [16, 8, 24], [2, 1, 3], [2, 1, 3]),
-        # A class called train.
-        ({"bus": 10, "car": 10, "train": 10}, 0.2, [7] * 3, [2] * 3, [1] * 3),
+        (SPLIT_COUNTS, [18, 9], [2, 1], [4, 3]),
+        (SPLIT_COUNTS | {"val/cat": 5}, [20, 10], [5], [4, 3]),
+        (SPLIT_COUNTS | {"Validation/dog": 5}, [20, 10], [5], [4, 3]),
+        (FLAT_COUNTS, [16, 8, 24], [2, 1, 3], [2, 1, 3]),
     ],
 )
-def test_missing_splits_take_their_share_of_each_class(
-    tmp_path, layout, share, train, validation, test
-):
-    found = split(written(tmp_path / "set", layout), share)
+def test_missing_splits_take_a_tenth_of_each_class(tmp_path, layout, train, validation, test):
+    found = split(written(tmp_path / "set", layout))
     for name, sizes in (("train", train), ("validation", validation), ("test", test)):
         assert [len(found[name][label]) for label in sorted(found[name])] == sizes
     files = [
@@ -79,17 +74,18 @@ def test_a_new_class_leaves_the_split_of_the_others_as_it_was(tmp_path):
     ("layout", "message"),
     [
         ({"train/cat": 3, "train/dog": 3}, "expected the folders train, test .*, found train: ren"),
-        ({"cat": 20, "valid": 20}, "found cat, valid: rename"),
-        ({"Training/cat": 20, "Testing/cat": 20}, "found Testing, Training: rename"),
-        ({"seg_train/sea": 20, "seg_test/sea": 4}, "found seg_test, seg_train: rename"),
-        ({"test/cat": 3, "val/cat": 3}, "found test, val: rename"),
-        ({**SPLIT_COUNTS, "val/cat": 1, "validation/cat": 1}, "found test, train, val, validation"),
-        ({**SPLIT_COUNTS, "extra/cat": 1}, "found extra, test, train"),
+        ({"bus": 10, "train": 10}, "found bus; train: rename"),
+        ({"cat": 20, "valid": 20}, "found cat; valid: rename"),
+        ({"Training/cat": 20, "Testing/cat": 20}, "found Testing; Training: rename"),
+        ({"seg_train/sea": 20, "seg_test/sea": 4}, "found seg_test; seg_train: rename"),
+        ({"test/cat": 3, "val/cat": 3}, "found test; val: rename"),
+        ({**SPLIT_COUNTS, "val/cat": 1, "validation/cat": 1}, "found test; train; val; validation"),
+        ({**SPLIT_COUNTS, "extra/cat": 1}, "found extra; test; train"),
         ({**SPLIT_COUNTS, "train": 1}, "/train/train000.txt lies in no class folder"),
         ({**FLAT_COUNTS, ".": 1}, "/000.txt lies in no class folder"),
-        ({"cat": 9, "dog": 2}, "class 'dog' has 2 files: too few for .* train, validation, test"),
-        ({"cat": 9, "dog": 2, "emu": 1}, "class 'dog' has 2 files; class 'emu' has 1 files"),
-        ({**SPLIT_COUNTS, "train/dog": 1}, "class 'dog' has 1 files: too few .* validation$"),
+        ({"cat": 9, "dog": 2}, "too few files for .* train, validation, test in class 'dog'"),
+        ({"cat": 9, "dog": 2, "emu": 1}, "too few files for .* in class 'dog'; 'emu'"),
+        ({**SPLIT_COUNTS, "train/dog": 1}, "too few files for .* train, validation in class 'dog'"),
     ],
 )
 def test_a_folder_of_another_layout_is_refused_with_what_is_wrong(tmp_path, layout, message):

@@ -10,13 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-import torch
-from harness.configured_encoder import configured_encoder
 from harness.data_settings import IMAGES, PLAIN, TEXT
 from harness.made_files import encoded, write_images
 
 from as_lightning.bench.data.audio_folder import decode_clip
-from as_lightning.bench.data.features import Features, MultilabelFeatures
 from as_lightning.bench.data.image_folder import ImageFolder, decode_image
 from as_lightning.bench.data.text.conll import read_conll
 from as_lightning.bench.data.text.tagging import Conll
@@ -79,15 +76,7 @@ def test_two_forms_of_a_name_are_one_class_one_column_and_one_tag(tmp_path):
     for split in ("train", "validation", "test"):
         (tmp_path / split).write_text(f"a B-{NFC if split == 'train' else NFD}\nb O\n")
     tags = Conll("train", "validation", "test", data_dir=tmp_path, **TEXT)
-    (tmp_path / "set.npz").write_bytes(
-        vectors(train_labels=np.array([NFC, f"{NFD} ", "dog", "cat"] * 3))
-    )
-    of_vectors = Features("set.npz", data_dir=tmp_path)
-    for data, names in (
-        (texts, [NFC, "b"]),
-        (tags, [f"B-{NFC}", "O"]),
-        (of_vectors, [NFC, "cat", "dog"]),
-    ):
+    for data, names in ((texts, [NFC, "b"]), (tags, [f"B-{NFC}", "O"])):
         data.setup()
         assert data.class_names == names
 
@@ -117,37 +106,12 @@ def wav(samples: Any) -> bytes:
     return file.getvalue()
 
 
-SIZES = {"train": 12, "validation": 4, "test": 6}  # of an .npz
-
-
-def vectors(**replaced: Any) -> bytes:
-    """An ``.npz`` of feature vectors, with other arrays in the place of some."""
-    file = io.BytesIO()
-    made = {}
-    for split, size in SIZES.items():
-        made[f"{split}_inputs"] = np.ones((size, 5))
-        made[f"{split}_labels"] = np.array(["dog", "cat"] * (size // 2))
-    np.savez(
-        file, **{name: values for name, values in (made | replaced).items() if values is not None}
-    )
-    return file.getvalue()
-
-
-def labels(**replaced: Any) -> bytes:
-    """The same with two labels a sample."""
-    return vectors(
-        **{f"{split}_labels": np.eye(size, 2) for split, size in SIZES.items()} | replaced
-    )
-
-
 READERS = {
     "table": lambda path: read_table(path, "text", "label"),
     "conll": lambda path: Conll(path, path, path, **TEXT).setup(),
     "conll, column 2": lambda path: Conll(path, path, path, tag_column=2, **TEXT).setup(),
     "clip": lambda path: decode_clip(path.read_bytes()),
     "image": lambda path: decode_image(path.read_bytes()),
-    "vectors": lambda path: Features(path, batch_size=1).setup(),
-    "several labels": lambda path: MultilabelFeatures(path, batch_size=1).setup(),
 }
 CSV = "text,label\n"
 
@@ -167,7 +131,7 @@ CSV = "text,label\n"
             "table",
             "a.csv",
             "text;label\na;b\n",
-            "one column 'text', .*'text;label': .*data.separator",
+            "one column 'text', .*'text;label' .*data.separator",
         ),
         ("table", "a.csv", CSV, "a.csv: expected rows of texts and labels, got none"),
         ("table", "a.csv", "", "a.csv: No columns"),
@@ -183,21 +147,9 @@ CSV = "text,label\n"
         ("clip", "a", wav([0.0] * 9)[:30], "no readable audio"),
         ("clip", "a", wav([]), "no samples"),
         ("clip", "a", wav([float("nan")] * 9), "samples that are not finite"),
+        ("clip", "a", wav([[0.5, -0.5]] * 9), "cancel out to silence: give one channel"),
         ("image", "a", encoded(np.ones((6, 6), np.uint16), "png"), "convert it to 8 bits"),
         ("image", "a", encoded(np.ones((6, 6), np.float32), "tiff"), "convert it to 8 bits"),
-        ("vectors", "a", vectors(test_labels=None), "an .npz with train_inputs, .* test_labels"),
-        ("vectors", "a", vectors(train_labels=np.array([{}] * 12)), "an .npz .*allow_pickle"),
-        (
-            "vectors",
-            "a",
-            vectors(test_inputs=np.ones((6, 4))),
-            r"test_inputs .* \(6, 4\) and \(6,\)",
-        ),
-        ("vectors", "a", vectors(test_labels=np.ones(5)), r"test_labels \(N\), got .* \(5,\)"),
-        ("vectors", "a", vectors(test_inputs=np.full((6, 5), np.nan)), "6 rows of test_inputs"),
-        ("vectors", "a", vectors(test_labels=np.array([0, np.nan] * 3)), "3 rows of test_labels"),
-        ("several labels", "a", vectors(), r"train_labels \(N, C\) .*got \(12, 5\) and \(12,\)"),
-        ("several labels", "a", labels(test_labels=np.full((6, 2), 2)), "test_labels .*, got 2"),
     ],
     ids=lambda value: "binary" if isinstance(value, bytes) else None,  # some bytes are of the time
 )
@@ -216,30 +168,3 @@ def test_an_image_that_is_cut_short_is_refused(ending):
     for share in (0.0, 0.01, 0.5, 0.9):
         with pytest.raises(ValueError, match=r"\w"):
             decode_image(content[: round(share * len(content))])
-
-
-@pytest.mark.parametrize("names", [["cat", "dog"], [3, 7]])
-def test_vectors_come_as_they_are_and_labels_are_numbered_in_their_order(tmp_path, names):
-    generator = np.random.default_rng(0)
-    arrays = {}
-    for split, size in SIZES.items():
-        arrays[f"{split}_inputs"] = generator.normal(size=(size, 5)).astype(np.float16)
-        arrays[f"{split}_labels"] = np.array(names[::-1] * (size // 2))
-    (tmp_path / "features.npz").write_bytes(vectors(**arrays))
-    data = Features("features.npz", data_dir=tmp_path)
-    data.setup()
-    assert data.class_names == list(map(str, names))
-    assert data.input_spec == {"in_features": 5}
-    for split, size in SIZES.items():
-        expected = torch.from_numpy(arrays[f"{split}_inputs"]).float()
-        assert torch.equal(data.splits[split].inputs, expected)
-        assert data.splits[split].targets.tolist() == [1, 0] * (size // 2)
-    train = data.splits["train"].inputs
-    without_hidden_layers = configured_encoder("mlp", widths=[], **data.input_spec)
-    assert without_hidden_layers(train) is train
-    assert without_hidden_layers.out_features == 5
-    assert configured_encoder("mlp", widths=[7], **data.input_spec)(train).shape == (12, 7)
-    (tmp_path / "features.npz").write_bytes(labels())
-    several = MultilabelFeatures("features.npz", data_dir=tmp_path)
-    several.setup()
-    assert (several.class_names, several.class_counts.tolist()) == (["0", "1"], [1, 1])

@@ -10,7 +10,6 @@ from harness.data_settings import IMAGES, PLAIN, UNCHANGED
 from harness.made_files import encoded, write_images
 from PIL import Image
 
-from as_lightning.bench.data import class_folder
 from as_lightning.bench.data.image_folder import ImageFolder, decode_image
 
 SPLIT_COUNTS = {"train/cat": 20, "train/dog": 10, "test/cat": 4, "test/dog": 3}
@@ -41,9 +40,7 @@ def test_examples_keep_their_names_where_the_folder_moves(folder):
     assert all(name.startswith("test/") for name in before.example_names("test"))
 
 
-@pytest.mark.parametrize("limit", [2**30, 0])
-def test_images_are_normalised_in_memory_and_in_a_file(folder, monkeypatch, limit):
-    monkeypatch.setattr(class_folder, "MEMORY_LIMIT", limit)
+def test_images_are_normalised(folder):
     data = ready(folder, num_workers=1, **PLAIN)
     batch = torch.cat([batch for batch, _ in data.train_dataloader()]).double()
     mean = batch.mean((0, 2, 3))
@@ -89,11 +86,13 @@ def test_each_image_has_the_class_of_its_folder(tmp_path):
 def test_max_per_class_limits_every_split_and_takes_part_of_what_a_larger_one_takes(tmp_path):
     write_images(tmp_path / "animals", {"cat": 20, "dog": 10, "emu": 30})
     small, large, whole = (
-        ready(tmp_path / "animals", max_per_class=limit) for limit in (2, 9, None)
+        ready(tmp_path / "animals", max_per_class={"train": limit, "test": limit})
+        for limit in (2, 9, None)
     )
     assert small.splits["train"].targets.bincount().tolist() == [2, 2, 2]
     assert large.splits["train"].targets.bincount().tolist() == [9, 8, 9]
     assert small.splits["test"].targets.bincount().tolist() == [2, 1, 2]
+    assert len(small.splits["validation"]) == len(whole.splits["validation"])
     for split in whole.splits:
         targets = whole.splits[split].targets
         assert not torch.equal(targets, targets.sort().values)  # mixed: a loader may be cut short

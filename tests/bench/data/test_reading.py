@@ -48,7 +48,7 @@ def clips(**settings: object) -> Callable[[Path], BenchmarkDataModule]:
     def make(folder: Path) -> BenchmarkDataModule:
         for number in range(20):
             clip = tone(300 + number, rate=16_000, seconds=1.0)
-            sound = torch.stack([clip, -clip if number < 10 else clip], dim=1)
+            sound = torch.stack([clip, clip], dim=1)
             write_clip(folder / "ab"[number % 2] / f"{number}.wav", sound, 16_000)
         return AudioFolder(folder, **(AUDIO | settings))
 
@@ -98,7 +98,6 @@ CLEAR = Image.new("RGBA", (6, 6))
         (clips(), r"are longer than data.seconds=0.5, and cut: 16 of 16 in train"),
         (clips(), r"are resampled to data.sample_rate=8000: 16 of 16 in train"),
         (clips(), r"have several channels, which are averaged: 16 of 16 in train"),
-        (clips(), r"channels that cancel out: the first one is used: \d of 16 in train"),
         (images(GREY), r"images are converted from L to RGB: 1 of \d+ in "),
         (images(CLEAR), r"images are shown on white, where they are transparent: 1 of \d+ in "),
         (images(GREY[:4]), r"images are not square, and cropped \(data.image_size\): 1 of"),

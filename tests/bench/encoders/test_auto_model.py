@@ -97,14 +97,14 @@ def test_positions_that_an_encoder_counts_from_behind_the_padding_are_fewer(tmp_
 
 def test_folders_without_a_tokeniser_or_with_one_that_pads_with_nothing_are_refused(tmp_path):
     folder, missing = str(tmp_path), str(tmp_path / "missing")
-    with pytest.raises(ValueError, match=r"tokenizer='.*missing' is no Hugging Face model"):
+    with pytest.raises(ValueError, match=r"tokenizer='.*missing': expected a Hugging Face model"):
         pretrained_tokenizer(missing)
     model_of("bert").save_pretrained(folder)
-    with pytest.raises(ValueError, match=rf"tokenizer='{folder}': the folder has no tokenizer"):
+    with pytest.raises(ValueError, match=rf"tokenizer='{folder}': .* it has no tokens"):
         pretrained_tokenizer(folder)
     without_padding = fit_tokenizer(["some words"], 50)
     PreTrainedTokenizerFast(tokenizer_object=without_padding).save_pretrained(folder)
-    with pytest.raises(ValueError, match="expected a fast tokeniser with a padding token"):
+    with pytest.raises(ValueError, match="with a fast tokeniser and a padding token"):
         pretrained_tokenizer(folder)
 
 

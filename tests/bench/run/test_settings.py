@@ -202,7 +202,7 @@ AUTHORS_RUN = {
 }
 
 
-@pytest.mark.parametrize("data", ["sst5", "banking77", "reuters8", "wnut17", "newsgroups20"])
+@pytest.mark.parametrize("data", ["sst5", "banking77", "reuters8", "wnut17", "clinc150"])
 def test_a_published_file_is_not_looked_for_before_it_is_downloaded(composed, data, tmp_path):
     check_files(composed(f"experiment={data}", f"data_dir={tmp_path}"))
 

@@ -6,7 +6,6 @@ import io
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 
 from as_lightning.bench.data.base import check_least
 from as_lightning.bench.data.class_folder import ClassFolder, Transform, mean_and_std
+from as_lightning.bench.data.files import Place
 from as_lightning.bench.packages import loading
 from as_lightning.functional.argument_checks import check_choice, check_number
 
@@ -30,6 +30,7 @@ LOG_FLOOR = 1e-6
 REACH = 50  # samples of either rate that a resampling's filters read past the end of a clip
 BLOCK = 2**16  # samples that are decoded at once
 CANCELLED = 1e-3  # of the loudest channel: a mean below it is silence
+LOUDEST = 1e6  # of samples in [-1, 1]: far above it their power is beyond float32
 
 
 class _Stream(soundfile.SoundFile):
@@ -43,10 +44,8 @@ def decode_clip(content: bytes, changes: list[str] | None = None) -> tuple[Tenso
     """Return the samples of an audio file, its channels averaged, ``float32`` of shape
     ``(samples,)``, and their rate in Hz.
 
-    Where channels cancel out, the first one is taken. ``changes`` gets what was done. A WAV file
-    that was cut short is a shorter clip to libsndfile.
+    ``changes`` gets what was done. A WAV file that was cut short is a shorter clip to libsndfile.
     """
-    changes = [] if changes is None else changes
     blocks: list[np.ndarray] = []
     try:
         with _Stream(io.BytesIO(content)) as file:
@@ -56,16 +55,13 @@ def decode_clip(content: bytes, changes: list[str] | None = None) -> tuple[Tenso
     except soundfile.SoundFileError as error:
         raise ValueError(f"no readable audio ({getattr(error, 'error_string', error)})") from error
     channels = torch.from_numpy(np.concatenate(blocks))
-    if not len(channels):
-        raise ValueError("no samples")
-    if not channels.isfinite().all():
-        raise ValueError("samples that are not finite")
     waveform = channels.mean(dim=1)
-    if channels.shape[1] > 1:
-        changes.append("have several channels, which are averaged")
+    if not len(channels) or not channels.abs().max() < LOUDEST:
+        raise ValueError("no samples, or samples that are not finite or far outside [-1, 1]")
     if waveform.abs().max() < CANCELLED * channels.abs().max():
-        changes.append("have channels that cancel out: the first one is used")
-        waveform = channels[:, 0].contiguous()
+        raise ValueError("its channels cancel out to silence: give one channel")
+    if changes is not None and channels.shape[1] > 1:
+        changes.append("have several channels, which are averaged")
     return waveform, rate
 
 
@@ -119,7 +115,7 @@ class AudioFolder(ClassFolder):
 
     def __init__(
         self,
-        path: str | Path | None,
+        path: Place,
         *,
         sample_rate: int,
         seconds: float,

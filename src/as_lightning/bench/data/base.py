@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import lightning.pytorch as pl
 import torch
@@ -20,18 +20,11 @@ from torch.utils.data import (
     default_collate,
 )
 
-from as_lightning.bench.data.conditions import Conditions, NoiseKind, thirds_by_count
-from as_lightning.bench.data.files import Place, RemoteFile, fetch, find_file
+from as_lightning.bench.data.conditions import Conditions
+from as_lightning.bench.data.files import Place, find_file
 from as_lightning.bench.data.labels import names_in, note_alike, note_small, targets_of
 from as_lightning.bench.data.loaders import EpochOrder
-from as_lightning.bench.data.reading import (
-    Reading,
-    collected_readings,
-    note,
-    said_of,
-    say,
-    shortened,
-)
+from as_lightning.bench.data.reading import Reading, collected_readings, said_of, say
 from as_lightning.functional.argument_checks import check_count
 from as_lightning.functional.variants.class_counts import class_counts_of
 
@@ -63,19 +56,6 @@ def check_least(least: int, **values: int | None) -> None:
 
 SPLITS = ("train", "validation", "test")
 
-Limit = int | Mapping[str, int | None] | None
-
-
-def split_limits(name: str, limit: Limit) -> dict[str, int | None]:
-    """Return the limit of each split, from one for all or a mapping."""
-    limits = limit if isinstance(limit, Mapping) else dict.fromkeys(SPLITS, limit)
-    for split, number in limits.items():
-        if split not in SPLITS:
-            raise ValueError(f"{name} has the splits train, validation and test, got {split!r}")
-        check_least(1, **{name: number})
-    return {split: limits.get(split) for split in SPLITS}
-
-
 # The target: one class for a sample, any number of classes, or one class per token.
 Task = Literal["multiclass", "multilabel", "token"]
 
@@ -93,8 +73,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
     """
 
     task: Task = "multiclass"
-    FILES: ClassVar[Mapping[str, RemoteFile]] = {}  # a published data set's, by split or content
-    paths: Mapping[str, Place] = {}  # the user's files and folders, by split or content
+    paths: Mapping[str, Place] = {}  # the files and folders to read, by split or content
     from_standard_library: bool = False  # the data differ between versions of Python
     splits_by_seed: bool = False  # whether `split_seed` decides the test split
     order_by_seed: bool = False  # whether `split_seed` decides anything else
@@ -109,23 +88,13 @@ class BenchmarkDataModule(pl.LightningDataModule):
         split_seed: int | None = None,
         data_dir: str | Path = "data",
         num_workers: int = 0,
-        pin_memory: bool = False,
-        label_noise: float = 0.0,
-        label_noise_kind: NoiseKind | None = None,
-        label_noise_seed: int | None = None,
-        shots: int | None = None,
-        imbalance: float | None = None,
-        draw_seed: int | None = None,
         first: int | None = None,
+        **conditions: Any,
     ) -> None:
         super().__init__()
         check_least(0, num_workers=num_workers, split_seed=split_seed)
-        check_least(0, label_noise_seed=label_noise_seed, draw_seed=draw_seed)
         check_least(1, batch_size=batch_size, first=first)
-        kind: NoiseKind = label_noise_kind or "uniform"
-        self.conditions = Conditions(
-            label_noise, kind, label_noise_seed, shots, imbalance, draw_seed
-        )
+        self.conditions = Conditions(**conditions)
         if self.conditions.asked and self.task != "multiclass":
             raise ValueError(
                 f"{self.conditions.asked} is for data of one class per sample, not for {self.task} "
@@ -134,7 +103,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
         self.data_dir = Path(data_dir).expanduser()
         self.split_seed: Any = split_seed or 0
         self.first = first
-        self.batch_size, self.num_workers, self.pin_memory = batch_size, num_workers, pin_memory
+        self.batch_size, self.num_workers = batch_size, num_workers
         self.class_names: list[str] = []
         self.splits: dict[str, LabelledDataset] = {}
         self.readings: list[Reading] = []
@@ -155,13 +124,8 @@ class BenchmarkDataModule(pl.LightningDataModule):
         self.files()
 
     def files(self) -> dict[str, Path]:
-        """Return the files to read: `FILES`, perhaps downloaded, and the user's `paths`."""
-        places = {}
-        for name, file in self.FILES.items():
-            places[name] = fetch(file, self.data_dir)
-        for name, path in self.paths.items():
-            places[name] = find_file(path, self.data_dir)
-        return places
+        """Return the files to read, downloaded where they are public and missing."""
+        return {name: find_file(place, self.data_dir) for name, place in self.paths.items()}
 
     @property
     def num_classes(self) -> int:
@@ -175,16 +139,6 @@ class BenchmarkDataModule(pl.LightningDataModule):
         if self.task == "multilabel":
             return torch.stack(list(targets)).sum(0)
         return class_counts_of(targets, self.num_classes)
-
-    @property
-    def class_groups(self) -> dict[str, list[int]]:
-        """Return the classes with many, medium and few true samples; none without ``imbalance``."""
-        if self.conditions.imbalance is None:
-            return {}
-        targets = self.splits["train"].targets
-        if self.true_targets is not None:
-            targets = self.true_targets
-        return thirds_by_count(class_counts_of(targets, self.num_classes))
 
     @property
     def summary(self) -> str:
@@ -218,8 +172,6 @@ class BenchmarkDataModule(pl.LightningDataModule):
                 raise ValueError(f"{name}: expected at least 2 classes, found {found}")
             self.splits = splits
             note_alike(self.class_names)
-            if self.task == "multiclass":
-                note_small(self.class_counts, self.class_names)
             self._select_rows()
         say(self.summary)
         train = self.splits["train"]
@@ -235,22 +187,16 @@ class BenchmarkDataModule(pl.LightningDataModule):
         return [f"{split} example {number}{suffix}" for number in range(len(self.splits[split]))]
 
     def _select_rows(self) -> None:
-        """Keep the first training samples, or those that the conditions draw."""
-        train = self.splits["train"]
+        """Keep the first training samples, and of these what the conditions draw."""
         if self.first is not None:
-            self._keep(range(min(self.first, len(train))))
-        if self.first is not None and self.task == "multiclass":
-            lost = [self.class_names[row] for row in (self.class_counts == 0).nonzero()]
-            what = f"classes have no example among the first {self.first} (data.shots takes some)"
-            note(what, len(lost), self.num_classes, shortened(lost))
-        if self.conditions.asked and isinstance(train.targets, Tensor):
+            self._keep(range(min(self.first, len(self.splits["train"]))))
+        if self.task == "multiclass":
+            note_small(self.class_counts, self.class_names)
+        if self.conditions.shots or self.conditions.imbalance:
             targets = torch.as_tensor(list(self.splits["train"].targets))
-            rows = self.conditions.drawn(targets, self.class_counts, self.class_names)
-            if rows is not None:
-                self._keep(rows)
+            self._keep(self.conditions.drawn(targets, self.class_counts, self.class_names))
 
     def _keep(self, rows: Sequence[int]) -> None:
-        """Keep these rows of the training split."""
         train = self.splits["train"]
         inputs, targets = rows_of(train.inputs, rows), rows_of(train.targets, rows)
         self.splits["train"] = LabelledDataset(inputs, targets, train.transform)
@@ -299,7 +245,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
             dataset,
             **self.batching(dataset, order),
             num_workers=self.num_workers,
-            pin_memory=self.pin_memory,
+            pin_memory=torch.cuda.is_available(),
             persistent_workers=self.num_workers > 0,
             collate_fn=self.collate,
             generator=torch.Generator(),

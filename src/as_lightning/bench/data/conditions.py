@@ -9,7 +9,6 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from as_lightning.bench.data.reading import say
 from as_lightning.functional.argument_checks import check_choice, check_count, check_number
 
 NoiseKind = Literal["uniform", "pairs"]
@@ -17,29 +16,26 @@ NoiseKind = Literal["uniform", "pairs"]
 
 @dataclass
 class Conditions:
-    """The conditions of ``conf/data/base.yaml``; a seed of None is ``torch.initial_seed()``."""
+    """The conditions of ``conf/data/base.yaml``; a ``draw_seed`` of None is that of the run."""
 
-    label_noise: float
-    label_noise_kind: NoiseKind
-    label_noise_seed: int | None
-    shots: int | None
-    imbalance: float | None
-    draw_seed: int | None
+    label_noise: float = 0.0
+    label_noise_kind: NoiseKind = "uniform"
+    shots: int | None = None
+    imbalance: float | None = None
+    draw_seed: int | None = None
 
     def __post_init__(self) -> None:
         share = "a share in [0, 1]"
         check_number("label_noise", self.label_noise, lambda rate: 0 <= rate <= 1, share)
         check_choice("label_noise_kind", self.label_noise_kind, get_args(NoiseKind))
+        if self.draw_seed is not None:
+            check_count("draw_seed", self.draw_seed, least=0)
         if self.shots is not None:
             check_count("shots", self.shots, least=1)
         if self.imbalance is not None:
-            expected = "a number of at least 1, largest to smallest class"
-            check_number("imbalance", self.imbalance, lambda ratio: ratio >= 1, expected)
-            if self.shots is not None:
-                raise ValueError(
-                    f"shots={self.shots} and imbalance={self.imbalance} both set how many samples "
-                    "a class has: give one"
-                )
+            expected = "a number of at least 1, largest to smallest class, without shots"
+            alone = self.shots is None
+            check_number("imbalance", self.imbalance, lambda ratio: alone and ratio >= 1, expected)
 
     @property
     def asked(self) -> str:
@@ -47,60 +43,45 @@ class Conditions:
         names = ("label_noise", "shots", "imbalance")
         return ", ".join(f"{name}={getattr(self, name)}" for name in names if getattr(self, name))
 
-    def drawn(self, targets: Tensor, counts: Tensor, names: Sequence[str]) -> list[int] | None:
-        """Return the rows that ``shots`` or ``imbalance`` leave; None for all of them."""
-        generator = seeded(self.draw_seed)
-        fewest = int(counts.min())
-        smallest = f"class {names[int(counts.argmin())]!r} has {fewest} training samples"
+    def generator(self) -> torch.Generator:
+        """Return a generator of `draw_seed`, or of the run's seed."""
+        seed = torch.initial_seed() if self.draw_seed is None else self.draw_seed
+        return torch.Generator().manual_seed(seed)
+
+    def drawn(self, targets: Tensor, counts: Tensor, names: Sequence[str]) -> list[int]:
+        """Return the rows that ``shots`` or ``imbalance`` leave, in ascending order."""
+        generator, sizes = self.generator(), counts
         if self.shots is not None:
-            if fewest < self.shots:
-                raise ValueError(f"data.shots is {self.shots}, but {smallest}: set it to less")
-            return drawn_rows(targets, [self.shots] * len(counts), generator)
-        if self.imbalance is None:
-            return None
-        sizes = long_tail_sizes(counts, self.imbalance, generator).tolist()
-        if not min(sizes):
+            sizes = torch.full_like(counts, self.shots)
+        if self.imbalance is not None:
+            sizes = long_tail_sizes(counts, self.imbalance, generator)
+        if (counts < sizes.clamp(min=1)).any() or not sizes.all():
+            smallest = f"class {names[int(counts.argmin())]!r} has {int(counts.min())}"
             raise ValueError(
-                f"data.imbalance={self.imbalance} leaves a class without a training sample "
-                f"({smallest}, the largest has {int(counts.max())}): set it to less"
+                f"{self.asked} needs more training samples of a class than there are ({smallest}, "
+                f"the largest has {int(counts.max())}): set it to less"
             )
-        counted = f"{max(sizes)} to {min(sizes)} training samples"
-        say(f"data.imbalance={self.imbalance}: a class has {counted}")
-        return drawn_rows(targets, sizes, generator)
+        order = torch.randperm(len(targets), generator=generator)
+        rows = [order[targets[order] == label][:size] for label, size in enumerate(sizes)]
+        return sorted(torch.cat(rows).tolist())
 
     def noisy(self, targets: Tensor, num_classes: int) -> Tensor:
-        """Return the labels with the wrong ones among them."""
-        draw = seeded(self.label_noise_seed)
-        return corrupt_labels(targets, num_classes, self.label_noise, draw, self.label_noise_kind)
+        """Return the class indices ``(N)``, of which ``round(label_noise * N)`` are another class.
 
+        With ``"uniform"`` each other class has the same probability; with ``"pairs"`` class ``c``
+        becomes class ``c + 1``, and the last one the first.
 
-def seeded(seed: int | None) -> torch.Generator:
-    """Return a generator of a seed, or of the run's."""
-    return torch.Generator().manual_seed(torch.initial_seed() if seed is None else seed)
-
-
-def corrupt_labels(
-    targets: Tensor,
-    num_classes: int,
-    rate: float,
-    generator: torch.Generator,
-    kind: NoiseKind = "uniform",
-) -> Tensor:
-    """Give ``round(rate * N)`` of the class indices ``(N)`` another class.
-
-    With ``"uniform"`` each other class has the same probability; with ``"pairs"`` class ``c``
-    becomes class ``c + 1``, and the last one the first.
-
-    Source: symmetric noise as in Patrini et al., CVPR 2017 (arXiv 1609.03683), without the
-    diagonal; pair flipping as in Han et al., NeurIPS 2018 (arXiv 1804.06872).
-    """
-    chosen = torch.randperm(len(targets), generator=generator)[: round(rate * len(targets))]
-    shift = torch.ones_like(chosen)
-    if kind == "uniform":
-        shift = torch.randint(1, num_classes, (len(chosen),), generator=generator)
-    noisy = targets.clone()
-    noisy[chosen] = (targets[chosen] + shift) % num_classes
-    return noisy
+        Source: symmetric noise as in Patrini et al., CVPR 2017 (arXiv 1609.03683), without the
+        diagonal; pair flipping as in Han et al., NeurIPS 2018 (arXiv 1804.06872).
+        """
+        generator, wrong = self.generator(), round(self.label_noise * len(targets))
+        chosen = torch.randperm(len(targets), generator=generator)[:wrong]
+        shift = torch.ones_like(chosen)
+        if self.label_noise_kind == "uniform":
+            shift = torch.randint(1, num_classes, (wrong,), generator=generator)
+        noisy = targets.clone()
+        noisy[chosen] = (targets[chosen] + shift) % num_classes
+        return noisy
 
 
 def long_tail_sizes(counts: Tensor, imbalance: float, generator: torch.Generator) -> Tensor:
@@ -119,18 +100,3 @@ def long_tail_sizes(counts: Tensor, imbalance: float, generator: torch.Generator
     profile = counts.max() * torch.tensor(imbalance, dtype=torch.float64) ** -places
     # Rounding may leave the power below a whole number.
     return counts.minimum((profile + 1e-9).long())
-
-
-def drawn_rows(targets: Tensor, sizes: Sequence[int], generator: torch.Generator) -> list[int]:
-    """Return ``sizes[c]`` rows of each class ``c``, drawn by ``generator``, in ascending order."""
-    order = torch.randperm(len(targets), generator=generator)
-    class_rows = [order[targets[order] == label][:size] for label, size in enumerate(sizes)]
-    return sorted(torch.cat(class_rows).tolist())
-
-
-def thirds_by_count(counts: Tensor) -> dict[str, list[int]]:
-    """Return the classes in thirds by ``counts``: ``many``, ``medium`` (not of two), ``few``."""
-    order = counts.argsort(descending=True, stable=True).tolist()
-    first, second = round(len(order) / 3), round(2 * len(order) / 3)
-    thirds = {"many": order[:first], "medium": order[first:second], "few": order[second:]}
-    return {name: sorted(classes) for name, classes in thirds.items() if classes}

@@ -32,7 +32,7 @@ class Digits(BenchmarkDataModule):
         digits = load_digits()
         images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16.0
         targets = torch.tensor(digits.target, dtype=torch.int64)
-        self.class_names = [str(name) for name in digits.target_names]
+        self.class_names = list(map(str, digits.target_names))
         seed, rows = self.split_seed, {}
         rest, rows["test"] = train_test_split(
             range(len(targets)), test_size=360, stratify=targets, random_state=seed
@@ -40,7 +40,8 @@ class Digits(BenchmarkDataModule):
         rows["train"], rows["validation"] = train_test_split(
             rest, test_size=180, stratify=targets[rest], random_state=seed
         )
-        self.texts = {split: [f"image {row}" for row in rows[split]] for split in SPLITS}
-        return {
-            split: LabelledDataset(images[rows[split]], targets[rows[split]]) for split in SPLITS
-        }
+        splits = {}
+        for split in SPLITS:
+            self.texts[split] = [f"image {row}" for row in rows[split]]
+            splits[split] = LabelledDataset(images[rows[split]], targets[rows[split]])
+        return splits

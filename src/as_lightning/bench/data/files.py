@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import codecs
-import functools
 import glob
 import hashlib
 import os
 import unicodedata
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from as_lightning.bench.data.reading import note, shortened
 
@@ -32,7 +30,7 @@ def files_below(root: Path, suffixes: tuple[str, ...]) -> list[str]:
             f"{root}: expected a folder: unpack the archive first, and give its folder"
         )
     everything = visible_files(root)
-    names = [name for name in everything if has_suffix(name, suffixes)]
+    names = [name for name in everything if name.lower().endswith(suffixes)]
     if not names:
         raise ValueError(f"{root}: expected files that end in {', '.join(suffixes)}, found none")
     others = sorted(set(everything) - set(names))
@@ -41,11 +39,6 @@ def files_below(root: Path, suffixes: tuple[str, ...]) -> list[str]:
     if unprintable:
         raise ValueError(f"{root}: rename what cannot be printed: {shortened(unprintable)}")
     return names
-
-
-def has_suffix(name: str | Path, suffixes: tuple[str, ...]) -> bool:
-    """Return whether a file's name ends in one of the (lower-case) suffixes, in whatever case."""
-    return str(name).lower().endswith(suffixes)
 
 
 def normal_form(name: str) -> str:
@@ -78,30 +71,33 @@ def likely_encoding(content: bytes) -> str:
     return "cp1252" if any(0x80 <= byte <= 0x9F for byte in content) else "latin-1"
 
 
-class RemoteFile(NamedTuple):
-    """A public file: its name in the data directory, its address, and its SHA-256.
-
-    The ``checksum`` is None for an archive that is packed anew for each download.
-    """
-
-    name: str
-    url: str
-    checksum: str | None
-
-
-Place = str | Path | Mapping[str, str] | None  # a mapping has the fields of a `RemoteFile`
+# A mapping has a public file's name, url and checksum, a SHA-256 or None.
+Place = str | Path | Mapping[str, str | None] | None
 
 
 def find_file(place: Place, data_dir: str | Path) -> Path:
-    """Return a public file, downloaded if it is missing, or a ``place`` of one's own.
+    """Return a public file or a ``place`` of one's own, which may be relative to the working
+    directory, or to ``data_dir``.
 
-    A relative one is looked for in the working directory, and then in ``data_dir``.
+    pooch downloads a public file that is missing or has another checksum. A ValueError refuses
+    another checksum of the download; a RuntimeError says that there is none.
     """
+    folder = Path(data_dir).expanduser()
     if isinstance(place, Mapping):
-        return fetch(RemoteFile(**place), data_dir)
+        import pooch  # imported here, as data without files do not need it
+
+        name, url, known = place["name"], place["url"], place["checksum"]
+        try:
+            return Path(pooch.retrieve(url, known, fname=name, path=folder))
+        except OSError as error:  # what requests raises is an OSError too
+            raise RuntimeError(
+                f"{folder}/{name} is missing or has another SHA-256 than {known}, and could not "
+                f"be downloaded from {url}: {error}. Put it there by hand, or set data_dir (or the "
+                "environment variable AS_LIGHTNING_DATA) to a directory that holds it"
+            ) from error
     path = Path(str(place)).expanduser()  # YAML reads a folder 2024 as a number
     # Of an absolute path both are the same.
-    candidates = dict.fromkeys((Path.cwd() / path, Path(data_dir).expanduser() / path))
+    candidates = dict.fromkeys((Path.cwd() / path, folder / path))
     for candidate in candidates:
         if candidate.exists():
             return candidate
@@ -109,54 +105,13 @@ def find_file(place: Place, data_dir: str | Path) -> Path:
     raise FileNotFoundError(f"there is no {places}: give its full path, or set data_dir")
 
 
-def fetch(remote: RemoteFile, data_dir: str | Path) -> Path:
-    """Return the path of ``remote`` in ``data_dir``; download it if it is not there.
-
-    A ValueError refuses another checksum; a RuntimeError says that it cannot be downloaded.
-    """
-    import pooch  # imported here, as data without files do not need it
-
-    path = Path(data_dir).expanduser() / remote.name
-    if path.exists():
-        actual = None if remote.checksum is None else pooch.file_hash(str(path))
-        if actual != remote.checksum:
-            raise ValueError(
-                f"{path} has the wrong checksum: expected SHA-256 {remote.checksum}, got {actual}. "
-                f"Delete it to download it again from {remote.url}, or point data_dir elsewhere"
-            )
-        return path
-    try:
-        # pooch moves a download into place once its checksum is right
-        pooch.retrieve(remote.url, remote.checksum, fname=remote.name, path=path.parent)
-    except OSError as error:  # what requests raises is an OSError too
-        raise RuntimeError(
-            f"{remote.name} is not in data_dir={str(data_dir)!r} and could not be downloaded from "
-            f"{remote.url}: {error}. Put it there by hand, or set data_dir (or the environment "
-            "variable AS_LIGHTNING_DATA) to a directory that holds it"
-        ) from error
-    return path
-
-
 def checksum(paths: Iterable[Path]) -> str:
     """Return a checksum of files, and of the names and contents of folders' visible files."""
     digest = hashlib.sha256()
     for path in paths:
-        if not path.is_dir():
-            digest.update(_file_hash(path))
-            continue
-        for name in visible_files(path):
-            digest.update(os.fsencode(name) + b"\0" + _file_hash(path / name))
+        files = {b"": path}
+        if path.is_dir():
+            files = {os.fsencode(name) + b"\0": path / name for name in visible_files(path)}
+        for name, file in files.items():
+            digest.update(name + hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()[:16]
-
-
-def _file_hash(path: Path) -> bytes:
-    """Return a file's checksum; it is not read again while its size and time stay."""
-    status = path.stat()
-    return _cached_hash(path, status.st_size, status.st_mtime_ns)
-
-
-@functools.lru_cache(maxsize=2**18)
-def _cached_hash(path: Path, size: int, modified: int) -> bytes:
-    import pooch
-
-    return bytes.fromhex(pooch.file_hash(str(path)))

@@ -1,19 +1,19 @@
-"""The Free Spoken Digit Dataset: where it comes from, and which recording is of which split."""
+"""The Free Spoken Digit Dataset: which recording is of which split."""
 
 from __future__ import annotations
 
 import random
 import tarfile
 import zlib
+from contextlib import suppress
 from pathlib import PurePosixPath
-from typing import Any, ClassVar
+from typing import Any
 
 from as_lightning.bench.data.audio_folder import AudioFolder
 from as_lightning.bench.data.base import SPLITS
 from as_lightning.bench.data.class_folder import LabelledFile
-from as_lightning.bench.data.files import RemoteFile
 
-RECORDINGS = 50  # of each digit by each speaker
+RECORDINGS = 50  # of each digit by each of 6 speakers
 
 
 class FSDD(AudioFolder):
@@ -21,35 +21,27 @@ class FSDD(AudioFolder):
     CC BY-SA 4.0.
 
     Of each speaker's 50 recordings of a digit, 0 to 4 are the test split, as published, 5 to 9
-    validation; ``split_seed`` draws others. ``data_dir`` holds ``fsdd.tar.gz``; otherwise release
-    1.0.10 is downloaded. GitHub may pack the archive anew, so its checksum is not compared.
+    validation; ``split_seed`` draws others. A ValueError refuses another archive than release
+    1.0.10.
 
     Source: Jackson et al., ``github.com/Jakobovski/free-spoken-digit-dataset``.
     """
 
-    HOME = (
-        "https://github.com/Jakobovski/free-spoken-digit-dataset/archive/refs/tags/v1.0.10.tar.gz"
-    )
-    FILES: ClassVar[dict[str, RemoteFile]] = {"all": RemoteFile("fsdd.tar.gz", HOME, None)}
     splits_by_seed = True
 
-    def __init__(
-        self, sample_rate: int = 8_000, split_seed: int | None = None, **audio: Any
-    ) -> None:
-        super().__init__(None, sample_rate=sample_rate, split_seed=split_seed or 0, **audio)
+    def __init__(self, split_seed: int | None = None, **audio: Any) -> None:
+        super().__init__(split_seed=split_seed, **audio)
         self.split_seed = split_seed
 
     def index(self) -> dict[str, list[LabelledFile]]:
         path = self.files()["all"]
         recordings = {}
-        try:
-            with tarfile.open(path) as archive:
-                for member in archive:
-                    file, place = archive.extractfile(member), PurePosixPath(member.name)
-                    if file is not None and place.match("recordings/*.wav"):
-                        recordings[place.name] = file.read()
-        except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
-            raise ValueError(f"{path} is damaged ({error}): delete it to load it again") from error
+        # An archive that is damaged lacks recordings.
+        with suppress(tarfile.TarError, zlib.error, EOFError), tarfile.open(path) as archive:
+            for member in archive:
+                file, place = archive.extractfile(member), PurePosixPath(member.name)
+                if file is not None and place.match("recordings/*.wav"):
+                    recordings[place.name] = file.read()
         if len(recordings) != 60 * RECORDINGS:
             raise ValueError(
                 f"{path}: expected the 3,000 recordings of release 1.0.10, found "
@@ -62,7 +54,6 @@ class FSDD(AudioFolder):
         for name, content in sorted(recordings.items()):
             digit, _, number = name.removesuffix(".wav").split("_")
             position = order.index(int(number))
-            split = "test" if position < 5 else "validation" if position < 10 else "train"
-            name = f"recordings/{name}"
-            splits[split].append(LabelledFile(digit, name, content.__bytes__, f"{path}/{name}"))
+            split = ("test", "validation", *8 * ["train"])[position // 5]
+            splits[split].append(LabelledFile(digit, f"recordings/{name}", content.__bytes__))
         return splits

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from as_lightning.bench.data.base import check_least
 from as_lightning.bench.data.class_folder import ClassFolder, Transform, mean_and_std
+from as_lightning.bench.data.files import Place
 from as_lightning.bench.packages import loading
 
 with loading("torchvision"):
@@ -47,8 +47,7 @@ def decode_image(
             changes.append(f"are converted from {image.mode} to RGB")
         image = image.convert("RGB")
     except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, struct.error, ...
-        reason = "not an image" if isinstance(error, Image.UnidentifiedImageError) else str(error)
-        raise ValueError(reason or type(error).__name__) from error
+        raise ValueError(f"no readable image ({error})") from error
     if image_size is not None:
         if image.width != image.height:
             changes.append("are not square, and cropped (data.image_size)")
@@ -68,7 +67,7 @@ class ImageFolder(ClassFolder):
 
     def __init__(
         self,
-        path: str | Path | None,
+        path: Place,
         image_size: int | None = None,
         *,
         crop_padding: int = 4,

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import io
 import json
 import warnings
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from as_lightning.bench.data.files import has_suffix, normal_form, read_text
+from as_lightning.bench.data.files import normal_form, read_text
 from as_lightning.bench.data.reading import note
 
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".txt": "\t"}
 TABLES = (*SEPARATORS, ".jsonl", ".parquet")
+HINT = (
+    "(see data.text_column, data.label_column, data.label_separator, data.separator, and "
+    "data.quotes=false, with which quotation marks are text)"
+)
 
 
 class Sentence(NamedTuple):
@@ -29,8 +33,8 @@ class Sentence(NamedTuple):
 
 def read_table(
     path: Path,
-    text_column: str,
-    label_column: str,
+    text_column: str = "text",
+    label_column: str = "label",
     *,
     label_separator: str | None = None,
     columns: Sequence[str] | None = None,
@@ -50,9 +54,8 @@ def read_table(
         texts = _column(table, names[0])
         labels = _column(table, names[1]).str.removeprefix("__label__")  # as fastText writes them
     except (ValueError, pd.errors.ParserWarning) as error:
-        hint = "; a quotation mark at its start opens a field: data.quotes=false makes it text"
-        said = f"{path}: {str(error).removeprefix(f'{path}: ').strip()}"
-        raise ValueError(said + hint * ("inside string" in said)) from error
+        said = str(error).removeprefix(f"{path}: ").strip()
+        raise ValueError(f"{path}: {said} {HINT}") from error
     is_header = (texts == names[0]) & (labels == names[1])
     is_blank = (texts == "") | ((labels == "") & (label_separator is None))
     if is_blank.any() and not drop_blank:
@@ -67,14 +70,15 @@ def read_table(
         "repeat the header and are left out": is_header,
         "lack text or label and are left out (data.drop_blank)": is_blank,
     }
-    if has_suffix(path, tuple(SEPARATORS)):
+    if path.suffix.lower() in SEPARATORS:
         what = "hold several lines in quotation marks (data.quotes=false makes those text)"
         changes[what] = kept & texts.str.contains("\n")
     for what, rows in changes.items():
         example = repr(texts[rows].iloc[0]) if rows.any() else ""
         note(f"rows of {path.name} {what}", int(rows.sum()), len(table), example)
     if label_separator is not None:
-        labels = labels.map(partial(_parts, separator=label_separator))
+        parts = labels.str.split(label_separator, regex=False)
+        labels = parts.map(lambda names: tuple(filter(None, map(str.strip, names))))
     return list(map(Sentence, texts[kept], labels[kept]))
 
 
@@ -115,18 +119,15 @@ def _column(table: pd.DataFrame, name: str) -> pd.Series:
     """Return the cells of a column as text, without the spaces around it."""
     found = list(map(_stripped, table.columns))
     if found.count(name) != 1:
-        there = ", ".join(map(repr, found))
-        hint = "set data.text_column and data.label_column, or data.separator"
-        raise ValueError(f"expected one column {name!r}, there are {there}: {hint}")
+        raise ValueError(f"expected one column {name!r}, there are {', '.join(map(repr, found))}")
     return table.iloc[:, found.index(name)].map(_stripped).astype(object)
 
 
 def _stripped(cell: Any) -> str:
     """Return a cell's text without the spaces around it; empty where the value is missing."""
     if isinstance(cell, (list, dict)):
-        raise ValueError(f"expected one value, got {cell!r}: data.label_separator parts several")
+        raise ValueError(f"expected one value, got {cell!r}")
     return "" if pd.isna(cell) else normal_form(str(cell).strip())
 
 
-def _parts(label: str, separator: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in label.split(separator) if part.strip())
+SETTINGS = tuple(inspect.signature(read_table).parameters)[1:]

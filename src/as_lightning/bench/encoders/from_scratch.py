@@ -1,4 +1,4 @@
-"""Small encoders that are trained from scratch: of vectors, images, spectrograms and texts."""
+"""Small encoders that are trained from scratch: of images, spectrograms and texts."""
 
 from __future__ import annotations
 
@@ -10,25 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from as_lightning.functional.argument_checks import check_choice
-
-
-class MLP(nn.Module):
-    """Linear layers with normalisation, GELU and dropout: ``(N, in_features)``, ``(N,
-    widths[-1])``.
-
-    Without ``widths`` the features are the inputs.
-    """
-
-    def __init__(self, in_features: int, widths: Sequence[int], dropout: float) -> None:
-        super().__init__()
-        layers: list[nn.Module] = []
-        for size, width in pairwise([in_features, *widths]):
-            layers += [nn.Linear(size, width), nn.LayerNorm(width), nn.GELU(), nn.Dropout(dropout)]
-        self.layers = nn.Sequential(*layers)
-        self.out_features = [in_features, *widths][-1]
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return self.layers(inputs)
 
 
 def _convolution(in_channels: int, out_channels: int, stride: int = 1) -> list[nn.Module]:

@@ -133,7 +133,7 @@ def check_files(config: DictConfig) -> None:
                 f"nor in data_dir={config.data_dir}"
             )
         reader = READERS.get(str(config.data.get("_target_")))
-        if reader is not None and key != "classes_path" and there[0].stat().st_size <= SMALL:
+        if reader is not None and there[0].stat().st_size <= SMALL:
             read = located(reader)
             taken = inspect.signature(read).parameters.keys() & config.data.keys() - {"path"}
             read(there[0], **{name: config.data[name] for name in taken})

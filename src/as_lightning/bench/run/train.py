@@ -225,7 +225,6 @@ def made_module(config: DictConfig, datamodule: BenchmarkDataModule) -> pl.Light
     module = instantiate(class_arguments(config.method, "method"), _partial_=True)(
         encoder=encoder,
         class_names=datamodule.class_names,
-        class_groups=datamodule.class_groups,
         task=datamodule.task,
         optimizer=make_optimizer,
         lr_scheduler=make_schedule,

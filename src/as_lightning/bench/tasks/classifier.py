@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -36,7 +36,6 @@ class Classifier(pl.LightningModule):
         probabilities: maps logits to what the method takes for probabilities; softmax by default.
         targets, task: see `TaskForm`.
         class_counts: how many training targets each class has.
-        class_groups: the classes of each named group, whose accuracy the test logs.
 
     Logs ``train/loss``, and for validation and test ``loss`` and the metrics of the task.
     """
@@ -53,7 +52,6 @@ class Classifier(pl.LightningModule):
         targets: Literal["class_index", "multi_hot"] = "class_index",
         task: Literal["multiclass", "multilabel", "token"] = "multiclass",
         class_counts: Tensor | None = None,
-        class_groups: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         super().__init__()
         self.task = TaskForm(task, class_names, targets)
@@ -65,7 +63,7 @@ class Classifier(pl.LightningModule):
         self.probabilities = probabilities or partial(torch.softmax, dim=-1)
         self._make_optimizer, self._make_lr_scheduler = optimizer, lr_scheduler
         self.validation_metrics = self.task.metrics().clone(prefix="val/")
-        self.test_metrics = self.task.metrics(class_groups).clone(prefix="test/")
+        self.test_metrics = self.task.metrics().clone(prefix="test/")
         # a loss that is NaN must show: torchmetrics leaves NaN out by default
         self.validation_loss = MeanMetric(nan_strategy=math.nan)
         self.test_loss = MeanMetric(nan_strategy=math.nan)

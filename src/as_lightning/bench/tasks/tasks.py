@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,19 +37,13 @@ def micro_f1(*counts: Tensor) -> Tensor:
     return macro_f1(*torch.stack(counts).sum(1, keepdim=True))
 
 
-def balanced_accuracy(
-    right: Tensor,
-    predicted: Tensor,
-    annotated: Tensor,
-    classes: Sequence[int] | slice = slice(None),
-) -> Tensor:
-    r"""Return the mean recall of the annotated ``classes``; the other arguments as of `macro_f1`.
+def balanced_accuracy(right: Tensor, predicted: Tensor, annotated: Tensor) -> Tensor:
+    r"""Return the mean recall of the annotated classes ``C'``; the arguments as of `macro_f1`.
 
     $$
     \frac{1}{|C'|} \sum_{c \in C'} \frac{\text{right}_c}{\text{annotated}_c}
     $$
     """
-    right, annotated = right[classes], annotated[classes]
     return (right / annotated.clamp(min=1)).sum() / (annotated > 0).sum().clamp(min=1)
 
 
@@ -202,10 +195,8 @@ class TaskForm:
                 "this method's loss is for several labels per sample; tokens have one class each"
             )
 
-    def metrics(self, class_groups: Mapping[str, Sequence[int]] | None = None) -> MetricCollection:
-        """Return the metrics of `scored`; ``accuracy_NAME`` is the balanced accuracy of a class
-        group.
-        """
+    def metrics(self) -> MetricCollection:
+        """Return the metrics of `scored`."""
         count, ignored = len(self.class_names), IGNORED if self.task == "token" else None
         metrics: dict[str, Metric] = {
             "accuracy": MulticlassAccuracy(count, average="micro", ignore_index=ignored)
@@ -217,9 +208,6 @@ class TaskForm:
             }
         if self.task == "multiclass":
             metrics["balanced_accuracy"] = CountedScore(balanced_accuracy, count)
-            for name, classes in (class_groups or {}).items():
-                score = partial(balanced_accuracy, classes=list(classes))
-                metrics[f"accuracy_{name}"] = CountedScore(score, count)
         metrics["f1_macro"] = CountedScore(macro_f1, count, ignored)
         metrics["calibration_error"] = CalibrationError(ignored)
         if self.task == "token":

@@ -140,12 +140,16 @@ def test_a_table_without_a_header_has_the_columns_that_are_named(tmp_path):
 
 
 @pytest.mark.parametrize("separator", [None, "|"])
-def test_labels_may_be_the_numbers_of_the_lines_of_a_file_of_class_names(tmp_path, separator):
+def test_labels_may_be_the_numbers_of_named_classes(tmp_path, separator):
     label = "2" if separator is None else "2|0"
     write_table(tmp_path / "set.csv", {label: 40, "1": 40})
-    (tmp_path / "names.txt").write_text("joy\nanger\nfear\n")
-    names = {"classes_path": tmp_path / "names.txt", "label_separator": separator}
-    data = TextFile(tmp_path / "set.csv", **names)
-    labels = {row.label for rows in data.read_splits().values() for row in rows}
-    assert labels == ({"fear", "anger"} if separator is None else {("fear", "joy"), ("anger",)})
-    assert data.class_names == ["joy", "anger", "fear"]
+    names = ["joy", "anger", "fear"]
+    data = TextFile(tmp_path / "set.csv", classes=names, label_separator=separator)
+    data.setup()
+    assert data.class_names == names
+    for text, target in zip(data.example_names("train"), data.splits["train"].targets, strict=True):
+        numbers = [int(part) for part in text.split(" of ")[1].split("|")]
+        if separator is None:
+            assert [int(target)] == numbers
+        else:
+            assert target.nonzero().flatten().tolist() == sorted(numbers)

@@ -17,7 +17,7 @@ from as_lightning.bench.run.train import read_data
 
 @pytest.fixture(scope="module")
 def clinc(real_data) -> Clinc150:
-    data = Clinc150(data_dir=real_data, **(TEXT | {"max_length": 32}))
+    data = Clinc150("clinc150.json", data_dir=real_data, **(TEXT | {"max_length": 32}))
     data.prepare_data()
     data.setup("fit")
     return data
@@ -97,7 +97,6 @@ def test_the_tokenizer_sees_the_training_split_alone_and_no_text_is_padding(max_
         ("banking77", [9_002, 1_001, 3_080], 77, 169),
         ("reuters8", [4_936, 549, 2_189], 8, 2_556),
         ("goemotions", [43_410, 5_426, 5_427], 28, 14_219),
-        ("newsgroups20", [10_182, 1_132, 7_532], 20, 540),
     ],
 )
 def test_published_texts_have_their_sizes_and_classes_and_test_split(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any, ClassVar
+from typing import Any
 
-from as_lightning.bench.data.files import RemoteFile
+from as_lightning.bench.data.files import Place
 from as_lightning.bench.data.tables import Sentence
 from as_lightning.bench.data.text.data_module import TextDataModule
 
@@ -20,17 +20,9 @@ class Clinc150(TextDataModule):
     Prediction", EMNLP 2019; ``github.com/clinc/oos-eval``.
     """
 
-    FILES: ClassVar[dict[str, RemoteFile]] = {
-        "all": RemoteFile(
-            "clinc150.json",
-            "https://raw.githubusercontent.com/clinc/oos-eval/master/data/data_full.json",
-            "36923c3705a59e08fe9c3883d8bc2dd966ef93e22cb78ac41171782a698d56e0",
-        )
-    }
-
-    def __init__(self, out_of_scope: bool = True, **text: Any) -> None:
+    def __init__(self, path: Place, out_of_scope: bool = True, **text: Any) -> None:
         super().__init__(**text)
-        self.out_of_scope = out_of_scope
+        self.paths, self.out_of_scope = {"all": path}, out_of_scope
 
     def read_splits(self) -> dict[str, list[Sentence]]:
         content = json.loads(self.files()["all"].read_text(encoding="utf-8"))

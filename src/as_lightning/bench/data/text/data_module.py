@@ -6,7 +6,6 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,8 +21,8 @@ from as_lightning.bench.data.reading import note, note_repeats, shortened
 from as_lightning.bench.data.tables import Sentence
 from as_lightning.functional.calling_convention import IGNORED
 
+SHARE = 0.1  # of validation, and of test
 PADDING, UNKNOWN = "[PAD]", "[UNK]"
-TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model")
 
 
 def split_sentences(
@@ -33,24 +32,24 @@ def split_sentences(
 
     A ValueError names classes that are too small.
     """
-    if isinstance(sentences[0].label, tuple):
-        return train_test_split(sentences, test_size=share, random_state=split_seed)
-    labels = [sentence.label for sentence in sentences]
-    sizes, least = Counter(labels), round(1 / share)
-    small = [f"{label!r} has {size}" for label, size in sorted(sizes.items()) if size < least]
-    if small:
-        raise ValueError(
-            f"{len(small)} of {len(sizes)} classes have fewer than {least} texts, too few to hold "
-            f"out {share:.0%}: {shortened(small)}: leave them out of the table, or give files for "
-            "validation and test"
-        )
+    labels = None
+    if not isinstance(sentences[0].label, tuple):
+        labels = [sentence.label for sentence in sentences]
+        sizes, least = Counter(labels), round(1 / share)
+        small = [f"{label!r} has {size}" for label, size in sorted(sizes.items()) if size < least]
+        if small:
+            raise ValueError(
+                f"{len(small)} of {len(sizes)} classes have fewer than {least} texts, too few to "
+                f"hold out {share:.0%}: {shortened(small)}: leave them out of the table, or give "
+                "files for validation and test"
+            )
     return train_test_split(sentences, test_size=share, stratify=labels, random_state=split_seed)
 
 
 def split_in_three(sentences: Sequence[Sentence], split_seed: int) -> dict[str, list[Sentence]]:
     """Split 80 / 10 / 10 %, stratified by class; each class needs 10 texts."""
-    split_sentences(sentences, 0.1, split_seed)  # refuses a class that is too small for a tenth
-    train, held_out = split_sentences(sentences, 0.2, split_seed)
+    split_sentences(sentences, SHARE, split_seed)  # refuses a class that is too small for a tenth
+    train, held_out = split_sentences(sentences, 2 * SHARE, split_seed)
     validation, test = split_sentences(held_out, 0.5, split_seed)
     return {"train": train, "validation": validation, "test": test}
 
@@ -76,27 +75,23 @@ def fit_tokenizer(
 
 
 def pretrained_tokenizer(name: str) -> tuple[Tokenizer, int]:
-    """Return the fast tokeniser of a Hugging Face model or folder, and its padding token."""
+    """Return the fast tokeniser of a Hugging Face model or folder, and its padding token.
+
+    A ValueError refuses what is none, or where the extra ``pretrained`` is not installed.
+    """
     try:
         from transformers import AutoTokenizer
-    except ImportError as error:
-        raise ImportError(
-            'a pretrained tokenizer needs transformers: install "as-lightning[pretrained]"'
-        ) from error
-    folder = Path(name)
-    # transformers makes an empty tokeniser for a folder without one.
-    if folder.is_dir() and not any(any(folder.glob(pattern)) for pattern in TOKENIZER_FILES):
-        files = ", ".join(TOKENIZER_FILES)
-        raise ValueError(f"tokenizer={name!r}: the folder has no tokenizer ({files})")
-    try:
+
         pretrained = AutoTokenizer.from_pretrained(name, use_fast=True)
-    except (OSError, ValueError) as error:
+        # transformers makes an empty tokeniser for a folder without one.
+        if len(pretrained) == len(pretrained.all_special_ids):
+            raise ValueError("it has no tokens")
+        return pretrained.backend_tokenizer, int(pretrained.pad_token_id)
+    except (ImportError, OSError, ValueError, AttributeError, TypeError) as error:
         raise ValueError(
-            f"tokenizer={name!r} is no Hugging Face model or folder with a tokeniser: {error}"
+            f"tokenizer={name!r}: expected a Hugging Face model or folder with a fast tokeniser "
+            f"and a padding token, and as-lightning[pretrained] installed: {error}"
         ) from None
-    if not pretrained.is_fast or pretrained.pad_token_id is None:
-        raise ValueError(f"tokenizer={name!r}: expected a fast tokeniser with a padding token")
-    return pretrained.backend_tokenizer, int(pretrained.pad_token_id)
 
 
 def _pad_batch(
@@ -185,17 +180,14 @@ class TextDataModule(TokenizedDataModule):
         splits = {}
         for split, texts in self.texts.items():
             encodings = tokenizer.encode_batch(texts)
-            cut = [text for text, row in zip(texts, encodings, strict=True) if row.overflowing]
-            self.note_texts(f"texts are cut at data.max_length={self.max_length}", cut, split)
-            if self.pretrained is None and self.lowercase:
-                lowered = [text for text in texts if text != text.lower()]
-                self.note_texts("texts are lower-cased (data.lowercase)", lowered, split)
             # A text of unknown characters alone may leave no token: keep one for the pooling.
             token_ids = [torch.tensor(encoding.ids or [1]) for encoding in encodings]
             splits[split] = LabelledDataset(token_ids, targets[split])
+            cut = [text for text, row in zip(texts, encodings, strict=True) if row.overflowing]
+            changed = {f"texts are cut at data.max_length={self.max_length}": cut}
+            if self.pretrained is None and self.lowercase:
+                lowered = [text for text in texts if text != text.lower()]
+                changed["texts are lower-cased (data.lowercase)"] = lowered
+            for what, those in changed.items():
+                note(what, len(those), len(texts), next(map(repr, those), ""), split)
         return splits
-
-    def note_texts(self, what: str, changed: Sequence[str], split: str) -> None:
-        """Note texts of a split that are changed."""
-        if changed:
-            note(what, len(changed), len(self.texts[split]), repr(changed[0]), split)

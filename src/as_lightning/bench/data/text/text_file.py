@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from as_lightning.bench.data.files import Place, read_text
-from as_lightning.bench.data.tables import Sentence, read_table
-from as_lightning.bench.data.text.data_module import TextDataModule, split_in_three, split_sentences
+from torch import Tensor
 
-VALIDATION_SHARE = 0.1
+from as_lightning.bench.data.files import Place
+from as_lightning.bench.data.tables import SETTINGS, Sentence, read_table
+from as_lightning.bench.data.text.data_module import (
+    SHARE,
+    TextDataModule,
+    split_in_three,
+    split_sentences,
+)
 
 
 class TextFile(TextDataModule):
@@ -17,8 +22,8 @@ class TextFile(TextDataModule):
 
     The settings are described in ``conf/data/text_file.yaml``. Without ``test_path`` the file is
     split by ``split_seed``, with it alone a tenth of the training rows are for validation. With
-    ``classes_path``, a file of class names, labels are numbers of its lines, from 0. A ValueError
-    names the file and the malformed line.
+    ``classes``, their names, labels are numbers, from 0. A ValueError names the file and the
+    malformed line.
     """
 
     def __init__(
@@ -26,64 +31,38 @@ class TextFile(TextDataModule):
         path: Place,
         validation_path: Place = None,
         test_path: Place = None,
-        classes_path: Place = None,
-        text_column: str = "text",
-        label_column: str = "label",
-        label_separator: str | None = None,
-        columns: Sequence[str] | None = None,
-        separator: str | None = None,
-        drop_blank: bool = False,
-        encoding: str | None = None,
-        quotes: bool = True,
-        **text: Any,
+        classes: Sequence[str] | None = None,
+        **settings: Any,
     ) -> None:
-        if label_separator is not None:
+        self.table = {name: settings.pop(name) for name in SETTINGS if name in settings}
+        if self.table.get("label_separator") is not None:
             self.task = "multilabel"
-        super().__init__(**text)
+        super().__init__(**settings)
         if validation_path is not None and test_path is None:
             raise ValueError("give test_path with validation_path, or neither")
-        self.paths = {"train": path}
-        if test_path is not None:
-            self.paths["test"] = test_path
-        if validation_path is not None:
-            self.paths["validation"] = validation_path
-        if classes_path is not None:
-            self.paths["classes"] = classes_path
-        self.table: dict[str, Any] = {
-            "text_column": text_column,
-            "label_column": label_column,
-            "label_separator": label_separator,
-            "columns": columns,
-            "separator": separator,
-            "drop_blank": drop_blank,
-            "encoding": encoding,
-            "quotes": quotes,
-        }
+        paths = {"train": path, "test": test_path, "validation": validation_path}
+        self.paths = {name: place for name, place in paths.items() if place is not None}
+        self.classes = classes
         self.splits_by_seed = test_path is None
         self.order_by_seed = validation_path is None
 
     def read_rows(self) -> dict[str, list[Sentence]]:
         """Return the rows of the files that there are."""
-        paths = self.files()
-        classes = paths.pop("classes", None)
-        rows = {split: read_table(path, **self.table) for split, path in paths.items()}
-        if classes is None:
-            return rows
-        self.class_names = read_text(classes).strip().split("\n")
-        for split, numbered in rows.items():
-            rows[split] = [row._replace(label=self._named(row.label)) for row in numbered]
-        return rows
-
-    def _named(self, label: Any) -> Any:
-        if isinstance(label, tuple):
-            return tuple(map(self._named, label))
-        return self.class_names[int(label)]
+        return {split: read_table(path, **self.table) for split, path in self.files().items()}
 
     def read_splits(self) -> dict[str, list[Sentence]]:
         splits = self.read_rows()
         if "test" not in splits:
             return split_in_three(splits["train"], self.split_seed)
         if "validation" not in splits:
-            parts = split_sentences(splits["train"], VALIDATION_SHARE, self.split_seed)
+            parts = split_sentences(splits["train"], SHARE, self.split_seed)
             splits["train"], splits["validation"] = parts
         return splits
+
+    def encode_labels(self, labels: Mapping[str, Sequence[Any]]) -> dict[str, Tensor]:
+        if self.classes is None:
+            return super().encode_labels(labels)
+        self.class_names = list(map(str, range(len(self.classes))))
+        targets = super().encode_labels(labels)
+        self.class_names = list(self.classes)
+        return targets

@@ -1,4 +1,6 @@
-"""20 Newsgroups: posts without headers, footers and quotes."""
+"""20 Newsgroups, posts without headers, footers and quotes: the data module of
+``experiment=newsgroups20``.
+"""
 
 from __future__ import annotations
 
@@ -25,27 +27,25 @@ class Newsgroups20(TextFile):
 
     def __init__(self, **text: Any) -> None:
         super().__init__(path=None, **text)
-        self.paths, self.splits_by_seed = {}, False
+        self.splits_by_seed = False
 
     def read_rows(self) -> dict[str, list[Sentence]]:
         rows = {}
         for split in ("train", "test"):
-            posts = [Sentence(body(text), label) for text, label in self.posts(split)]
-            empty = sum(not post.text for post in posts)
-            note("texts are empty but for what is removed", empty, len(posts), split=split)
-            rows[split] = posts
+            copy = self.data_dir / f"newsgroups20_{split}.jsonl.gz"
+            if copy.exists():
+                posts = pd.read_json(copy, lines=True, dtype=False)
+                texts, labels = posts["text"], posts["label"]
+            else:
+                settings = {"data_home": str(self.data_dir), "subset": split, "shuffle": False}
+                posts = newsgroups.fetch_20newsgroups(**settings)
+                texts, labels = posts.data, [posts.target_names[row] for row in posts.target]
+            bodies = list(map(body, texts))
+            note(
+                "texts are empty but for what is removed", bodies.count(""), len(bodies), "", split
+            )
+            rows[split] = list(map(Sentence, bodies, labels))
         return rows
-
-    def posts(self, split: str) -> list[tuple[str, str]]:
-        """Return the whole posts of a split and their groups."""
-        copy = self.data_dir / f"newsgroups20_{split}.jsonl.gz"
-        if copy.exists():
-            posts = pd.read_json(copy, lines=True, dtype=False)
-            return list(zip(posts["text"], posts["label"], strict=True))
-        folder = str(self.data_dir)
-        found = newsgroups.fetch_20newsgroups(data_home=folder, subset=split, shuffle=False)
-        groups = [found.target_names[target] for target in found.target]
-        return list(zip(found.data, groups, strict=True))
 
 
 def body(post: str) -> str:
