@@ -196,11 +196,9 @@ def run_trainer(
         callbacks += [TemperatureScaling(recipe.logits), predictions]
     best = BestWeights(
         checkpoints,
-        filename="best",
         monitor=recipe.monitor,
         mode=recipe.mode,
         save_on_train_epoch_end=False,
-        enable_version_counter=False,
     )
     callbacks += [best, LastEpoch(checkpoints)]
     # a logger's files stay

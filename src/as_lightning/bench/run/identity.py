@@ -18,8 +18,7 @@ from typing import Any
 import torch
 from joblib.hashing import NumpyHasher
 
-# settings that change no number of a run: where files lie, what is shown and logged, how batches
-# are loaded
+# settings that change no number: where files lie, what is shown, how batches are loaded
 WITHOUT_EFFECT = re.compile(
     r"data_dir|output_dir|logger\..*|data\.(num_workers|pin_memory)"
     r"|callbacks\.(learning_rate_monitor|margin_histogram|last_checkpoint)\..*"
@@ -54,9 +53,8 @@ class RunIdentity:
         An absent setting is null. An input that only one of the two has recorded is not compared.
         """
         changed = []
-        for key in sorted(
-            self.config.keys() | other.config.keys(), key=lambda key: (len(key), key)
-        ):
+        keys = self.config.keys() | other.config.keys()
+        for key in sorted(keys, key=lambda key: (len(key), key)):
             if self.config.get(key, "null") != other.config.get(key, "null"):
                 changed.append(key)
         for key in sorted(self.inputs.keys() & other.inputs.keys()):
@@ -75,11 +73,9 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     for key, value in config.items():
         if isinstance(value, Mapping):
             settings |= flat(value, f"{prefix}{key}.")
-            continue
-        value = json.loads(json.dumps(value, default=str))  # as it is read back
-        if value is None or isinstance(value, bool):
-            value = json.dumps(value)
-        settings[f"{prefix}{key}"] = str(value)
+        else:
+            read = json.loads(json.dumps(value, default=str))  # as a result holds it
+            settings[f"{prefix}{key}"] = read if isinstance(read, str) else json.dumps(read)
     return settings
 
 
@@ -124,10 +120,10 @@ def code_files() -> dict[str, str]:
     Of installed packages, the standard library and this package a run records the versions.
     """
     left_out = (sysconfig.get_path("stdlib"), str(Path(__file__).parents[2]))
-    installed = re.compile("|".join(["(site|dist)-packages", *map(re.escape, left_out)]))
+    installed = "|".join(["(site|dist)-packages|hydra_plugins", *map(re.escape, left_out)])
     digests = {}
     for module in list(sys.modules.values()):
         file = str(getattr(module, "__file__", None) or "")
-        if file.endswith(".py") and installed.search(file) is None and Path(file).is_file():
+        if file.endswith(".py") and not re.search(installed, file) and Path(file).is_file():
             digests[file] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
     return digests

@@ -29,7 +29,7 @@ class BestWeights(ModelCheckpoint):
     """
 
     def __init__(self, dirpath: str | Path, **settings: Any) -> None:
-        super().__init__(dirpath, save_top_k=1, **settings)
+        super().__init__(dirpath, "best", save_top_k=1, enable_version_counter=False, **settings)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
