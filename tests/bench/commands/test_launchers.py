@@ -88,7 +88,7 @@ def test_optuna_looks_for_the_margin_of_the_best_validation_score(search):
 def test_the_table_of_jobs_in_other_processes_has_a_candidate_for_each_margin(search):
     folder, printed = search
     deltas = [run.config["method"]["delta"] for run in results(folder)]
-    names = {f"as_softmax, delta={delta:g}": 1 for delta in deltas}
+    names = {f"as_softmax, delta={delta}": 1 for delta in deltas}
     assert reported(folder / SWEEP) == names
     assert f"{SWEEP}/runs.csv" in printed
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from pickle import UnpicklingError
 
 import cloudpickle
 import pytest
@@ -13,6 +14,7 @@ from harness.made_files import write_table
 
 from as_lightning.bench.commands import predict
 from as_lightning.bench.run.owner import own_file
+from as_lightning.bench.run.result import Result
 from as_lightning.bench.run.resume import LAST_FILE
 from as_lightning.bench.run.train import train as made_run
 from as_lightning.comparison.configured import launched_job
@@ -62,6 +64,20 @@ def test_a_checkpoint_with_code_in_it_is_set_aside_and_the_run_starts_anew(
     made_run(composed("experiment=digits", *SETTINGS))
     assert not trap.exists()
     assert last.with_name(f"{last.name}.unreadable").exists()
+
+
+def test_a_resumed_run_refuses_best_weights_with_code_in_them(
+    composed, tmp_path, trap, monkeypatch
+):
+    config = composed("experiment=digits", *SETTINGS)
+    with monkeypatch.context() as patch:
+        patch.setattr(Result, "write", lambda *_: pytest.fail("stopped before its end"))
+        with pytest.raises(pytest.fail.Exception):
+            made_run(config)
+    torch.save({"state_dict": Touches(trap)}, tmp_path / "run" / "checkpoints" / "best.ckpt")
+    with pytest.raises(UnpicklingError):
+        made_run(config)
+    assert not trap.exists()
 
 
 def test_predictions_refuse_a_checkpoint_with_code_in_it(composed, tmp_path, trap, monkeypatch):

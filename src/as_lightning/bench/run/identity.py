@@ -115,7 +115,7 @@ def value_digest(value: Any) -> str:
 
 
 def code_files() -> dict[str, str]:
-    """Return the digests of the imported files of the user's own code, by path.
+    """Return the digests of the imported files of the user's own code, by path in order.
 
     Of installed packages, the standard library and this package a run records the versions.
     """
@@ -126,4 +126,4 @@ def code_files() -> dict[str, str]:
         file = str(getattr(module, "__file__", None) or "")
         if file.endswith(".py") and not re.search(installed, file) and Path(file).is_file():
             digests[file] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
-    return digests
+    return dict(sorted(digests.items()))

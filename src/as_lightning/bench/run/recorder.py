@@ -92,10 +92,7 @@ class RunRecorder(pl.Callback):
         self._note_divergence(trainer, pl_module)
 
     def _note_divergence(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        finite = True
-        for weight in pl_module.parameters():
-            if weight.requires_grad and not is_lazy(weight):
-                finite &= bool(weight.isfinite().all())
+        finite = all(bool(weight.isfinite().all()) for weight in trained_weights(pl_module))
         for name in LOSSES & trainer.callback_metrics.keys():
             finite &= not trainer.callback_metrics[name].isnan()
         self.diverged = not trainer.strategy.reduce_boolean_decision(finite)
@@ -107,6 +104,11 @@ class RunRecorder(pl.Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         for name in self.RESTORED:
             setattr(self, name, state_dict[name])
+
+
+def trained_weights(module: torch.nn.Module) -> list[torch.Tensor]:
+    """Return the weights that are trained and have a shape."""
+    return [each for each in module.parameters() if each.requires_grad and not is_lazy(each)]
 
 
 def over_ranks(trainer: pl.Trainer, value: Any) -> float:

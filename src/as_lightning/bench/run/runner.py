@@ -17,11 +17,10 @@ import pandas as pd
 from filelock import FileLock, Timeout
 from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.utilities import rank_zero_only
-from torch.nn.parameter import is_lazy
 
 from as_lightning.bench.run.identity import RunIdentity
 from as_lightning.bench.run.predictions import PREDICTIONS_FILE, PredictionRecorder, Predictions
-from as_lightning.bench.run.recorder import RunRecorder, over_ranks
+from as_lightning.bench.run.recorder import RunRecorder, over_ranks, trained_weights
 from as_lightning.bench.run.result import RESULT_FILE, Result
 from as_lightning.bench.run.resume import BestWeights
 from as_lightning.callbacks import MaskingMonitor
@@ -101,10 +100,6 @@ def trained(
     trainer.fit(module, datamodule=data, ckpt_path=checkpoint)
     callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
     recorder = next(callback for callback in callbacks if isinstance(callback, RunRecorder))
-    trained_numbers = 0
-    for weight in module.parameters():
-        if weight.requires_grad and not is_lazy(weight):
-            trained_numbers += weight.numel()
     result = Result(
         score=score,
         metrics={},
@@ -113,7 +108,7 @@ def trained(
         evaluations=recorder.evaluations,
         loss_accuracy_correlation=correlation(recorder.evaluations),
         optimizer_steps=trainer.global_step,
-        parameters=trained_numbers,
+        parameters=sum(weight.numel() for weight in trained_weights(module)),
         **about,
     )
     best = ""  # the last weights

@@ -139,7 +139,7 @@ def run_inputs(config: DictConfig) -> dict[str, str]:
         modules.add(getattr(located(target), "__module__", ""))
     code = code_files()  # after the user's code has been imported
     if any(getattr(sys.modules.get(name), "__file__", None) in code for name in modules):
-        inputs["code"] = digest(*map(code.__getitem__, sorted(code)))
+        inputs["code"] = digest(*code.values())
     return inputs
 
 
