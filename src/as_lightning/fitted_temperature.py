@@ -29,7 +29,6 @@ class FittedTemperature:
         self._compared: tuple[list[Any], bool] | None = None
 
     def set(self, value: float | None, weights: Digests | None) -> None:
-        """Set the value that was fitted for the weights of these digests."""
         self.value = value
         self.weights = weights
         self._compared = None
@@ -63,7 +62,6 @@ class FittedTemperature:
         return {"temperature": self.value, "weights": digests, "multilabel": self.multilabel}
 
     def load(self, saved: dict[str, Any]) -> None:
-        """Restore what `saved_with` returned."""
         self.set(saved["temperature"], saved["weights"])
         self.multilabel = saved["multilabel"]
 

@@ -91,7 +91,6 @@ class MaskedLoss(nn.Module):
 
 
 def masked_losses(module: nn.Module) -> list[MaskedLoss]:
-    """Return the losses with a margin inside a module."""
     return [part for part in module.modules() if isinstance(part, MaskedLoss)]
 
 

@@ -74,7 +74,6 @@ class DeltaWarmup(Callback):
         return self.initial + (delta - self.initial) * batch / length
 
     def _length(self, total: float) -> int:
-        """Return the batches of the warm-up."""
         if self.ratio is None:
             assert self.batches is not None
             return self.batches

@@ -31,7 +31,6 @@ class EvaluationLogits:
         self._checked = False  # whether a batch of this evaluation held logits, not probabilities
 
     def start(self, pl_module: LightningModule) -> None:
-        """Watch the forward passes of an evaluation."""
         self.stop()
         if self.logits is not None or hasattr(pl_module, "validation_logits"):
             return
@@ -40,7 +39,6 @@ class EvaluationLogits:
                 self._hooks.append(part.register_forward_hook(self._keep))
 
     def drop(self) -> None:
-        """Forget the outputs of a step."""
         self._own.clear()
         self._inner.clear()
 

@@ -53,7 +53,6 @@ class MarginHistogram(ValidationCallback):
         self._reset()
 
     def _reset(self) -> None:
-        """Set the state before training."""
         self.counts: Tensor | None = None
         # counts per bin, then sums: leads, their squares, samples, those above delta
         self._sums = torch.zeros(self.bins + 4, dtype=torch.float64)

@@ -122,7 +122,6 @@ class OpenWindow(AccumulationWindow):
 
 
 def items_in(batch: Any, items: Callable[[Any], Any]) -> Tensor | float:
-    """Return the items of a batch."""
     number = items(batch)
     if isinstance(number, Tensor) and number.numel() == 1:
         return number_of(number)
@@ -162,7 +161,6 @@ def weigh(loss: Tensor, weight: Tensor | float) -> None:
 
 
 def divide_gradients(optimizer: Optimizer, divisor: float) -> None:
-    """Divide the gradients of all parameter groups, in place."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     for kind in {type(gradient) for gradient in gradients}:  # DTensors take no plain tensor beside

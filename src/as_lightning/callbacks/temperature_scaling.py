@@ -94,7 +94,6 @@ class TemperatureScaling(ValidationCallback):
         self._reset()
 
     def _reset(self) -> None:
-        """Set the state before training."""
         self._own_fitted = FittedTemperature()
         self._fitted = self._own_fitted  # a module with the mixin replaces this one by its own
         self.validation_nll = math.nan

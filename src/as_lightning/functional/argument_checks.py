@@ -20,7 +20,6 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> str:
 
 
 def check_reduction(reduction: str) -> str:
-    """Return ``reduction``, or raise ``ValueError``."""
     return check_choice("reduction", reduction, REDUCTIONS)
 
 
@@ -49,7 +48,6 @@ def check_count(name: str, value: object, *, least: int) -> int:
 
 
 def check_temperature(tau: object) -> float:
-    """Return the temperature ``tau`` as a float, or raise where it is not a positive number."""
     return check_number("tau", tau, lambda value: value > 0, "a positive temperature")
 
 

@@ -49,7 +49,6 @@ class Head(NamedTuple):
         return Head(self.hidden.to(dtype), self.weight.to(dtype), bias)
 
     def logits(self, hidden: Tensor, out: Tensor) -> None:
-        """Write the logits of some hidden states into ``out``."""
         if self.bias is None:
             torch.mm(hidden, self.weight.t(), out=out)
         else:

@@ -191,7 +191,6 @@ def scale_rows(gradient: Tensor, scale: Tensor, ignored: Tensor | None, unit: fl
 
 
 def _launch(kernel: Any, rows: Tensor, *arguments: Any, **constants: bool) -> None:
-    """Run a kernel over tiles of all rows."""
     count, classes = rows.shape
     if not rows.numel():
         return

@@ -10,7 +10,6 @@ from as_lightning.functional.calling_convention import loss_of_rows, over_rows
 
 
 def check_k(k: int, num_classes: int, of: str = "classes") -> None:
-    """Raise unless ``k`` is an integer between 1 and ``num_classes``."""
     if check_count("k", k, least=1) > num_classes:
         raise ValueError(f"k must be at most the number of {of}, {num_classes}, got {k}")
 

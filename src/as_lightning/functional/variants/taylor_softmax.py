@@ -14,7 +14,6 @@ from as_lightning.functional.tracing import in_plain_operations
 
 
 def check_order(order: int) -> None:
-    """Raise unless the order of the polynomial is 2, 4 or 6."""
     if check_count("order", order, least=2) not in (2, 4, 6):
         raise ValueError(
             f"order must be 2, 4 or 6 (an odd polynomial has negative values), got {order}"
@@ -41,7 +40,6 @@ class _LogTaylor(torch.autograd.Function):
 
 
 def _last_two_polynomials(x: Tensor, order: int) -> tuple[Tensor, Tensor]:
-    """The polynomials of ``order - 1`` and of ``order``."""
     power, lower, polynomial = x, x, x + 1.0
     for i in range(2, order + 1):
         power = power * x
