@@ -151,19 +151,17 @@ def verdicts(
         higher_is_better: needed unless the score's name is known, such as ``accuracy`` or ``loss``.
         unit: ``"points"`` reads scores in [0, 1] as percents, ``"raw"`` all as they are; by default
             points for an accuracy and the like, else raw.
-        equal_within: the difference that counts as none, in that unit: 0.5 points by default. Of
-            raw scores nothing is equal by default.
+        equal_within: the difference that counts as none, by default 0.5 points and no raw one.
         target: a constant to compare with, in place of a baseline.
-        tried: how many candidates that are not in the table were tried before; they share the
-            error.
-        test_examples: how many test examples all runs share, if the verdicts are to hold for new
-            ones; the candidates count as erring independently.
+        tried: the number of candidates tried before, outside the table; they share the error.
+        test_examples: the number of test examples that all runs share, for verdicts that hold for
+            new ones; the candidates count as erring independently.
 
     Returns:
         A row for each candidate: ``candidate``, ``difference`` with ``low`` and ``high`` (positive
         is better), ``word``, ``reason`` (why there is no word), ``pairs`` (0: independent samples),
-        ``runs``, ``mean``, ``std``, ``missing`` runs, ``next_seeds`` and ``action``. Several data
-        sets have a column ``dataset``.
+        ``runs``, ``mean``, ``std``, ``missing`` runs, ``next_seeds`` and ``action``; several data
+        sets also have ``dataset``.
 
     Raises:
         ValueError: for what cannot be read, or would mislead.

@@ -90,8 +90,7 @@ def _plain(frame: pd.DataFrame, columns: Columns) -> pd.DataFrame:
     """The table without the columns aside, their names as text; rows are counted from 1."""
     if any(frame.index.names):
         frame = frame.reset_index()
-    frame = frame.set_axis(range(1, len(frame) + 1))
-    frame = frame.set_axis(list(map(str, frame.columns)), axis=1)
+    frame = frame.set_axis(range(1, len(frame) + 1)).rename(columns=str)
     frame.set_flags(allows_duplicate_labels=False)  # a ValueError names a column that comes twice
     asked = [*columns.candidate, *columns.seed, columns.dataset, *columns.aside]
     if not columns.wide:

@@ -36,8 +36,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = _parser()
     options = parser.parse_args(given)
     try:
-        if not options.path.exists():
-            raise ValueError(f"there is no file and no folder {options.path}")
         if (options.path / "design.json").is_file():
             words = _report_comparison(options.path, given)
         else:
