@@ -106,8 +106,6 @@ def sentences(answer: Answer) -> list[str]:
         size = number(floor, digits)
         found.append(f"Noise floor: a true difference of {size} is found {POWER}.")
         found.append("Intervals: 95% for all candidates together, wider towards worse.")
-    if base.missing:
-        found.append(f"{base.missing} runs of {base.arm} have no score.")
     return found
 
 

@@ -158,10 +158,10 @@ def verdicts(
             new ones; the candidates count as erring independently.
 
     Returns:
-        A row for each candidate: ``candidate``, ``difference`` with ``low`` and ``high`` (positive
-        is better), ``word``, ``reason`` (why there is no word), ``pairs`` (0: independent samples),
-        ``runs``, ``mean``, ``std``, ``missing`` runs, ``next_seeds`` and ``action``; several data
-        sets also have ``dataset``.
+        A row for each candidate: ``dataset``, ``candidate``, ``difference`` with ``low`` and
+        ``high`` (positive is better), ``word``, ``reason`` (why there is no word), ``pairs`` (0:
+        independent samples), ``runs``, ``mean``, ``std``, ``missing`` runs, ``next_seeds`` and
+        ``action``.
 
     Raises:
         ValueError: for what cannot be read, or would mislead.
@@ -191,14 +191,10 @@ def verdict_table(answers: Sequence[Answer]) -> pd.DataFrame:
         for row in answer.candidates:
             about = {"dataset": answer.title, "candidate": row.arm, "action": row.action}
             rows.append(about | vars(row))
-    table = pd.DataFrame(rows)[OF_VERDICT + OF_RUNS]
-    if len(answers) == 1:
-        return table.drop(columns="dataset")
-    return table
+    return pd.DataFrame(rows)[OF_VERDICT + OF_RUNS]
 
 
 def _asked(table: pd.DataFrame, question: Question) -> tuple[pd.DataFrame, Question]:
-    """The runs of the candidates that are asked about, and the question with its baseline."""
     names = list(table["candidate"].unique())
     there = f"the candidates are: {', '.join(names)}"
     for name in filter(None, [question.baseline, *question.only]):
@@ -223,7 +219,6 @@ def _asked(table: pd.DataFrame, question: Question) -> tuple[pd.DataFrame, Quest
 
 
 def _reading(table: pd.DataFrame, score: str, question: Question) -> Reading:
-    """How the scores are read: by the score's name, and as the question says."""
     higher = question.higher_is_better
     if higher is None:
         known = known_direction(score)
@@ -244,6 +239,7 @@ def _reading(table: pd.DataFrame, score: str, question: Question) -> Reading:
         )
     if unit == "raw":
         return Reading(score, higher, unit, equal_within=within or 0.0)
+    within = 0.5 if within is None else within
     highest = table.groupby("candidate")["score"].max()
     if not question.unit and highest.min() <= 1 < highest.max():
         raise ValueError(
@@ -251,11 +247,10 @@ def _reading(table: pd.DataFrame, score: str, question: Question) -> Reading:
             "percents: write all alike, or say --unit points or --unit raw"
         )
     factor = 100.0 if table["score"].dropna().between(0, 1).all() else 1.0
-    return Reading(score, higher, unit, factor, 0.5 if within is None else within)
+    return Reading(score, higher, unit, factor, within)
 
 
 def _judged(reading: Reading, table: pd.DataFrame, question: Question, title: str) -> Answer:
-    """The answer with the verdicts on the candidates of one data set."""
     baseline = question.baseline
     runs = {baseline: pd.Series(dtype=float)}
     for name, of_one in table.groupby("candidate", sort=False):
