@@ -222,7 +222,7 @@ def test_a_comparison_is_reported_by_its_own_design(comparison, refused):
         assert f"{comparison} is a comparison" in refused(comparison, *argument)
     (comparison / "design.json").unlink()
     assert "these are runs of a comparison" in refused(comparison)
-    assert "there is no file and no folder" in refused(comparison / "missing")
+    assert "missing" in refused(comparison / "missing")
 
 
 def test_a_gate_on_a_comparison_ends_with_its_status(comparison):
