@@ -49,10 +49,19 @@ def flat_batch(samples: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class TokenTransformer(TextTransformer):
-    """The app's transformer, with the features of all tokens of a batch, ``(N * L, width)``."""
+    """The app's transformer, whose tokens see themselves and those before them, with the features
+    of all tokens of a batch, ``(N * L, width)``.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(padding_id=0, **settings)
+        self.token_embedding.padding_idx = None  # no token pads
 
     def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
-        return super().forward(token_ids).flatten(0, 1)
+        seen = token_ids.size(1)
+        later = torch.ones(seen, seen, dtype=torch.bool, device=token_ids.device).triu(1)
+        hidden = self.encoder(self.embedded(token_ids), mask=later, is_causal=True)
+        return hidden.flatten(0, 1)
 
 
 class PythonCode(BenchmarkDataModule):

@@ -120,7 +120,7 @@ def test_a_module_of_each_form_is_compared_with_built_in_losses_and_its_own(
     assert (record.failures, record.split, record.splits, record.notes) == ([], "test", "fixed", [])
     masked = runs["masking"]["as_softmax"].split()
     assert (len(masked), masked[-1].partition("/")[2] > "0") == (2, True)
-    assert runs["calibration_error"].notna().all()
+    assert runs["calibration_error_unscaled"].notna().all()
     stored = [Predictions.read(file.parent) for file in tmp_path.rglob("predictions.csv")]
     assert [len(found.ids) for found in stored if found is not None] == [100] * 5
     (session,) = set(runs["session"])

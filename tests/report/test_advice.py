@@ -119,8 +119,8 @@ def test_the_reach_of_the_words_is_said_and_last_why_it_stopped_and_the_notes(sp
 
 
 def test_worse_calibration_is_said_with_what_a_temperature_makes_of_it():
-    own = {"calibration_error": 0.3, "calibration_error_scaled": 0.02}
-    base = {"calibration_error": 0.1, "calibration_error_scaled": 0.01}
+    own = {"calibration_error_unscaled": 0.3, "calibration_error_scaled": 0.02}
+    base = {"calibration_error_unscaled": 0.1, "calibration_error_scaled": 0.01}
     (said,) = [
         sentence
         for sentence in advice(found(row(A, "equal", SAME_TIME, **own), baseline=base))
@@ -128,7 +128,9 @@ def test_worse_calibration_is_said_with_what_a_temperature_makes_of_it():
     ]
     assert "temperature" in said
     assert "0.020 and 0.010" in said
-    sentences = advice(found(row(A, "equal", SAME_TIME, calibration_error=0.11), baseline=base))
+    sentences = advice(
+        found(row(A, "equal", SAME_TIME, calibration_error_unscaled=0.11), baseline=base)
+    )
     assert not any("calibrated" in sentence for sentence in sentences)
 
 

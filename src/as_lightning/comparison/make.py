@@ -169,9 +169,6 @@ def made_run(recipe: Recipe, candidate: Candidate, run: Run, folder: Path) -> Ru
     if result.evaluations:
         weights = [float(weight.detach().double().sum()) for weight in module.parameters()]
         result.evaluations[-1]["weights"] = sum(weights)
-    if "calibration_error_unscaled" in result.metrics:
-        unscaled = result.metrics["calibration_error_unscaled"]
-        result.metrics.setdefault("calibration_error", unscaled)
     return output
 
 

@@ -14,7 +14,7 @@ from as_lightning.report.findings import Findings, Row, TimeRatio
 from as_lightning.statistics.answer import decimals, number
 from as_lightning.statistics.verdicts import Verdict
 
-CALIBRATION, SCALED = "calibration_error", "calibration_error_scaled"
+CALIBRATION, SCALED = "calibration_error_unscaled", "calibration_error_scaled"
 WORSE_CALIBRATED = 0.02  # a difference of calibration errors that is worth a sentence
 SPLITS = {
     "per_seed": "Each seed draws its own split: the verdicts hold for other random splits of these "

@@ -2,7 +2,6 @@
 pretrained weights.
 """
 
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -59,8 +58,7 @@ def test_the_encoder_is_the_classifier_without_its_last_layer(downloaded, name, 
     ("settings", "message"),
     [
         ({"weights": "IMAGENET"}, "weights must be"),
-        ({"in_channels": 4}, "1 or 3 channels, the data have 4"),
-        ({"name": "squeezenet1_1"}, "squeezenet1_1 has no linear layer"),
+        ({"name": "squeezenet1_1"}, "name must be"),
         ({"name": "googlenet"}, "name must be"),
         ({"stem": "mnist"}, "stem must be"),
         ({"name": "mobilenet_v3_small"}, "stem='cifar' .*weights=None"),
@@ -70,16 +68,6 @@ def test_the_encoder_is_the_classifier_without_its_last_layer(downloaded, name, 
 def test_networks_weights_stems_and_stages_that_there_are_not_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         resnet(**settings)
-
-
-def test_weights_that_cannot_be_downloaded_are_an_error_that_says_what_to_do(tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    for proxy in ("http_proxy", "https_proxy"):
-        monkeypatch.setenv(proxy, "http://127.0.0.1:9")  # nobody listens there
-    # It keeps the proxies of its first call, for other tests too.
-    monkeypatch.setattr(urllib.request, "_opener", None)
-    with pytest.raises(RuntimeError, match=r"could not be downloaded: .*Download https://.*check"):
-        encoder_of(weights="DEFAULT")
 
 
 def resnet(**settings) -> TorchvisionEncoder:

@@ -3,8 +3,6 @@
 import math
 from functools import partial
 
-import numpy as np
-import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
@@ -27,27 +25,17 @@ def measured(form: TaskForm, batches: list[tuple[Tensor, Tensor]]) -> dict[str, 
     """The metrics of batches that two ranks have seen in turns."""
     ranks = [form.metrics(), form.metrics()]
     for number, (logits, target) in enumerate(batches):
-        ranks[number % 2].update(*form.scored(logits, target, lambda logits: logits.softmax(-1)))
+        ranks[number % 2].update(form.predicted(logits), target)
     for name, metric in ranks[0].items():
         metric.merge_state(ranks[1][name])
     return {name: float(value) for name, value in ranks[0].compute().items()}
 
 
-def calibration_error(confidence: np.ndarray, right: np.ndarray) -> float:
-    """The expected calibration error over 15 bins of equal width, as its definition has it."""
-    bins = np.ceil(confidence * 15).astype(int)
-    table = pd.DataFrame({"confidence": confidence, "right": right}).groupby(bins)
-    means, shares = table.mean(), table.size() / len(bins)
-    return float((shares * (means["confidence"] - means["right"]).abs()).sum())
-
-
 def scikit_learns_of_classes(logits: Tensor, target: Tensor) -> dict[str, float]:
-    confidence, predicted = logits.double().softmax(-1).max(-1)
-    right = (predicted == target).double()
+    predicted = logits.argmax(-1)
     return {
         "accuracy": accuracy_score(target, predicted),
         "f1_macro": f1_score(target, predicted, average="macro"),
-        "calibration_error": calibration_error(confidence.numpy(), right.numpy()),
     }
 
 
@@ -69,9 +57,6 @@ def test_metrics_of_one_class_a_sample_are_scikit_learns(dtype):
 
 
 @pytest.mark.bug_report(
-    "Lightning-AI/torchmetrics#3510", "A confidence of exactly 1 is counted in a bin of its own."
-)
-@pytest.mark.bug_report(
     "Lightning-AI/torchmetrics#1494",
     "Macro F1 counts a class that never occurs as 0, also where all predictions are right.",
 )
@@ -81,15 +66,13 @@ def test_metrics_of_several_labels_are_scikit_learns(dtype):
     logits = (3 * (target - 0.5) + 2 * torch.randn(300, 5)).to(dtype)
     logits[1:99] /= 2000  # whose probabilities are 0.5 in 16 bits
     target[:, 4], logits[:, 4] = 0, -1.0  # a label that never occurs takes no part in the macro F1
-    logits[0, :2] = 40.0  # a confidence of exactly 1
     batches = [(logits[:7], target[:7]), (logits[7:], target[7:])]
     found = measured(TaskForm("multilabel", NAMES, "multi_hot"), batches)
-    predicted, confidence = (logits > 0).long(), logits.double().sigmoid().flatten()
+    predicted = (logits > 0).long()
     expected = {
         "accuracy": accuracy_score(target, predicted),
         "f1_micro": f1_score(target, predicted, average="micro"),
         "f1_macro": f1_score(target, predicted, average="macro", labels=range(4)),
-        "calibration_error": calibration_error(confidence.numpy(), target.flatten().numpy()),
     }
     assert found == pytest.approx(expected, abs=1e-6)
 
@@ -147,7 +130,7 @@ def test_a_task_and_a_loss_that_do_not_fit_are_refused(task, targets, message):
 def test_of_nothing_the_score_is_zero():
     nothing = (torch.randn(2, 3, 5), torch.full((2, 3), IGNORED))
     found = measured(TaskForm("token", NAMES), [nothing])
-    assert found == dict.fromkeys(["accuracy", "f1_macro", "calibration_error", "span_f1"], 0.0)
+    assert found == dict.fromkeys(["accuracy", "f1_macro", "span_f1"], 0.0)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])

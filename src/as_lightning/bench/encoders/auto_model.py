@@ -16,13 +16,13 @@ class AutoModelEncoder(FrozenEncoder):
     Give the data the same tokeniser: ``data.tokenizer=<name>`` (``model=auto_model`` does).
 
     With ``trainable_layers=k`` the embeddings and all layers but the last ``k`` are frozen. The
-    settings are described in ``conf/model/auto_model.yaml``. Pickled weights can run any code.
+    settings are described in ``conf/model/auto_model.yaml``.
 
     Shape:
         - input: ``(N, L)`` ``int64``; output: ``(N, d)``, without pooling ``(N, L, d)``.
 
-    A ValueError refuses pickled weights, embeddings of fewer tokens or positions than the data
-    have, and a network of fewer layers than ``trainable_layers`` or without a list of them.
+    A ValueError refuses pickled weights, which can run any code, embeddings of fewer tokens or
+    positions than the data have, and a network of fewer layers than ``trainable_layers``.
     """
 
     def __init__(
@@ -34,60 +34,48 @@ class AutoModelEncoder(FrozenEncoder):
         pooling: Literal["mean", "first", "none"],
         trainable_layers: int | None = None,
         feature_cache: Cache = "file",
-        allow_pickle: bool = False,
     ) -> None:
         super().__init__(trainable_layers, feature_cache)
         # Here, as it is in an extra, without which the data's tokenizer fails first.
         from transformers import AutoModel
 
         try:
-            # None takes pickled weights where there are no others.
-            loaded = AutoModel.from_pretrained(name, use_safetensors=not allow_pickle or None)
+            loaded = AutoModel.from_pretrained(name, use_safetensors=True)
         except (OSError, ValueError) as error:
             raise ValueError(
-                f"model.name={name!r} is no Hugging Face model or local checkpoint: {error} "
-                "(pickled weights need model.allow_pickle=true)"
+                f"model.name={name!r} is no Hugging Face model or local checkpoint with "
+                f"safetensors: {error}"
             ) from None
         self.network = loaded.float()  # transformers 5 keeps the 16 bits that weights are stored in
         config = self.network.config
-        if vocab_size > config.vocab_size:
-            raise ValueError(
-                f"the data have {vocab_size} tokens, {name!r} knows {config.vocab_size}: set "
-                f"data.tokenizer={name}"
-            )
         positions = getattr(config, "max_position_embeddings", max_length)
-        embedding = getattr(getattr(self.network, "embeddings", None), "position_embeddings", None)
-        padding_idx = getattr(embedding, "padding_idx", None)
-        if padding_idx is not None:  # RoBERTa's positions begin after the padding's
-            positions -= padding_idx + 1
-        if max_length > positions:
-            raise ValueError(f"data.max_length is {max_length}, {name!r} has {positions} positions")
+        if vocab_size > config.vocab_size or max_length > positions:
+            raise ValueError(
+                f"the data have {vocab_size} tokens and texts of {max_length}, {name!r} knows "
+                f"{config.vocab_size} and {positions}: set data.tokenizer={name} or data.max_length"
+            )
         self.padding_id, self.pooling = padding_id, pooling
         self.out_features = int(config.hidden_size)
         pooler = getattr(self.network, "pooler", None)
         if isinstance(pooler, nn.Module):
             pooler.requires_grad_(False)  # no loss reaches it, and ddp refuses such parameters
         # This also leaves the evaluation mode, without dropout, in which it is loaded.
-        self.freeze(*self._frozen_parts(name))
+        self.freeze(*self._frozen_parts())
 
-    def _frozen_parts(self, name: str) -> list[nn.Module]:
+    def _frozen_parts(self) -> list[nn.Module]:
         if self.trainable_layers is None:
             return []
         if self.trainable_layers == 0:
             return [self.network]
         count = int(self.network.config.num_hidden_layers)
-        if self.trainable_layers > count:
-            raise ValueError(
-                f"model.trainable_layers is {self.trainable_layers}, {name!r} has {count} layers"
-            )
+        frozen = count - self.trainable_layers
         for part in self.network.modules():
-            if isinstance(part, nn.ModuleList) and len(part) == count:
+            if isinstance(part, nn.ModuleList) and len(part) == count and frozen >= 0:
                 embeddings = self.network.get_input_embeddings()
-                embeddings = getattr(self.network, "embeddings", embeddings)
-                return [embeddings, *part[: count - self.trainable_layers]]
+                return [getattr(self.network, "embeddings", embeddings), *part[:frozen]]
         raise ValueError(
-            f"model.trainable_layers: {name!r} ({type(self.network).__name__}) has no list of its "
-            "layers: use 0 for fixed features, or null to train the whole encoder"
+            f"model.trainable_layers={self.trainable_layers}: {type(self.network).__name__} has no "
+            f"list of its {count} layers, or fewer layers: use 0 for fixed features, or null"
         )
 
     @property

@@ -12,69 +12,56 @@ from torch import Tensor, nn
 from as_lightning.functional.argument_checks import check_choice
 
 
-def _convolution(in_channels: int, out_channels: int, stride: int = 1) -> list[nn.Module]:
-    convolution = nn.Conv2d(in_channels, out_channels, 3, stride=stride, padding=1, bias=False)
-    return [convolution, nn.BatchNorm2d(out_channels), nn.ReLU(inplace=True)]
-
-
-def _means(maps: Tensor, rows: int, columns: int) -> Tensor:
-    """Return the means ``(N, C * rows * columns)`` of a grid's cells over maps ``(N, C, H, W)``."""
-    if not (1 <= rows <= maps.size(-2) and 1 <= columns <= maps.size(-1)):
-        raise ValueError(
-            f"{maps.size(-2)} rows and {maps.size(-1)} columns are left after the layers, which "
-            f"cannot be cut into {rows} by {columns} cells: set fewer channels, fewer cells "
-            "(bands, but at least 1) or more mel bands"
-        )
-    # not adaptive pooling: its backward pass on a GPU is not deterministic
-    bands = [band.tensor_split(columns, dim=-1) for band in maps.tensor_split(rows, dim=-2)]
-    return torch.cat([cell.mean(dim=(-2, -1)) for band in bands for cell in band], dim=-1)
-
-
 class SmallCNN(nn.Module):
-    """Convolutions with batch normalisation, each halving the image but the first, then means.
+    """3x3 convolutions with batch normalisation, then the means of a grid of ``rows`` by
+    ``columns``.
 
-    A mean is over a cell of a grid of ``cells`` by ``cells``: with 1 place does not matter.
+    With ``pooled`` each is followed by max pooling, else each but the first has a stride of 2. With
+    1 the place does not matter: of spectrograms the rows keep the pitch, and one column the sound
+    at any time.
 
     Shape:
-        - input: ``(N, in_channels, H, W)``; output: ``(N, channels[-1] * cells**2)``.
+        - input: ``(N, in_channels, H, W)``; output: ``(N, channels[-1] * rows * columns)``.
+
+    A ValueError refuses a grid that is finer than what the convolutions leave.
     """
 
     def __init__(
-        self, in_channels: int, channels: Sequence[int], dropout: float, cells: int
+        self,
+        in_channels: int,
+        channels: Sequence[int],
+        dropout: float,
+        rows: int,
+        columns: int,
+        pooled: bool,
     ) -> None:
         super().__init__()
         layers: list[nn.Module] = []
-        for index, (previous, width) in enumerate(pairwise([in_channels, *channels])):
-            layers += _convolution(previous, width, stride=1 if index == 0 else 2)
+        stride = 1
+        for previous, width in pairwise([in_channels, *channels]):
+            convolution = nn.Conv2d(previous, width, 3, stride=stride, padding=1, bias=False)
+            layers += [convolution, nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
+            if pooled:
+                layers.append(nn.MaxPool2d(2, ceil_mode=True))
+            else:
+                stride = 2
         self.layers, self.dropout = nn.Sequential(*layers), nn.Dropout(dropout)
-        self.cells, self.out_features = cells, channels[-1] * cells**2
+        self.rows, self.columns = rows, columns
+        self.out_features = channels[-1] * rows * columns
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.dropout(_means(self.layers(images), self.cells, self.cells))
-
-
-class AudioCNN(nn.Module):
-    """Convolutions with batch normalisation and pooling, then the mean over time in each band.
-
-    A sound may come at any time, but its pitch matters: the features, with ``dropout``, keep the
-    ``bands`` apart.
-
-    Shape:
-        - input: ``(N, in_channels, n_mels, frames)``; output: ``(N, channels[-1] * bands)``.
-    """
-
-    def __init__(
-        self, in_channels: int, channels: Sequence[int], bands: int, dropout: float
-    ) -> None:
-        super().__init__()
-        blocks: list[nn.Module] = []
-        for previous, width in pairwise([in_channels, *channels]):
-            blocks += [*_convolution(previous, width), nn.MaxPool2d(2, ceil_mode=True)]
-        self.blocks, self.dropout = nn.Sequential(*blocks), nn.Dropout(dropout)
-        self.bands, self.out_features = bands, channels[-1] * bands
-
-    def forward(self, spectrograms: Tensor) -> Tensor:
-        return self.dropout(_means(self.blocks(spectrograms), self.bands, 1))
+        maps = self.layers(images)
+        if not (1 <= self.rows <= maps.size(-2) and 1 <= self.columns <= maps.size(-1)):
+            raise ValueError(
+                f"model.rows={self.rows} by model.columns={self.columns}: the layers leave "
+                f"{maps.size(-2)} by {maps.size(-1)}: set fewer, or fewer model.channels"
+            )
+        # not adaptive pooling: its backward pass on a GPU is not deterministic
+        means = []
+        for band in maps.tensor_split(self.rows, dim=-2):
+            for cell in band.tensor_split(self.columns, dim=-1):
+                means.append(cell.mean(dim=(-2, -1)))
+        return self.dropout(torch.cat(means, dim=-1))
 
 
 def pool(hidden: Tensor, present: Tensor, pooling: str) -> Tensor:
@@ -92,8 +79,7 @@ def pool(hidden: Tensor, present: Tensor, pooling: str) -> Tensor:
 class TextTransformer(nn.Module):
     """Token and position embeddings, pre-norm transformer layers, and `pool`.
 
-    ``width`` is a multiple of ``heads``; ``causal``: a token sees itself and those before it;
-    ``padding_id`` pads after a text's own tokens, None where no token does.
+    ``width`` is a multiple of ``heads``; ``padding_id`` pads after a text's own tokens.
 
     Shape:
         - input: ``(N, L)`` ``int64`` token ids; output: ``(N, width)``, or ``(N, L, width)``
@@ -109,8 +95,7 @@ class TextTransformer(nn.Module):
         heads: int,
         dropout: float,
         pooling: Literal["mean", "first", "none"],
-        causal: bool,
-        padding_id: int | None = None,
+        padding_id: int,
     ) -> None:
         super().__init__()
         self.token_embedding = nn.Embedding(vocab_size, width, padding_idx=padding_id)
@@ -124,18 +109,14 @@ class TextTransformer(nn.Module):
         self.encoder = nn.TransformerEncoder(
             layer, layers, norm=nn.LayerNorm(width), enable_nested_tensor=False
         )
-        self.padding_id, self.pooling, self.causal = padding_id, pooling, causal
-        self.out_features = width
+        self.padding_id, self.pooling, self.out_features = padding_id, pooling, width
 
     def forward(self, token_ids: Tensor) -> Tensor:
-        embedded = self.token_embedding(token_ids) + self.position_embedding[: token_ids.size(1)]
-        present, padding, later = torch.ones_like(token_ids, dtype=torch.bool), None, None
-        if self.causal:  # which tokens (columns) come after a token (rows)
-            later = present[:1].expand(token_ids.size(1), -1).triu(1)
-        if self.padding_id is not None:
-            present = token_ids != self.padding_id
-            padding = ~present
-        hidden = self.encoder(
-            self.dropout(embedded), mask=later, src_key_padding_mask=padding, is_causal=self.causal
-        )
+        present = token_ids != self.padding_id
+        hidden = self.encoder(self.embedded(token_ids), src_key_padding_mask=~present)
         return pool(hidden, present, self.pooling)
+
+    def embedded(self, token_ids: Tensor) -> Tensor:
+        """Return what the layers take, ``(N, L, width)``."""
+        positions = self.position_embedding[: token_ids.size(1)]
+        return self.dropout(self.token_embedding(token_ids) + positions)

@@ -50,8 +50,7 @@ class FrozenEncoder(nn.Module):
         """Freeze the network with 0 trainable layers; a ValueError refuses any number above."""
         if self.trainable_layers:
             raise ValueError(
-                "model.trainable_layers must be 0 (a head on fixed features) or null for images, "
-                f"got {self.trainable_layers}"
+                f"model.trainable_layers must be 0 or null for images, got {self.trainable_layers}"
             )
         if self.trainable_layers == 0:
             self.freeze(self.network)

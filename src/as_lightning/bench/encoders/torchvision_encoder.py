@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 
 from as_lightning.bench.encoders.frozen import Cache, FrozenEncoder
@@ -14,7 +13,8 @@ from as_lightning.functional.argument_checks import check_choice
 with loading("torchvision"):
     from torchvision import models
 
-SEVERAL_HEADS = ("googlenet", "inception_v3")  # their output in training is a tuple
+# their output in training is a tuple; no linear layer
+OTHERS = ("googlenet", "inception_v3", "squeezenet*")
 
 
 class TorchvisionEncoder(FrozenEncoder):
@@ -27,11 +27,11 @@ class TorchvisionEncoder(FrozenEncoder):
     3x3 convolution of stride 1 and no pooling (He et al., CVPR 2016, section 4.2).
 
     Shape:
-        - input: ``(N, in_channels, H, W)``; some networks take one size only.
+        - input: ``(N, in_channels, H, W)`` with 1 or 3 channels; some networks take one size only.
         - output: ``(N, out_features)``.
 
     A ValueError refuses a classifier or weights that torchvision does not have, one of several
-    heads or without a linear layer (SqueezeNet), and images of other channels.
+    heads or without a linear layer (SqueezeNet).
     """
 
     def __init__(
@@ -44,18 +44,17 @@ class TorchvisionEncoder(FrozenEncoder):
         stem: Literal["imagenet", "cifar"] = "imagenet",
     ) -> None:
         super().__init__(trainable_layers, feature_cache)
-        classifiers = models.list_models(module=models, exclude=SEVERAL_HEADS)
-        network = _build(check_choice("name", name, classifiers), weights)
+        classifiers = models.list_models(module=models, exclude=OTHERS)
+        check_choice("name", name, classifiers)
+        if weights is not None:
+            check_choice("weights", weights, list(models.get_model_weights(name).__members__))
+        network: Any = models.get_model(name, weights=weights)
         linear = {
             path: part for path, part in network.named_modules() if isinstance(part, nn.Linear)
         }
-        if not linear:
-            raise ValueError(f"{name} has no linear layer to take features from")
         path, last = linear.popitem()
         self.out_features = last.in_features
         network.set_submodule(path, nn.Identity())
-        if in_channels not in (1, 3):
-            raise ValueError(f"{name} takes images of 1 or 3 channels, the data have {in_channels}")
         if check_choice("stem", stem, ("imagenet", "cifar")) == "cifar":
             if weights is not None or not isinstance(network, models.ResNet):
                 raise ValueError(
@@ -71,17 +70,3 @@ class TorchvisionEncoder(FrozenEncoder):
 
     def features(self, inputs: Tensor) -> Tensor:
         return self.network(inputs.expand(-1, 3, -1, -1))
-
-
-def _build(name: str, weights: str | None) -> Any:
-    choices = models.get_model_weights(name).__members__
-    if weights is not None:
-        check_choice("weights", weights, list(choices))
-    try:
-        return models.get_model(name, weights=weights)
-    except OSError as error:
-        raise RuntimeError(
-            f"the weights {weights} of {name} could not be downloaded: {error}. Download "
-            f"{choices[str(weights)].value.url} elsewhere, and put it into "
-            f"{torch.hub.get_dir()}/checkpoints"
-        ) from error

@@ -33,7 +33,6 @@ class Classifier(pl.LightningModule):
         lr_scheduler: called as ``lr_scheduler(optimizer, total_steps=...)``; stepped with every
             optimizer step.
         head: called as ``head(in_features, num_classes)``; ``nn.Linear`` by default.
-        probabilities: maps logits to what the method takes for probabilities; softmax by default.
         targets, task: see `TaskForm`.
         class_counts: how many training targets each class has.
 
@@ -48,7 +47,6 @@ class Classifier(pl.LightningModule):
         optimizer: Callable[..., torch.optim.Optimizer],
         lr_scheduler: Callable[..., torch.optim.lr_scheduler.LRScheduler] | None = None,
         head: Callable[[int, int], nn.Module] | None = None,
-        probabilities: Callable[[Tensor], Tensor] | None = None,
         targets: Literal["class_index", "multi_hot"] = "class_index",
         task: Literal["multiclass", "multilabel", "token"] = "multiclass",
         class_counts: Tensor | None = None,
@@ -60,7 +58,6 @@ class Classifier(pl.LightningModule):
         if isinstance(criterion, partial) and isinstance(criterion.func, type):
             criterion = criterion(class_counts=class_counts)
         self.criterion = criterion
-        self.probabilities = probabilities or partial(torch.softmax, dim=-1)
         self._make_optimizer, self._make_lr_scheduler = optimizer, lr_scheduler
         self.validation_metrics = self.task.metrics().clone(prefix="val/")
         self.test_metrics = self.task.metrics().clone(prefix="test/")
@@ -87,7 +84,7 @@ class Classifier(pl.LightningModule):
         loss = self.criterion(*self.task.loss_arguments(logits, target))
         mean_loss.update(loss, self._denominator(target))
         self.log(f"{metrics.prefix}loss", mean_loss, batch_size=len(target))
-        metrics.update(*self.task.scored(logits, target, self.probabilities))
+        metrics.update(self.task.predicted(logits), target)
         for name, metric in metrics.items():
             # a bar of all metrics is too long for a narrow console
             self.log(name, metric, batch_size=len(target), prog_bar=name.endswith("/accuracy"))
@@ -102,12 +99,10 @@ class Classifier(pl.LightningModule):
         return len(target)
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        inputs, target = batch
-        self._score(self(inputs), target, self.validation_metrics, self.validation_loss)
+        self._score(self(batch[0]), batch[1], self.validation_metrics, self.validation_loss)
 
     def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        inputs, target = batch
-        self._score(self(inputs), target, self.test_metrics, self.test_loss)
+        self._score(self(batch[0]), batch[1], self.test_metrics, self.test_loss)
 
     def on_test_epoch_end(self) -> None:
         """Log the shares of wrong training labels whose label, or true one, is predicted."""
@@ -180,8 +175,7 @@ class AdjustedAfterClassifier(Classifier):
         self._validated.clear()
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        inputs, target = batch
-        self._validated.append((self(inputs), target))
+        self._validated.append((self(batch[0]), batch[1]))
 
     def on_validation_epoch_end(self) -> None:
         logits, target = map(torch.cat, zip(*self._validated, strict=True))

@@ -13,8 +13,7 @@ from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MultilabelExactMatch
 
-from as_lightning.functional.calibration import Reliability, sorted_by_confidence
-from as_lightning.functional.calling_convention import IGNORED, widened
+from as_lightning.functional.calling_convention import IGNORED
 
 
 def macro_f1(right: Tensor, predicted: Tensor, annotated: Tensor) -> Tensor:
@@ -54,8 +53,8 @@ class CountedScore(Metric):
     torchmetrics counts in a matrix of classes by classes: gigabytes for large vocabularies.
 
     Shape:
-        - update: scores ``(N, C)`` or ``(N, C, L)`` and class indices ``(N)`` or ``(N, L)``; with
-          several labels probabilities ``(N, C)`` and {0, 1} ``(N, C)``.
+        - update: predicted and true class indices, both ``(N)`` or ``(N, L)``, where -100 is
+          ignored; with several labels booleans ``(N, C)`` and {0, 1} ``(N, C)``.
     """
 
     full_state_update = False
@@ -64,27 +63,22 @@ class CountedScore(Metric):
     predicted: Tensor
     annotated: Tensor
 
-    def __init__(
-        self,
-        score: Callable[..., Tensor],
-        size: int,
-        ignore_index: int | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, score: Callable[..., Tensor], size: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.score, self.ignore_index = score, ignore_index
+        self.score = score
         for name in ("right", "predicted", "annotated"):
             self.add_state(name, torch.zeros(size, dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Count the classes of a batch."""
-        if preds.shape == target.shape:
-            predicted, annotated = preds > 0.5, target > 0
-            self.right = self.right + (predicted & annotated).sum(0)
-            self.predicted = self.predicted + predicted.sum(0)
+        if preds.dtype == torch.bool:
+            annotated = target > 0
+            self.right = self.right + (preds & annotated).sum(0)
+            self.predicted = self.predicted + preds.sum(0)
             self.annotated = self.annotated + annotated.sum(0)
             return
-        predicted, annotated = _counted(preds.argmax(1), target, self.ignore_index)
+        counted = target != IGNORED
+        predicted, annotated = preds[counted], target[counted]
         one = torch.ones_like(annotated)
         # index_add, and not bincount, which some devices do not have in deterministic runs
         self.right = self.right.index_add(0, annotated, (predicted == annotated).long())
@@ -96,46 +90,6 @@ class CountedScore(Metric):
         return self.score(self.right, self.predicted, self.annotated)
 
 
-def _counted(values: Tensor, target: Tensor, ignore_index: int | None) -> tuple[Tensor, Tensor]:
-    """Return the values and targets where the target is not ignored; both ``(K)``."""
-    counted = torch.ones_like(target, dtype=torch.bool)
-    if ignore_index is not None:
-        counted = target != ignore_index
-    return values[counted], target[counted]
-
-
-class CalibrationError(Metric):
-    """The calibration error of `as_lightning.functional.reliability`, in 15 bins.
-
-    It is of the top class, or of each label. Shapes as of `CountedScore`, probabilities alone.
-    """
-
-    full_state_update = False
-    higher_is_better = False
-
-    def __init__(self, ignore_index: int | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.ignore_index = ignore_index
-        for name in Reliability._fields:
-            self.add_state(name, torch.zeros(15), dist_reduce_fx="sum")
-
-    def update(self, preds: Tensor, target: Tensor) -> None:
-        """Sort a batch into the bins."""
-        if preds.shape == target.shape:
-            confidence, correct = preds.flatten(), target.flatten()
-        else:
-            top, predicted = preds.max(1)
-            confidence, _ = _counted(top, target, self.ignore_index)
-            correct = torch.eq(*_counted(predicted, target, self.ignore_index))
-        for name, sums in sorted_by_confidence(confidence, correct)._asdict().items():
-            setattr(self, name, getattr(self, name) + sums.to(self.device, torch.float32))
-
-    def compute(self) -> Tensor:
-        """Return the error over all updates and ranks."""
-        sums = [getattr(self, name) for name in Reliability._fields]
-        return Reliability(*sums).calibration_error
-
-
 class SpanF1(CountedScore):
     r"""The F1 score of whole entities, as CoNLL's ``conlleval`` counts them.
 
@@ -143,7 +97,7 @@ class SpanF1(CountedScore):
     ``get_entities``); 0 where there is no entity at all.
 
     Shape:
-        - update: scores ``(N, C, L)``, the tags' indices ``(N, L)``.
+        - update: predicted and true tags' indices, both ``(N, L)``.
     """
 
     def __init__(self, tag_names: Sequence[str], **kwargs: Any) -> None:
@@ -152,8 +106,7 @@ class SpanF1(CountedScore):
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Count the entities of a batch."""
-        tagged = preds.argmax(1).cpu().numpy()
-        for tags, truth in zip(tagged, target.cpu().numpy(), strict=True):
+        for tags, truth in zip(preds.cpu().numpy(), target.cpu().numpy(), strict=True):
             words = truth != IGNORED
             predicted = set(get_entities(self.tag_names[tags[words]].tolist()))
             annotated = set(get_entities(self.tag_names[truth[words]].tolist()))
@@ -162,13 +115,9 @@ class SpanF1(CountedScore):
             self.annotated += len(annotated)
 
 
-Probabilities = Callable[[Tensor], Tensor]
-
-
 class TaskForm:
     """How a loss that takes ``targets``, ``"class_index"`` or ``"multi_hot"`` ({0, 1} for each
-    class), is called, and what is measured. Each task has ``accuracy``, ``f1_macro``,
-    ``calibration_error``.
+    class), is called, and what is measured. Each task has ``accuracy`` and ``f1_macro``.
 
     * ``"multiclass"``: one class per sample, logits ``(N, C)``, targets ``(N)``;
       ``balanced_accuracy``.
@@ -196,40 +145,33 @@ class TaskForm:
             )
 
     def metrics(self) -> MetricCollection:
-        """Return the metrics of `scored`."""
-        count, ignored = len(self.class_names), IGNORED if self.task == "token" else None
+        """Return the metrics of `predicted`."""
+        count = len(self.class_names)
         metrics: dict[str, Metric] = {
-            "accuracy": MulticlassAccuracy(count, average="micro", ignore_index=ignored)
+            "accuracy": MulticlassAccuracy(count, average="micro", ignore_index=IGNORED)
         }
         if self.task == "multilabel":
-            metrics = {
-                "accuracy": MultilabelExactMatch(count),
-                "f1_micro": CountedScore(micro_f1, count),
-            }
+            metrics["accuracy"] = MultilabelExactMatch(count)
+            metrics["f1_micro"] = CountedScore(micro_f1, count)
         if self.task == "multiclass":
             metrics["balanced_accuracy"] = CountedScore(balanced_accuracy, count)
-        metrics["f1_macro"] = CountedScore(macro_f1, count, ignored)
-        metrics["calibration_error"] = CalibrationError(ignored)
         if self.task == "token":
             metrics["span_f1"] = SpanF1(self.class_names)
+        metrics["f1_macro"] = CountedScore(macro_f1, count)
         return MetricCollection(dict(metrics), compute_groups=False)
 
     def loss_arguments(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits and target as the loss takes them."""
-        if self.task == "multiclass" and not self.class_index:
-            target = F.one_hot(target, len(self.class_names))
-        return self._classes_second(logits, target if self.class_index else target.to(logits.dtype))
-
-    def scored(
-        self, logits: Tensor, target: Tensor, probabilities: Probabilities
-    ) -> tuple[Tensor, Tensor]:
-        """Return probabilities and target as the metrics take them, in float32 at least."""
-        logits = widened(logits)
-        if self.task == "multilabel":
-            return logits.sigmoid(), target
-        return self._classes_second(probabilities(logits), target)
-
-    def _classes_second(self, scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         if self.task == "token":
-            scores = scores.transpose(1, 2)
-        return scores, target
+            logits = logits.transpose(1, 2)
+        if self.class_index:
+            return logits, target
+        if self.task == "multiclass":
+            target = F.one_hot(target, len(self.class_names))
+        return logits, target.to(logits.dtype)
+
+    def predicted(self, logits: Tensor) -> Tensor:
+        """Return the classes, ``(N)`` or ``(N, L)``; of several labels which are, ``(N, C)``."""
+        if self.task == "multilabel":
+            return logits > 0
+        return logits.argmax(-1)
