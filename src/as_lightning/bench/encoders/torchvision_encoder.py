@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -22,9 +22,7 @@ class TorchvisionEncoder(FrozenEncoder):
     dropout, is kept.
 
     The settings, with the ``mean`` and ``std`` of ImageNet's weights, are described in
-    ``conf/model/torchvision.yaml``. A grey image is seen as one of three equal channels. The stem
-    ``"cifar"`` gives a residual network from scratch the first layers for images of about 32x32, a
-    3x3 convolution of stride 1 and no pooling (He et al., CVPR 2016, section 4.2).
+    ``conf/model/torchvision.yaml``. A grey image is seen as one of three equal channels.
 
     Shape:
         - input: ``(N, in_channels, H, W)`` with 1 or 3 channels; some networks take one size only.
@@ -41,7 +39,6 @@ class TorchvisionEncoder(FrozenEncoder):
         in_channels: int,
         trainable_layers: int | None = None,
         feature_cache: Cache = "file",
-        stem: Literal["imagenet", "cifar"] = "imagenet",
     ) -> None:
         super().__init__(trainable_layers, feature_cache)
         classifiers = models.list_models(module=models, exclude=OTHERS)
@@ -55,16 +52,6 @@ class TorchvisionEncoder(FrozenEncoder):
         path, last = linear.popitem()
         self.out_features = last.in_features
         network.set_submodule(path, nn.Identity())
-        if check_choice("stem", stem, ("imagenet", "cifar")) == "cifar":
-            if weights is not None or not isinstance(network, models.ResNet):
-                raise ValueError(
-                    f"stem='cifar' is for a residual network with weights=None, got {name}, "
-                    f"{weights=}"
-                )
-            network.conv1 = nn.Conv2d(3, network.conv1.out_channels, 3, padding=1, bias=False)
-            # as torchvision initialises its other convolutions
-            nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")
-            network.maxpool = nn.Identity()
         self.network = network
         self.freeze_whole()
 
