@@ -14,6 +14,7 @@ from typing import Any
 import lightning.pytorch as pl
 import numpy as np
 import pandas as pd
+import torch.distributed
 from filelock import FileLock, Timeout
 from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.utilities import rank_zero_only
@@ -134,6 +135,8 @@ def trained(
                 predictions = callback.predictions
     if trainer.world_size > 1:
         result = trainer.strategy.broadcast(result)
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()  # left open, it may abort the process at exit
     return result, predictions
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-import torch.distributed
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from hydra.utils import instantiate
@@ -64,22 +63,14 @@ class OneCycle(OneCycleLR):
 
 
 def one_job(config: DictConfig) -> Result:
-    """Make the run of a job, and end the process group that it leaves behind.
+    """Make the run of a job.
 
     Lightning starts the other processes of a run by the command of this one, which in a sweep would
-    be the whole sweep once more. A process group that is left open may abort its process at exit.
+    be the whole sweep once more: there a run of several processes gets a command of its own.
     """
     single_run = HydraConfig.initialized() and HydraConfig.get().mode == RunMode.RUN
-    if not single_run and config.trainer.devices != 1:
-        return _in_a_process(config)
-    try:
+    if single_run or config.trainer.devices == 1:
         return train(config)
-    finally:
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()
-
-
-def _in_a_process(config: DictConfig) -> Result:
     folder = Path(config.output_dir).absolute()
     with TemporaryDirectory(prefix="as_lightning_") as job:
         OmegaConf.save(config, Path(job, "job.yaml"), resolve=True)
