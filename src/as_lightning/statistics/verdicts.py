@@ -211,7 +211,7 @@ def limit_levels(design: Design, family: int) -> np.ndarray:
 def detectable_difference(error: Any, degrees: Any, level: float) -> Any:
     """Return the true difference whose one-sided t-test at ``level`` succeeds in 80%.
 
-    >>> round(detectable_difference(1.0, 4, 0.025), 2)
+    >>> round(float(detectable_difference(1.0, 4, 0.025)), 2)
     3.76
     """
     return error * special.nctdtrinc(degrees, 1 - POWER, special.stdtrit(degrees, 1 - level))
