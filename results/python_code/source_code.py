@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import re
+import sysconfig
 import tokenize
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,10 +21,10 @@ from torch.utils.data import Sampler, SequentialSampler, default_collate
 
 from as_lightning.bench.data.base import SPLITS, BenchmarkDataModule, LabelledDataset, check_least
 from as_lightning.bench.data.reading import note
-from as_lightning.bench.data.text.standard_library import library_folder, source_files
 from as_lightning.bench.encoders.from_scratch import TextTransformer
 
 UNKNOWN, END_OF_FILE = "[UNK]", "[EOF]"
+LEFT_OUT = {"test", "tests", "idle_test", "site-packages"}
 # the words, numbers and signs of source code, also in comments and strings; white space is no token
 TOKEN = re.compile(r"[^\W\d]\w*|\d\w*(?:\.\d\w*)?|[^\w\s]")
 HELD_OUT = 0.05  # share of the files for validation, and for test
@@ -96,14 +97,17 @@ class PythonCode(BenchmarkDataModule):
             )
         super().__init__(batch_size=batch_tokens // block_length, **loader)
         self.block_length = block_length
-        self.from_standard_library = root is None
-        self.paths = {} if root is None else {"root": root}
-        self.root = library_folder() if root is None else Path(root).expanduser()
+        self.root = Path(root or sysconfig.get_path("stdlib")).expanduser()
+        self.paths = {"root": self.root}
         check_least(1, **max_tokens)
         self.max_tokens = max_tokens
 
     def files(self) -> dict[str, Path]:
-        return {str(file): file for file in source_files(self.root)}
+        files = {}
+        for file in sorted(self.root.rglob("*.py")):
+            if LEFT_OUT.isdisjoint(file.relative_to(self.root).parts):
+                files[str(file)] = file
+        return files
 
     @property
     def input_spec(self) -> dict[str, Any]:
@@ -140,7 +144,7 @@ class PythonCode(BenchmarkDataModule):
             str(file) for rows in pairs.values() for file, tokens in rows if tokens is None
         ]:
             files = sum(map(len, pairs.values()))
-            note("files are not in the encoding they declare", len(unread), files, unread[0])
+            note("files are not in the encoding they declare", unread, files)
         texts = {
             split: [tokens for _, tokens in rows if tokens is not None]
             for split, rows in pairs.items()

@@ -41,9 +41,8 @@ class Newsgroups20(TextFile):
                 posts = newsgroups.fetch_20newsgroups(**settings)
                 texts, labels = posts.data, [posts.target_names[row] for row in posts.target]
             bodies = list(map(body, texts))
-            note(
-                "texts are empty but for what is removed", bodies.count(""), len(bodies), "", split
-            )
+            empty = [text for text, left in zip(texts, bodies, strict=True) if not left]
+            note("texts are empty but for what is removed", empty, len(bodies), split)
             rows[split] = list(map(Sentence, bodies, labels))
         return rows
 

@@ -1,5 +1,6 @@
 """A head with very many classes in the app: dense or fused, it is the same model at other costs."""
 
+import asyncio
 import math
 from functools import partial
 from importlib import import_module
@@ -10,7 +11,6 @@ import pytest
 import torch
 from torch import nn
 
-from as_lightning.bench.data.text.standard_library import library_folder
 from as_lightning.bench.run.train import train
 from as_lightning.bench.tasks.classifier import ASSoftmaxClassifier, Classifier
 from as_lightning.functional.kernels import head_loss
@@ -32,7 +32,7 @@ def test_the_next_token_is_learned_and_a_fused_head_learns_it_as_a_dense_one_doe
     short = [
         f"hydra.searchpath=[file://{RESULTS / 'conf'}]",
         "experiment=python_code",
-        f"data.root={library_folder() / 'asyncio'}",
+        f"data.root={asyncio.__path__[0]}",
         "data.batch_tokens=256",
     ]
     short += ["data.max_tokens={train: 4_100, validation: 1_025, test: 1_025}"]

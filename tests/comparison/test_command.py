@@ -336,7 +336,7 @@ REFUSED = [
     ("candidates={wide:[model.chanels=9]}", "there is no model.chanels: did you mean channels"),
     ("candidates='{wide: model.width=9}'", "candidates.wide must be a list of overrides, as ["),
     ("candidates={a:{overides:[optimizer=sgd]}}", "or have overrides and search, got"),
-    ("candidates={less:[data=docstrings]}", "in the candidate less: other validation or test ex"),
+    ("candidates={less:[data=text_file,data.path=x.csv]}", "in the candidate less: other validation or test ex"),
     ("candidates={a:{search:{data.split_seed:[1,2]}}}", "a cannot set data.split_seed, which is"),
     ("candidates={a:{search:{data.imbalance:[null,20]}}}", "a cannot set data.imbalance, which"),
     ("candidates={a:{search:{optimiser.lr:[1,2]}}}", "no optimiser: did you mean optimizer"),

@@ -140,7 +140,7 @@ CSV = "text,label\n"
         ("conll", "a", "a\tS-x\n", "forms BIOES and BILOU"),
         ("conll", "a", "a O Det\nb B-x Noun\n", "set data.tag_column=1"),
         ("conll, column 2", "a", "a NN O\nb O\n", "a:2: .* column 0 .* column 2, got 'b O'"),
-        ("conll", "a", "a\tO\nb\tX-loc\n", r"a:2: expected a tag .* got 'b\\tX-loc'"),
+        ("conll", "a", "a\tO\nb\tX-loc\n", r"a:2: expected .* a tag .* got 'b\\tX-loc'"),
         ("conll", "a", "", "a: expected sentences in columns, found none"),
         ("conll", "a", "no O\nname O\n", "expected at least 2 classes, found O"),
         ("clip", "a", "not audio at all" * 100, "no readable audio"),

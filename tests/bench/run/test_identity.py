@@ -2,7 +2,6 @@
 make it anew.
 """
 
-import platform
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -16,7 +15,6 @@ from lightning.pytorch.callbacks import EarlyStopping
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from as_lightning.bench.data.text import standard_library
 from as_lightning.bench.run.identity import RunIdentity, value_digest
 from as_lightning.bench.run.recorder import RunRecorder
 from as_lightning.bench.run.result import Result
@@ -181,20 +179,3 @@ def test_the_imported_files_of_the_users_count_where_a_setting_names_one(
     (tmp_path / "users_other.py").write_text("x = 2")
     assert run_inputs(config) != before
     assert run_inputs(composed("experiment=digits")) == {}
-
-
-def test_data_of_the_standard_library_alone_record_the_version_of_python_and_those_of_another_are_made_anew(
-    composed, tmp_path, trained, caplog, monkeypatch
-):
-    python = {"python": f"CPython {platform.python_version()}"}
-    assert run_inputs(composed("data=docstrings")) == python
-    module = '"""' + "\n\n".join(f"Word {number} of five or more." for number in range(40)) + '"""'
-    for name in ("ast", "csv"):  # what is tested is which Python it is said to be of
-        (tmp_path / f"{name}.py").write_text(module.replace("Word", name))
-    monkeypatch.setattr(standard_library, "library_folder", lambda: tmp_path)
-    config = composed("data=docstrings", *BRIEF)
-    train(config)
-    monkeypatch.setattr(platform, "python_version", lambda: "3.99.0")
-    train(config)
-    assert len(trained) == 2
-    assert "another inputs.python" in caplog.text

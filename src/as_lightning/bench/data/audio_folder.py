@@ -27,7 +27,6 @@ with loading("torchaudio"):
 # Least power of log-mel, about that of 16-bit rounding noise: less counts as silence.
 LOG_FLOOR = 1e-6
 
-REACH = 50  # samples of either rate that a resampling's filters read past the end of a clip
 BLOCK = 2**16  # samples that are decoded at once
 CANCELLED = 1e-3  # of the loudest channel: a mean below it is silence
 LOUDEST = 1e6  # of samples in [-1, 1]: far above it their power is beyond float32
@@ -66,18 +65,16 @@ def decode_clip(content: bytes, changes: list[str] | None = None) -> tuple[Tenso
 
 
 def fitted(
-    waveform: Tensor, rate: int, changes: list[str], *, sample_rate: int, samples: int
+    waveform: Tensor, rate: int, changes: list[str], sample_rate: int, samples: int
 ) -> Tensor:
     """Return a waveform at this rate and length; ``changes`` gets what was done."""
     if rate != sample_rate:
         changes.append(f"are resampled to data.sample_rate={sample_rate}")
     if len(waveform) * sample_rate > (samples + 1) * rate:
         changes.append(f"are longer than data.seconds={samples / sample_rate:g}, and cut")
-    # The filters between two rates without a common factor would take gigabytes. The nearest ratio
-    # of small numbers is exact for every pair of usual rates, and changes the pitch of others by
-    # less than a cent.
+    # Filters between rates without a common factor would take gigabytes: the nearest ratio of small
+    # numbers is exact for all usual pairs, and within a cent of the pitch for others.
     ratio = Fraction(sample_rate, rate).limit_denominator(1000)
-    waveform = waveform[: (samples + REACH) * rate // sample_rate + REACH]
     waveform = torchaudio.functional.resample(waveform, ratio.denominator, ratio.numerator)
     return F.pad(waveform[:samples], (0, max(samples - len(waveform), 0)))
 
@@ -148,8 +145,7 @@ class AudioFolder(ClassFolder):
 
     def decode(self, content: bytes, changes: list[str]) -> Tensor:
         waveform, rate = decode_clip(content, changes)
-        size = {"sample_rate": self.sample_rate, "samples": self.samples}
-        waveform = fitted(waveform, rate, changes, **size)
+        waveform = fitted(waveform, rate, changes, self.sample_rate, self.samples)
         if self.mel is None:
             return waveform
         return self.mel(waveform).clamp(min=LOG_FLOOR).log().unsqueeze(0)

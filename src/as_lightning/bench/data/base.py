@@ -20,12 +20,11 @@ from torch.utils.data import (
     default_collate,
 )
 
-from as_lightning.bench.data.conditions import Conditions
+from as_lightning.bench.data.conditions import Conditions, check_least
 from as_lightning.bench.data.files import Place, find_file
-from as_lightning.bench.data.labels import names_in, note_alike, note_small, targets_of
+from as_lightning.bench.data.labels import note_alike, note_small, targets_of
 from as_lightning.bench.data.loaders import EpochOrder
-from as_lightning.bench.data.reading import Reading, collected_readings, said_of, say
-from as_lightning.functional.argument_checks import check_count
+from as_lightning.bench.data.reading import Reading, collected_readings, said_of, say, shortened
 from as_lightning.functional.variants.class_counts import class_counts_of
 
 
@@ -45,13 +44,6 @@ class LabelledDataset(Dataset[tuple[Any, Tensor]]):
         if self.transform is not None:
             raw_input = self.transform(raw_input)
         return raw_input, self.targets[index]
-
-
-def check_least(least: int, **values: int | None) -> None:
-    """Raise an error that names an argument that is no integer of at least ``least``, nor None."""
-    for name, value in values.items():
-        if value is not None:
-            check_count(name, value, least=least)
 
 
 SPLITS = ("train", "validation", "test")
@@ -74,7 +66,6 @@ class BenchmarkDataModule(pl.LightningDataModule):
 
     task: Task = "multiclass"
     paths: Mapping[str, Place] = {}  # the files and folders to read, by split or content
-    from_standard_library: bool = False  # the data differ between versions of Python
     splits_by_seed: bool = False  # whether `split_seed` decides the test split
     order_by_seed: bool = False  # whether `split_seed` decides anything else
     random_inputs: bool = False  # whether a training input changes each time it is read
@@ -164,12 +155,12 @@ class BenchmarkDataModule(pl.LightningDataModule):
             raise ValueError(f"{name} comes with its splits: leave data.split_seed out")
         with collected_readings() as self.readings:
             splits = self.load_splits()
-            for split in SPLITS:
-                if not len(splits[split]):
-                    raise ValueError(f"{name}: nothing is left for {split}: give more data")
-            if self.num_classes < 2:
-                found = ", ".join(self.class_names) or "none"
-                raise ValueError(f"{name}: expected at least 2 classes, found {found}")
+            sizes = [len(splits[split]) for split in SPLITS]
+            if self.num_classes < 2 or not all(sizes):
+                raise ValueError(
+                    f"{name}: expected at least 2 classes, found {shortened(self.class_names)}, "
+                    f"and samples for train, validation and test, found {sizes}"
+                )
             self.splits = splits
             note_alike(self.class_names)
             self._select_rows()
@@ -183,8 +174,8 @@ class BenchmarkDataModule(pl.LightningDataModule):
         """Return a name of each example of a split: its text, its file's name, or its number."""
         if split in self.texts:
             return list(self.texts[split])
-        suffix = f" of split {self.split_seed}" if self.splits_by_seed else ""
-        return [f"{split} example {number}{suffix}" for number in range(len(self.splits[split]))]
+        numbers = range(len(self.splits[split]))
+        return [f"{split} example {number} of split {self.split_seed}" for number in numbers]
 
     def _select_rows(self) -> None:
         """Keep the first training samples, and of these what the conditions draw."""
@@ -206,8 +197,8 @@ class BenchmarkDataModule(pl.LightningDataModule):
     def encode_labels(self, labels: Mapping[str, Sequence[Any]]) -> dict[str, Tensor]:
         """Return the targets of each split; without `class_names` take the training labels."""
         several = self.task == "multilabel"
-        self.class_names = self.class_names or sorted(names_in(labels["train"], several))
-        return targets_of(labels, self.class_names, several)
+        self.class_names, targets = targets_of(labels, self.class_names, several)
+        return targets
 
     def train_dataloader(self) -> DataLoader[Any]:
         return self.loader(self.splits["train"], shuffle=True)
@@ -216,8 +207,6 @@ class BenchmarkDataModule(pl.LightningDataModule):
         return self.loader(self.splits["validation"])
 
     def test_dataloader(self) -> DataLoader[Any]:
-        if self.trainer is not None and self.trainer.testing:
-            check_processes_of_test(self.trainer, len(self.splits["test"]))
         return self.loader(self.splits["test"])
 
     def corrupted_dataloader(self) -> DataLoader[Any]:
@@ -231,10 +220,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
         return self.loader(Subset(dataset, corrupted.tolist()))
 
     def loader(self, dataset: Any, *, shuffle: bool = False) -> DataLoader[Any]:
-        """Return a loader of ``dataset``, which does not draw from the global random state.
-
-        With ``shuffle`` the run's seed (``torch.initial_seed()``) and the epoch decide the order.
-        """
+        """Return a loader whose order the run's seed and epoch decide, not the random state."""
         order: Sampler[int] = SequentialSampler(dataset)
         if shuffle:
             # Lightning repeats the same samples for trainer.overfit_batches, but not with a batch

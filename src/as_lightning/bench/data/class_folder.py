@@ -45,11 +45,9 @@ class ClassFolder(BenchmarkDataModule):
     """A user's own files in a folder for each class.
 
     The layout is ``train/<class>/...``, ``test/<class>/...`` and perhaps ``validation/<class>/...``
-    (or ``val``), or ``<class>/...`` alone. Files may lie deeper. With ``labels``, a table of files
-    and their labels, the folders say at most the split. A missing split takes a tenth of each
-    class's training files, at least one, in an order that ``split_seed`` decides.
-
-    All files are decoded before training, on several threads, into a tensor for each split.
+    (or ``val``), or ``<class>/...`` alone. With ``labels``, a table of files and their labels, the
+    folders say at most the split. A missing split takes a tenth of each class's training files, at
+    least one, in an order that ``split_seed`` decides. All files are decoded before training.
 
     A ValueError names a file that cannot be decoded or differs in size from the first, what is not
     as described, and classes with too few files to split.
@@ -131,7 +129,7 @@ class ClassFolder(BenchmarkDataModule):
                 for change in changes:
                     changed[change].append(files[index].name)
         for change, names in changed.items():
-            note(f"{self.kind} {change}", len(names), len(files), names[0], split)
+            note(f"{self.kind} {change}", names, len(files), split)
         return digests
 
     def _decoded(self, file: LabelledFile) -> tuple[Tensor, list[str]]:
@@ -192,10 +190,7 @@ class ClassFolder(BenchmarkDataModule):
 
 
 def find_classes(root: Path, names: Iterable[str], labelled: bool) -> dict[str, ClassFiles]:
-    """Return the files by split and class; without split folders all are of the split ``"all"``.
-
-    Files that a table has ``labelled`` are one class.
-    """
+    """Return the files by split (``"all"`` without such folders) and class, one if ``labelled``."""
     paths = {name: normal_form(name).split("/") for name in names}
     tops = sorted({path[0] for path in paths.values()})
     splits = {top: SPLIT_OF.get(top.lower(), "") for top in tops}
@@ -216,10 +211,7 @@ def find_classes(root: Path, names: Iterable[str], labelled: bool) -> dict[str, 
 
 
 def mean_and_std(inputs: Tensor, scale: float = 1.0) -> tuple[list[float], list[float]]:
-    """Return each channel's mean and standard deviation of ``inputs / scale`` ``(N, C, H, W)``.
-
-    A constant channel has deviation 1.
-    """
+    """Return mean and deviation (1 if constant) of each channel of ``inputs / scale``."""
     number, sums = 0, torch.zeros(2, inputs.shape[1], dtype=torch.float64)
     for piece in inputs.split(64):
         channels = piece.transpose(0, 1).flatten(1).double()

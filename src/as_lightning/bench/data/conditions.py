@@ -14,6 +14,13 @@ from as_lightning.functional.argument_checks import check_choice, check_count, c
 NoiseKind = Literal["uniform", "pairs"]
 
 
+def check_least(least: int, **values: int | None) -> None:
+    """Raise an error that names an argument that is no integer of at least ``least``, nor None."""
+    for name, value in values.items():
+        if value is not None:
+            check_count(name, value, least=least)
+
+
 @dataclass
 class Conditions:
     """The conditions of ``conf/data/base.yaml``; a ``draw_seed`` of None is that of the run."""
@@ -28,10 +35,8 @@ class Conditions:
         share = "a share in [0, 1]"
         check_number("label_noise", self.label_noise, lambda rate: 0 <= rate <= 1, share)
         check_choice("label_noise_kind", self.label_noise_kind, get_args(NoiseKind))
-        if self.draw_seed is not None:
-            check_count("draw_seed", self.draw_seed, least=0)
-        if self.shots is not None:
-            check_count("shots", self.shots, least=1)
+        check_least(0, draw_seed=self.draw_seed)
+        check_least(1, shots=self.shots)
         if self.imbalance is not None:
             expected = "a number of at least 1, largest to smallest class, without shots"
             alone = self.shots is None

@@ -23,18 +23,18 @@ def visible_files(root: Path) -> list[str]:
 def files_below(root: Path, suffixes: tuple[str, ...]) -> list[str]:
     """Return the visible files that end in one of the suffixes, by their relative names, in order.
 
-    A ValueError refuses an archive, a folder without such files, and a name that is not UTF-8.
+    A ValueError refuses what is no folder of such files, and a name that is not UTF-8.
     """
-    if not root.is_dir():
-        raise ValueError(
-            f"{root}: expected a folder: unpack the archive first, and give its folder"
-        )
     everything = visible_files(root)
     names = [name for name in everything if name.lower().endswith(suffixes)]
     if not names:
-        raise ValueError(f"{root}: expected files that end in {', '.join(suffixes)}, found none")
+        endings = ", ".join(suffixes)
+        raise ValueError(
+            f"{root}: expected a folder of files that end in {endings}, found none: unpack the "
+            "archive first, if it is one"
+        )
     others = sorted(set(everything) - set(names))
-    note("files of other kinds are left out", len(others), len(everything), shortened(others[:1]))
+    note("files of other kinds are left out", others, len(everything))
     unprintable = [ascii(name) for name in names if not name.isprintable()]
     if unprintable:
         raise ValueError(f"{root}: rename what cannot be printed: {shortened(unprintable)}")
@@ -76,8 +76,7 @@ Place = str | Path | Mapping[str, str | None] | None
 
 
 def find_file(place: Place, data_dir: str | Path) -> Path:
-    """Return a public file or a ``place`` of one's own, which may be relative to the working
-    directory, or to ``data_dir``.
+    """Return a public file, or one's own relative to the working directory or to ``data_dir``.
 
     pooch downloads a public file that is missing or has another checksum. A ValueError refuses
     another checksum of the download; a RuntimeError says that there is none.

@@ -13,8 +13,6 @@ from as_lightning.bench.data.audio_folder import AudioFolder
 from as_lightning.bench.data.base import SPLITS
 from as_lightning.bench.data.class_folder import LabelledFile
 
-RECORDINGS = 50  # of each digit by each of 6 speakers
-
 
 class FSDD(AudioFolder):
     """Free Spoken Digit Dataset: the digits 0 to 9 by 6 speakers, 2,400 / 300 / 300 clips of 8 kHz,
@@ -42,13 +40,13 @@ class FSDD(AudioFolder):
                 file, place = archive.extractfile(member), PurePosixPath(member.name)
                 if file is not None and place.match("recordings/*.wav"):
                     recordings[place.name] = file.read()
-        if len(recordings) != 60 * RECORDINGS:
+        if len(recordings) != 3000:
             raise ValueError(
                 f"{path}: expected the 3,000 recordings of release 1.0.10, found "
                 f"{len(recordings)}: delete it to load it again, or point data_dir elsewhere"
             )
         splits: dict[str, list[LabelledFile]] = {split: [] for split in SPLITS}
-        order = list(range(RECORDINGS))
+        order = list(range(50))  # a speaker's recordings of a digit
         if self.split_seed is not None:
             random.Random(self.split_seed).shuffle(order)
         for name, content in sorted(recordings.items()):

@@ -101,8 +101,6 @@ class ImageFolder(ClassFolder):
             augment.append(v2.RandomCrop(tuple(train.shape[-2:]), padding=self.crop_padding))
         if self.horizontal_flip:
             augment.append(v2.RandomHorizontalFlip())
-        normalise = [
-            v2.ToDtype(torch.float32, scale=True),
-            v2.Normalize(list(self.mean), list(self.std)),
-        ]
+        to_float = v2.ToDtype(torch.float32, scale=True)
+        normalise = [to_float, v2.Normalize(list(self.mean), list(self.std))]
         return v2.Compose([*augment, *normalise]), v2.Compose(normalise)

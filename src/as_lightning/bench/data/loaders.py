@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from functools import partialmethod
-from typing import Any
 
 import numpy as np
 from torch.utils.data import BatchSampler, RandomSampler, Sampler
@@ -16,11 +15,11 @@ def permutation(length: int, *entropy: int) -> list[int]:
 
 
 class EpochOrder(RandomSampler):
-    """All indices of a data set in a random order that ``seed`` and epoch decide.
+    """All indices of a data set in a random order that ``seed`` and epoch decide, also in a resumed
+    run.
 
-    A resumed run sees the order that it would have seen. Lightning calls `set_epoch` before each
-    epoch; a ``fixed`` order ignores the epoch. Where ranks share the data, Lightning replaces a
-    ``RandomSampler``, as this is, by PyTorch's ``DistributedSampler``.
+    Lightning calls `set_epoch` before each epoch; a ``fixed`` order ignores it. Where ranks share
+    the data, Lightning takes PyTorch's ``DistributedSampler`` in place of a ``RandomSampler``.
     """
 
     def __init__(self, data_source: Sized, seed: int, fixed: bool = False) -> None:
@@ -41,9 +40,9 @@ POOL_BATCHES = 50
 class LengthBatchSampler(BatchSampler):
     """Cut a sampler's order into batches of samples of similar length.
 
-    The order is cut into pools of ``pool_batches`` batches. The samples of a pool are sorted by
-    their ``lengths`` and cut into batches. With ``shuffle`` the ``seed`` and ``epoch`` of the
-    sampler (0 where it has none) decide the order of a pool's batches.
+    With ``shuffle`` the order is cut into pools of 50 batches. The samples of a pool are sorted by
+    their ``lengths`` and cut into batches, whose order the ``seed`` and ``epoch`` of the sampler (0
+    where it has none) decide. Without it all samples are one pool, in the order of their lengths.
     """
 
     def __init__(
@@ -52,27 +51,25 @@ class LengthBatchSampler(BatchSampler):
         batch_size: int,
         drop_last: bool,
         lengths: Sequence[int],
-        pool_batches: int = POOL_BATCHES,
         shuffle: bool = False,
     ) -> None:
-        super().__init__(sampler, batch_size, drop_last)
-        self.lengths, self.pool_batches, self.shuffle = lengths, pool_batches, shuffle
+        super().__init__(sampler, batch_size, drop_last=False)
+        self.lengths, self.shuffle = lengths, shuffle
 
     @classmethod
-    def bound(cls, lengths: Sequence[int], **settings: Any) -> Callable[..., LengthBatchSampler]:
+    def bound(cls, lengths: Sequence[int], shuffle: bool) -> Callable[..., LengthBatchSampler]:
         """Return a subclass with these arguments bound; Lightning knows the first three alone."""
-        bound = partialmethod(cls.__init__, lengths=lengths, **settings)
+        bound = partialmethod(cls.__init__, lengths=lengths, shuffle=shuffle)
         return type(cls.__name__, (cls,), {"__init__": bound})
 
     def __iter__(self) -> Iterator[list[int]]:
-        order, size = list(self.sampler), self.pool_batches * self.batch_size
+        order = list(self.sampler)
+        size = POOL_BATCHES * self.batch_size if self.shuffle else max(len(order), 1)
         seed, epoch = getattr(self.sampler, "seed", 0), getattr(self.sampler, "epoch", 0)
         for number, first in enumerate(range(0, len(order), size)):
             pool = sorted(order[first : first + size], key=self.lengths.__getitem__)
             starts = range(0, len(pool), self.batch_size)
             batches = [pool[start : start + self.batch_size] for start in starts]
-            if self.drop_last and len(batches[-1]) < self.batch_size:
-                batches.pop()
             if self.shuffle:
                 places = permutation(len(batches), seed, epoch, number)
                 batches = [batches[place] for place in places]

@@ -57,10 +57,10 @@ def say(message: str) -> None:
         log.info(message)
 
 
-def note(what: str, count: int, total: int, example: object = "", split: str = "") -> None:
-    """Collect what a reader changed or left out, of a split or of all; nothing for a count of 0."""
-    if count and _READINGS:
-        _READINGS[-1].append(Reading(what, count, total, str(example)[:60], split))
+def note(what: str, changed: Sequence[str], total: int, split: str = "") -> None:
+    """Collect what a reader changed or left out, of a split or of all."""
+    if changed and _READINGS:
+        _READINGS[-1].append(Reading(what, len(changed), total, changed[0][:60], split))
 
 
 def note_repeats(
@@ -71,9 +71,8 @@ def note_repeats(
     for split in ("validation", "test"):
         pairs = zip(samples[split], names[split], strict=True)
         repeated = [name for sample, name in pairs if sample in earlier]
-        if repeated:
-            what = "the same samples stand in train or validation too"
-            note(what, len(repeated), len(samples[split]), repeated[0], split)
+        what = "the same samples stand in train or validation too"
+        note(what, repeated, len(samples[split]), split)
         earlier |= set(samples[split])
 
 

@@ -74,8 +74,7 @@ def read_table(
         what = "hold several lines in quotation marks (data.quotes=false makes those text)"
         changes[what] = kept & texts.str.contains("\n")
     for what, rows in changes.items():
-        example = repr(texts[rows].iloc[0]) if rows.any() else ""
-        note(f"rows of {path.name} {what}", int(rows.sum()), len(table), example)
+        note(f"rows of {path.name} {what}", list(map(repr, texts[rows])), len(table))
     if label_separator is not None:
         parts = labels.str.split(label_separator, regex=False)
         labels = parts.map(lambda names: tuple(filter(None, map(str.strip, names))))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import platform
 import re
 import subprocess
 import sys
@@ -113,11 +112,9 @@ def comparable_config(config: DictConfig) -> dict[str, Any]:
 
 
 def run_inputs(config: DictConfig) -> dict[str, str]:
-    """Return digests of what the run reads; Python's version for data of its library."""
+    """Return digests of what the run reads."""
     inputs: dict[str, str] = {}
     data = instantiate(class_arguments(config.data, "data"))
-    if data.from_standard_library:
-        inputs["python"] = f"{platform.python_implementation()} {platform.python_version()}"
     with suppress(OSError):  # the run itself reports a missing file
         if data.paths:
             inputs["data"] = checksum(data.files().values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -38,15 +39,13 @@ def read_conll(
             continue
         # At spaces alone: a no-break space, or an ideographic one, is part of its word.
         columns = line.split("\t") if "\t" in line else re.findall("[^ ]+", line)
-        try:
+        word = tag = ""
+        with suppress(IndexError):
             word, tag = columns[word_column], normal_form(columns[tag_column])
-        except IndexError:
-            expected = f"a word in column {word_column} and a tag in column {tag_column}"
-            raise ValueError(f"{path}:{number}: expected {expected}, got {line[:80]!r}") from None
         if len(columns) < 2 or not BIO.fullmatch(tag):
             raise ValueError(
-                f"{path}:{number}: expected a tag O, B-... or I-..., got {line[:80]!r}"
-                f"{way_out(columns, tag)}"
+                f"{path}:{number}: expected a word in column {word_column} and a tag O, B-... or "
+                f"I-... in column {tag_column}, got {line[:80]!r}{way_out(columns, tag)}"
             )
         rows.append((word, tag))
     if not sentences:
@@ -65,17 +64,15 @@ def way_out(columns: list[str], tag: str) -> str:
 
 def _check_beginnings(path: Path, sentences: list[TaggedSentence]) -> None:
     """Refuse tags of the form IOB1, where an entity begins with I- unless it follows another."""
-    inside = begun = 0
-    example = ""
+    inside, begun = [], 0
     for sentence in sentences:
         for previous, tag in pairwise(["O", *sentence.tags]):
             begun += tag.startswith("B-")
             if tag.startswith("I-") and previous[2:] != tag[2:]:
-                inside += 1
-                example = example or " ".join(sentence.words)
-    if inside > begun:
+                inside.append(" ".join(sentence.words))
+    if len(inside) > begun:
         raise ValueError(
-            f"{path}: the tags are IOB1 ({inside} entities begin with I-): convert them to IOB2, "
-            "in which each begins with B-, as with nltk's conlltags2tree and tree2conlltags"
+            f"{path}: the tags are IOB1 ({len(inside)} entities begin with I-): convert them to "
+            "IOB2, in which each begins with B-, as with nltk's conlltags2tree and tree2conlltags"
         )
-    note(f"entities of {path.name} begin with I-", inside, inside + begun, example)
+    note(f"entities of {path.name} begin with I-", inside, len(inside) + begun)

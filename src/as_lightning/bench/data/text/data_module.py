@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import RandomSampler, Sampler
 
 from as_lightning.bench.data.base import SPLITS, BenchmarkDataModule, LabelledDataset, check_least
-from as_lightning.bench.data.loaders import POOL_BATCHES, LengthBatchSampler
+from as_lightning.bench.data.loaders import LengthBatchSampler
 from as_lightning.bench.data.reading import note, note_repeats, shortened
 from as_lightning.bench.data.tables import Sentence
 from as_lightning.functional.calling_convention import IGNORED
@@ -28,10 +28,7 @@ PADDING, UNKNOWN = "[PAD]", "[UNK]"
 def split_sentences(
     sentences: Sequence[Sentence], share: float, split_seed: int
 ) -> tuple[list[Sentence], list[Sentence]]:
-    """Hold out a ``share`` of the sentences, stratified by class unless they have several labels.
-
-    A ValueError names classes that are too small.
-    """
+    """Hold out a share, by class unless they have several labels; refuse classes that are small."""
     labels = None
     if not isinstance(sentences[0].label, tuple):
         labels = [sentence.label for sentence in sentences]
@@ -46,12 +43,20 @@ def split_sentences(
     return train_test_split(sentences, test_size=share, stratify=labels, random_state=split_seed)
 
 
-def split_in_three(sentences: Sequence[Sentence], split_seed: int) -> dict[str, list[Sentence]]:
-    """Split 80 / 10 / 10 %, stratified by class; each class needs 10 texts."""
-    split_sentences(sentences, SHARE, split_seed)  # refuses a class that is too small for a tenth
-    train, held_out = split_sentences(sentences, 2 * SHARE, split_seed)
-    validation, test = split_sentences(held_out, 0.5, split_seed)
-    return {"train": train, "validation": validation, "test": test}
+def with_missing_splits(
+    splits: dict[str, list[Sentence]], split_seed: int
+) -> dict[str, list[Sentence]]:
+    """Return the three splits; a tenth of train, by class, is held out for each that is missing."""
+    train = splits["train"]
+    if "test" not in splits:
+        split_sentences(train, SHARE, split_seed)  # refuses a class that is too small for a tenth
+        train, held_out = split_sentences(train, 2 * SHARE, split_seed)
+        validation, test = split_sentences(held_out, 0.5, split_seed)
+        return {"train": train, "validation": validation, "test": test}
+    if "validation" not in splits:
+        train, validation = split_sentences(train, SHARE, split_seed)
+        return {"train": train, "validation": validation, "test": splits["test"]}
+    return splits
 
 
 def fit_tokenizer(
@@ -65,9 +70,8 @@ def fit_tokenizer(
     bert = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=False)
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), bert])
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    special = [PADDING, UNKNOWN]
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size, special_tokens=special, show_progress=False
+        vocab_size=vocab_size, special_tokens=[PADDING, UNKNOWN], show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.encode_special_tokens = True  # a "[PAD]" of a text is text
@@ -106,10 +110,9 @@ def _pad_batch(
 
 
 class TokenizedDataModule(BenchmarkDataModule):
-    """Token ids, in batches of similar length, padded to the longest.
+    """Token ids, padded to the longest of a batch; validation and test are sorted by length.
 
-    The settings are described in ``conf/data/text_base.yaml``. Validation and test are sorted by
-    length.
+    The settings are described in ``conf/data/text_base.yaml``.
     """
 
     def __init__(
@@ -156,10 +159,8 @@ class TokenizedDataModule(BenchmarkDataModule):
     def batching(self, dataset: Any, order: Sampler[int]) -> dict[str, Any]:
         if not self.length_buckets or not isinstance(dataset, LabelledDataset):
             return super().batching(dataset, order)
-        shuffle = isinstance(order, RandomSampler)
         lengths = [len(token_ids) for token_ids in dataset.inputs]
-        pool_batches = POOL_BATCHES if shuffle else max(len(dataset), 1)
-        bound = LengthBatchSampler.bound(lengths, pool_batches=pool_batches, shuffle=shuffle)
+        bound = LengthBatchSampler.bound(lengths, shuffle=isinstance(order, RandomSampler))
         return {"batch_sampler": bound(order, self.batch_size, False)}
 
 
@@ -184,10 +185,9 @@ class TextDataModule(TokenizedDataModule):
             token_ids = [torch.tensor(encoding.ids or [1]) for encoding in encodings]
             splits[split] = LabelledDataset(token_ids, targets[split])
             cut = [text for text, row in zip(texts, encodings, strict=True) if row.overflowing]
-            changed = {f"texts are cut at data.max_length={self.max_length}": cut}
+            what = f"texts are cut at data.max_length={self.max_length}"
+            note(what, list(map(repr, cut)), len(texts), split)
             if self.pretrained is None and self.lowercase:
-                lowered = [text for text in texts if text != text.lower()]
-                changed["texts are lower-cased (data.lowercase)"] = lowered
-            for what, those in changed.items():
-                note(what, len(those), len(texts), next(map(repr, those), ""), split)
+                lowered = [repr(text) for text in texts if text != text.lower()]
+                note("texts are lower-cased (data.lowercase)", lowered, len(texts), split)
         return splits

@@ -57,15 +57,16 @@ class Conll(TokenizedDataModule):
         self.make_tokenizer(words["train"])
         splits = {}
         for split, rows in words.items():
-            inputs, targets, cut = [], [], 0
+            inputs, targets = [], []
+            cut: list[str] = []
             row_tags = tags[split].split(list(map(len, rows)))
             for row, word_tags in zip(rows, row_tags, strict=True):
                 token_ids, token_tags = self._encode(row, word_tags)
                 inputs.append(token_ids)
                 targets.append(token_tags)
-                cut += len(row) - int((token_tags != IGNORED).sum())
+                cut += row[int((token_tags != IGNORED).sum()) :]
             what = f"words lie past data.max_length={self.max_length}, and are left out"
-            note(what, cut, len(labels[split]), split=split)
+            note(what, cut, len(labels[split]), split)
             splits[split] = LabelledDataset(inputs, targets)
         return splits
 

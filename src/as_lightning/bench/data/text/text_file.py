@@ -9,12 +9,7 @@ from torch import Tensor
 
 from as_lightning.bench.data.files import Place
 from as_lightning.bench.data.tables import SETTINGS, Sentence, read_table
-from as_lightning.bench.data.text.data_module import (
-    SHARE,
-    TextDataModule,
-    split_in_three,
-    split_sentences,
-)
+from as_lightning.bench.data.text.data_module import TextDataModule, with_missing_splits
 
 
 class TextFile(TextDataModule):
@@ -51,13 +46,7 @@ class TextFile(TextDataModule):
         return {split: read_table(path, **self.table) for split, path in self.files().items()}
 
     def read_splits(self) -> dict[str, list[Sentence]]:
-        splits = self.read_rows()
-        if "test" not in splits:
-            return split_in_three(splits["train"], self.split_seed)
-        if "validation" not in splits:
-            parts = split_sentences(splits["train"], SHARE, self.split_seed)
-            splits["train"], splits["validation"] = parts
-        return splits
+        return with_missing_splits(self.read_rows(), self.split_seed)
 
     def encode_labels(self, labels: Mapping[str, Sequence[Any]]) -> dict[str, Tensor]:
         if self.classes is None:

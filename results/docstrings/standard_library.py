@@ -1,4 +1,4 @@
-"""Embedded text: the standard library's docstrings."""
+"""The standard library's docstrings: the data module of ``experiment=docstrings``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import sysconfig
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from as_lightning.bench.data.tables import Sentence
-from as_lightning.bench.data.text.data_module import TextDataModule, split_in_three
+from as_lightning.bench.data.text.data_module import TextDataModule, with_missing_splits
 
 LEFT_OUT = {"test", "tests", "idle_test", "site-packages"}
 
@@ -51,13 +52,19 @@ class Docstrings(TextDataModule):
     library.
     """
 
-    from_standard_library = True
     splits_by_seed = True
+
+    def __init__(self, **text: Any) -> None:
+        super().__init__(**text)
+        self.paths = {"library": library_folder()}
+
+    def files(self) -> dict[str, Path]:
+        return {str(file): file for file in source_files(library_folder())}
 
     def read_splits(self) -> dict[str, list[Sentence]]:
         root = library_folder()
         distinct = set()
-        for file in source_files(root):
+        for file in self.files().values():
             module = file.relative_to(root).parts[0].removesuffix(".py")
             if module in sys.stdlib_module_names and not module.startswith("_"):
                 distinct |= {Sentence(text, module) for text in docstring_paragraphs(file)}
@@ -68,4 +75,4 @@ class Docstrings(TextDataModule):
             raise RuntimeError(
                 f"no docstrings below {root}: this Python comes without its library's source files"
             )
-        return split_in_three(sentences, self.split_seed)
+        return with_missing_splits({"train": sentences}, self.split_seed)
