@@ -33,7 +33,6 @@ SHORT = [
     "half_epochs=false",
     "seeds=2",
 ]
-SPLITS = ["data=text_file", *(f"data.{part}path=x.csv" for part in ("", "validation_", "test_"))]
 STOPPED = "stopped; the same command again goes on from here"
 REPORT = ("report.md", "report.html")
 
@@ -325,11 +324,9 @@ REFUSED = [
     ("data=text_file data.path=a,b.csv", "a value that holds a comma needs quotes"),
     ("trainer.max_epochs=0", "trainer.max_epochs must be an integer of at least 1, got 0"),
     ("search.lr_factor=0.1", "search.lr_factor must be a number above 1, got 0.1"),
-    ("name=../x", "name=../x cannot name a folder below comparisons"),
     ("data=text_file data.path=none.csv", "none.csv"),
     ("data=text_file data.path=folder.csv", "[Errno 21] Is a"),
     ("data.path=x.csv", "there is no data.path"),
-    (" ".join([*SPLITS, "data.split_seed=per_seed"]), "data=text_file comes with its test split"),
     ("data.split_seed=abc", "split_seed must be an integer of at least 0, got 'abc'"),
     ("call=harness.own_modules.nothing", "harness.own_modules.nothing"),
     ("baseline=softmx", "no candidate is called softmx: did you mean softmax"),
@@ -339,13 +336,13 @@ REFUSED = [
     ("candidates={less:[data=text_file,data.path=x.csv]}", "in the candidate less: other validation or test ex"),
     ("candidates={a:{search:{data.split_seed:[1,2]}}}", "a cannot set data.split_seed, which is"),
     ("candidates={a:{search:{data.imbalance:[null,20]}}}", "a cannot set data.imbalance, which"),
-    ("candidates={a:{search:{optimiser.lr:[1,2]}}}", "no optimiser: did you mean optimizer"),
+    ("candidates={a:{search:{optimiser.lr:[1,2]}}}", "Could not override 'optimiser.lr'"),
     ("candidates={a:[trainer.max_steps=5]}", "trainer must not set max_steps=5"),
     ("candidates={a:[trainer.accelerator=cuda]}", "in the candidate a: the arguments of trainer"),
     ("candidates={wide:[model.width=256", "in quotes, or a YAML file of these, got candidates={wide"),
-    ("hydra.run.dir=x", "hydra.run.dir is the comparison's own: set hydra.sweep.dir="),
-    ("seed=5", "seed is the comparison's own: write seeds=[5]"),
-    ("method=focal", "method is the comparison's own: write methods="),
+    ("hydra.run.dir=x", "hydra.run.dir is the comparison's own"),
+    ("seed=5", "seed is the comparison's own: give seeds="),
+    ("method=focal", "method is the comparison's own"),
     ("n_jobs=0", "n_jobs must be an integer of at least 1, got 0"),
     ("n_jobs=2 hydra/launcher=joblib", "a launcher has its own, as hydra.launcher.n_jobs=2"),
     ("methods=softmax,as_softmax method.delta=null", "delta must be a number in [0, 1]"),

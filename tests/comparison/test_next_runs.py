@@ -133,8 +133,6 @@ def test_in_a_race_three_candidates_go_on_until_ten_seeds_and_then_one_until_it_
     assert comparison.record.behind == ["as_softmax", "sparse", "entmax"]
     finals = [max(run.seed, 4) for run in comparison.runs]
     assert finals == sorted(finals)  # after five seeds one at a time
-    most = planned([*LEADS], trials=1, half_epochs=False).most_runs()
-    assert len(comparison.runs) <= most == 40 + 4 * 5 + 3 * 5 + 30
     described = made(in_a_race, *LEADS, trials=1, race=False)
     assert described.record.behind == []
     assert described.seeds("entmax") > 5
@@ -222,8 +220,8 @@ def test_a_folder_keeps_the_design_of_its_first_run_and_a_method_that_comes_late
 
     before = begun("sparsemax")
     said = (
-        "looks 5 (now 6); seeds 0, 1, 2, 3, 4 (now 0, 1, 2, 3, 4, 5): a comparison keeps the design of its "
-        "first final run"
+        "looks (5,) (now (6,)); seeds (0, 1, 2, 3, 4) (now (0, 1, 2, 3, 4, 5)): a comparison keeps "
+        "the design of its first final run"
     )
     with pytest.raises(ValueError, match=re.escape(said)):
         begun("sparsemax", seeds=6)

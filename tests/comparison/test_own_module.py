@@ -64,7 +64,8 @@ def looked(
     """One's own module after the look, beside another one."""
     settings = {"max_epochs": 1, "accelerator": "cpu"} | trainer
     factories = {"own": factory, "other": factory}
-    return own_comparison(factories, data(), monitor=monitor, trainer=settings, mode="max")
+    given = {"factory": factories, "datamodule": data(), "monitor": monitor, "mode": "max"}
+    return own_comparison(given | {"trainer": settings})
 
 
 def trainer(**settings: Any) -> dict[str, Any]:
@@ -146,7 +147,7 @@ def test_a_loss_is_the_methods_in_training_and_the_modules_own_outside():
     batch = (torch.randn(6, 8), torch.arange(6) % 5)
     weight = torch.arange(1.0, 6.0)
     own = with_loss(nn.CrossEntropyLoss(weight=weight))
-    candidate = own_candidate("own", own, Points(), {})
+    candidate = own_candidate("own", {}, Points(), None, own)
     made = with_losses(candidate, "criterion", ["as_softmax"], {"own": Focal()})
     knobs: dict[str, Any] = {"softmax": {}, "as_softmax": {"delta": 0.2}, "own": {}}
     modules = {name: each.module(**knobs[name]) for name, each in made.items()}
@@ -175,18 +176,13 @@ class Rates(pl.Callback):
         own_modules.RATES.append(optimizer.param_groups[0]["lr"])
 
 
-@pytest.mark.parametrize(
-    "factory",
-    [
-        lambda lr=2e-3: WithCriterion(lr=lr),
-        lambda learning_rate=2e-3: WithCriterion(lr=learning_rate),
-    ],
-)
-def test_every_run_trains_with_the_learning_rate_that_its_result_names(factory, monkeypatch):
+def test_every_run_trains_with_the_learning_rate_that_its_result_names(monkeypatch):
     monkeypatch.setattr(own_modules, "RATES", [], raising=False)
     asked = {"trials": 2, "tuning_seeds": 1, "seeds": 1, "equal_within": 100}
     record = compare(
-        factory, Points(), **(QUICK | asked | trainer(max_epochs=1, callbacks=[Rates()]))
+        lambda lr=2e-3: WithCriterion(lr=lr),
+        Points(),
+        **(QUICK | asked | trainer(max_epochs=1, callbacks=[Rates()])),
     ).record
     final = record.final["setting.lr"].astype(float).tolist()
     tried = []
@@ -556,8 +552,8 @@ def small(lr: float = 0.01) -> WithCriterion:
     return WithCriterion(lr, 4)
 
 
-def large(learning_rate: float = 0.01, hidden: int = 64) -> WithCriterion:
-    return WithCriterion(learning_rate, hidden)
+def large(lr: float = 0.01, hidden: int = 64) -> WithCriterion:
+    return WithCriterion(lr, hidden)
 
 
 SEVERAL = {key: value for key, value in QUICK.items() if key not in ("methods", "replaces")}
@@ -566,7 +562,7 @@ SEVERAL |= {"trials": 2, "tuning_seeds": 1, "seeds": 1} | trainer(max_epochs=1)
 
 @pytest.mark.slow
 def test_modules_are_compared_as_they_are_in_two_processes_as_in_one(tmp_path):
-    ranges = {"hidden": {"low": 32, "high": 64}, "learning_rate": [0.01, 0.02]}
+    ranges = {"hidden": {"low": 32, "high": 64}, "lr": [0.01, 0.02]}
     factories, found = {"large": (large, None, ranges), "small": small}, []
     for jobs in (1, 2):
         asked = SEVERAL | {"baseline": "small", "n_jobs": jobs, "folder": tmp_path / str(jobs)}

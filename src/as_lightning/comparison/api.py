@@ -4,6 +4,7 @@ one, from Python.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,12 +18,12 @@ from rich.console import Console
 from as_lightning.bench.run.result import new_session
 from as_lightning.bench.run.runner import quiet_training
 from as_lightning.callbacks.evaluation_logits import LogitsAndTarget
-from as_lightning.comparison.candidates import Candidate, baseline_first, own_candidate
+from as_lightning.comparison.candidates import baseline_first, own_candidate
 from as_lightning.comparison.engine import end_processes, execute_here, run_comparison
 from as_lightning.comparison.look import Prepared, prepared
 from as_lightning.comparison.make import Recipe
-from as_lightning.comparison.methods import BASELINE, with_losses
-from as_lightning.comparison.plan import ComparisonPlan, check_trainer, default_settings
+from as_lightning.comparison.methods import with_losses
+from as_lightning.comparison.plan import DESIGN, ComparisonPlan, check_trainer, default_settings
 from as_lightning.functional.argument_checks import check_count
 from as_lightning.report.advice import advice
 from as_lightning.report.findings import Findings, findings
@@ -95,10 +96,10 @@ def compare(
     each is decided: docs/compare.md. Where a default is None, it is that of ``conf/compare.yaml``.
 
     Args:
-        factory: makes a module, e.g. ``lambda lr=1e-3: LitModel(lr)``, whose ``lr`` (or
-            ``learning_rate``) is tuned if it has a default; or several by name, compared as they
-            are: ``{"small": make_small, "large": (make_large, None, {"width": {"low": 64, "high":
-            256}})}``, where a tuple has data (None: ``datamodule``) and tuned ranges of its own.
+        factory: makes a module, e.g. ``lambda lr=1e-3: LitModel(lr)``, whose ``lr`` is tuned if it
+            has a default; or several by name, compared as they are: ``{"small": make_small,
+            "large": (make_large, None, {"width": {"low": 64, "high": 256}})}``, where a tuple has
+            data (None: ``datamodule``) and tuned ranges of its own.
         datamodule: the data, or a function that makes them. The function gets the run's seed if it
             has an argument ``seed``: its splits may then differ from seed to seed.
         monitor: the logged validation metric to compare, e.g. ``"val/acc"``. The score is the test
@@ -146,6 +147,7 @@ def compare(
     Source: Kaddour et al., "No Train No Gain", NeurIPS 2023, for fully decayed baselines of equal
         time.
     """
+    arguments = dict(locals())
     new_session()
     if n_jobs is None:
         n_jobs = default_settings()["n_jobs"]
@@ -153,30 +155,7 @@ def compare(
     with TemporaryDirectory() as temporary, quiet_training():
         directory = Path(temporary if folder is None else folder)
         try:
-            ready = own_comparison(
-                factory,
-                datamodule,
-                monitor=monitor,
-                trainer=trainer,
-                replaces=replaces,
-                mode=mode,
-                methods=methods,
-                losses=losses,
-                baseline=baseline,
-                lr_factor=lr_factor,
-                logits=logits,
-                version=version,
-                n_jobs=jobs,
-                name=name,
-                half_epochs=half_epochs,
-                trials=trials,
-                seeds=seeds,
-                race=race,
-                max_seeds=max_seeds,
-                max_hours=max_hours,
-                tuning_seeds=tuning_seeds,
-                equal_within=equal_within,
-            )
+            ready = own_comparison(arguments, n_jobs=jobs)
             console = Console(quiet=not progress)
             execute = execute_here(ready.recipe, directory, jobs)
             record = run_comparison(*ready, directory, console, execute)
@@ -194,66 +173,45 @@ def compare(
     return ComparisonReport(record)
 
 
-def own_comparison(
-    factory: Factory | Mapping[str, Any],
-    datamodule: Data | None = None,
-    *,
-    monitor: str,
-    trainer: Mapping[str, Any],
-    replaces: str | None = None,
-    mode: Any = None,
-    methods: Sequence[str] | None = None,
-    losses: Mapping[str, Any] | None = None,
-    baseline: str | None = None,
-    lr_factor: float | None = 4.0,
-    logits: Callable[..., Any] | None = None,
-    version: str = "",
-    n_jobs: int = 1,
-    name: str = "comparison",
-    elsewhere: bool = False,
-    **design: Any,
-) -> Prepared:
-    """Return the comparison that the arguments of `compare` ask for, after the look."""
-    if unknown := design.keys() - default_settings().keys():
-        raise TypeError(f"compare has no argument {min(unknown)}")
-    arguments = checked_trainer(trainer)
-    if isinstance(factory, Mapping):
-        if methods is not None or losses is not None or replaces is not None:
-            raise ValueError(
-                "several factories are compared as they are: leave methods, losses and replaces out"
-            )
-        candidates = {}
-        for label, entry in factory.items():
-            candidates[label] = candidate_of(label, entry, datamodule, arguments, lr_factor)
-        baseline = next(iter(candidates), "") if baseline is None else baseline
-    else:
-        label = type(factory).__name__
-        own = candidate_of(label, factory, datamodule, arguments, lr_factor)
-        baseline = BASELINE if baseline is None else baseline
-        candidates = with_losses(own, replaces, methods, losses or {})
-    candidates = baseline_first(candidates, baseline)
-    mode = mode or known_direction(monitor)
+def own_comparison(given: Mapping[str, Any], n_jobs: int = 1, elsewhere: bool = False) -> Prepared:
+    """Return the comparison that arguments of `compare` ask for, after the look."""
+    bound = inspect.signature(compare).bind(**given)
+    bound.apply_defaults()
+    asked = bound.arguments
+    trainer = checked_trainer(asked["trainer"])
+    baseline, monitor = asked["baseline"], asked["monitor"]
+    factories = asked["factory"]
+    several = isinstance(factories, Mapping)
+    if several and any(asked[name] is not None for name in ("methods", "losses", "replaces")):
+        raise ValueError(
+            "several factories are compared as they are: leave methods, losses and replaces out"
+        )
+    if not several:
+        factories = {type(factories).__name__: factories}
+    candidates = {}
+    for name, entry in factories.items():
+        fields = entry if isinstance(entry, tuple) else (entry,)
+        candidates[name] = own_candidate(
+            name, trainer, asked["datamodule"], asked["lr_factor"], *fields
+        )
+    if not several:
+        (candidate,) = candidates.values()
+        losses = asked["losses"] or {}
+        candidates = with_losses(candidate, asked["replaces"], asked["methods"], losses)
+    if baseline is None:
+        baseline = next(iter(candidates), "")
+    mode = asked["mode"] or known_direction(monitor)
     if mode not in ("max", "min"):
         raise ValueError(
             f"mode must be max or min, got {mode!r}: is more or less of {monitor} better?"
         )
-    plan = ComparisonPlan(list(candidates), baseline, arguments.get("max_epochs"), **design)
-    recipe = Recipe(name, {}, {}, monitor, mode, logits)
-    return prepared(candidates, plan, recipe, version=version, n_jobs=n_jobs, elsewhere=elsewhere)
-
-
-def candidate_of(
-    name: str, entry: Any, data: Any, trainer: Mapping[str, Any], lr_factor: float | None
-) -> Candidate:
-    """Return the candidate of an entry of `compare`: a factory, or (factory, data, ranges)."""
-    if not isinstance(entry, tuple):
-        entry = (entry,)
-    if len(entry) > 3:
-        raise TypeError(f"{name} must be a factory, or (factory, data, ranges), got {len(entry)}")
-    factory, own_data, ranges = (*entry, None, None)[:3]
-    if own_data is None:
-        own_data = data
-    return own_candidate(name, factory, own_data, trainer, ranges, lr_factor)
+    candidates = baseline_first(candidates, baseline)
+    design = {name: asked[name] for name in DESIGN}
+    plan = ComparisonPlan(list(candidates), baseline, trainer.get("max_epochs"), **design)
+    recipe = Recipe(asked["name"], {}, {}, monitor, mode, asked["logits"])
+    return prepared(
+        candidates, plan, recipe, version=asked["version"], n_jobs=n_jobs, elsewhere=elsewhere
+    )
 
 
 def checked_trainer(trainer: Any) -> dict[str, Any]:

@@ -15,8 +15,6 @@ from torch import nn
 from as_lightning.bench.run.settings import accepted_arguments, nearest
 from as_lightning.comparison.search import RATE, Space, learning_rates, setting_range
 
-RATES = ("lr", "learning_rate")
-
 
 class Candidate(NamedTuple):
     """What is compared: everything a run needs, made anew for it."""
@@ -40,17 +38,16 @@ class Candidate(NamedTuple):
 
 def own_candidate(
     name: str,
-    factory: Any,
-    data: Any,
     trainer: Mapping[str, Any],
+    datamodule: Any,
+    lr_factor: float | None,
+    factory: Any,
+    data: Any = None,
     ranges: Mapping[str, Any] | None = None,
-    lr_factor: float | None = None,
 ) -> Candidate:
-    """Return the candidate of a function that makes modules, and of a data module or a function
-    that makes it; ``ranges`` are those of the function's arguments that are tuned.
+    """Return the candidate of a function that makes modules, with ranges of its arguments.
 
-    A learning rate that is an argument with a default is tuned too, from the default times and
-    divided by ``lr_factor`` on.
+    An argument ``lr`` that has a default is tuned too. ``datamodule`` takes the place of no data.
     """
     if not callable(factory) or isinstance(factory, nn.Module):
         raise TypeError(
@@ -58,21 +55,21 @@ def own_candidate(
             f"LitModel(lr=1e-3), ...); got {type(factory).__name__}"
         )
     if data is None:
+        data = datamodule
+    if data is None:
         raise TypeError(
             f"{name} has no data: give compare(factories, data) or {name!r}: (factory, data)"
         )
     check_arguments(factory, ranges or {})
-    arguments = inspect.signature(factory).parameters
-    argument = next((rate for rate in RATES if rate in arguments), None)
     search: dict[str, Any] = {}
-    rate = arguments[argument].default if argument else None
-    if isinstance(rate, (int, float)) and lr_factor is not None:
-        search[RATE] = learning_rates(float(rate), lr_factor)
+    argument = inspect.signature(factory).parameters.get(RATE)
+    if argument and isinstance(argument.default, (int, float)) and lr_factor is not None:
+        search[RATE] = learning_rates(float(argument.default), lr_factor)
     for key, description in (ranges or {}).items():
-        search[RATE if key == argument else key] = setting_range(description)
+        search[key] = setting_range(description)
     return Candidate(
         partial(made_data, data),
-        partial(made_module, factory, argument),
+        partial(made_module, factory),
         partial(given, trainer),
         search,
         takes_seed(data),
@@ -80,21 +77,15 @@ def own_candidate(
 
 
 def given(arguments: Mapping[str, Any], folder: str) -> Mapping[str, Any]:
-    """Return arguments of a trainer as the user has given them, in any folder."""
+    """Return the user's arguments of a trainer, in any folder."""
     return arguments
 
 
-def made_module(
-    factory: Callable[..., Any], argument: str | None, **settings: Any
-) -> pl.LightningModule:
-    """Return the module of a factory, whose ``argument`` is the learning rate."""
-    if argument is not None and RATE in settings:
-        settings[argument] = settings.pop(RATE)
+def made_module(factory: Callable[..., Any], **settings: Any) -> pl.LightningModule:
     return checked(factory(**settings), pl.LightningModule, "the factory must return a module")
 
 
 def made_data(data: Any, seed: int) -> pl.LightningDataModule:
-    """Return the data of a run; a function that makes them gets the seed if it asks for it."""
     if callable(data):
         data = data(seed=seed) if takes_seed(data) else data()
     hint = "LightningDataModule.from_datasets(train, validation, test) makes one"
@@ -107,7 +98,6 @@ def takes_seed(data: Any) -> bool:
 
 
 def checked(made: Any, kind: type, hint: str) -> Any:
-    """Return what a user's function has made, or raise a ``TypeError``."""
     if isinstance(made, kind):
         return made
     if any(base.__module__.startswith("pytorch_lightning") for base in type(made).__mro__):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,11 +12,9 @@ import lightning.pytorch as pl
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobStatus
-from hydra.errors import InstantiationException
 from hydra.plugins.launcher import Launcher
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from as_lightning.bench.data.base import BenchmarkDataModule
@@ -28,7 +25,6 @@ from as_lightning.bench.run.owner import own_file
 from as_lightning.bench.run.result import RESULT_FILE, Result
 from as_lightning.bench.run.runner import quiet_training
 from as_lightning.bench.run.settings import (
-    GROUPS,
     SettingError,
     checked_settings,
     class_arguments,
@@ -52,22 +48,14 @@ from as_lightning.comparison.make import (
 )
 from as_lightning.comparison.methods import knobs, plain
 from as_lightning.comparison.next_runs import Outcome
-from as_lightning.comparison.plan import ComparisonPlan, Run, default_settings, of_candidate
+from as_lightning.comparison.plan import DESIGN, ComparisonPlan, Run, default_settings, of_candidate
 from as_lightning.comparison.search import RATE, Space, learning_rates, setting_range
 from as_lightning.functional.argument_checks import check_count
 from as_lightning.report.page import publish
 
-NOT_OF_RUNS = {*default_settings(), "hydra"}  # settings of the comparison
-NOT_OF_PLAN = {"search", "candidates", "default_methods", "methods", "baseline", "n_jobs", "call"}
-# settings that the comparison gives each run, and what to write instead
-REFUSED = {
-    "seed": "write seeds=[5], or how many",
-    "method": "write methods=NAME, or in a candidate method=NAME",
-    "test": "tuning reads no test data, the final runs do",
-    "output_dir": "set hydra.sweep.dir=...",
-    "hydra.run.dir": "set hydra.sweep.dir=...",
-    "hydra.sweep.subdir": "set hydra.sweep.dir=...",
-}
+OF_COMPARISON = {*default_settings(), "hydra"}  # settings that no run has
+# settings that the comparison gives each run
+GIVEN = {"seed", "test", "output_dir", "hydra.run.dir", "hydra.sweep.subdir"}
 PER_SEED = "per_seed"
 # the configuration as it is, where candidates are given and no baseline among them
 UNCHANGED = "baseline"
@@ -90,27 +78,29 @@ class Command:
             if override.is_sweep_override():
                 raise SettingError(
                     f"{override.key_or_group} names several values: make a candidate for each, or "
-                    "search a list of them, candidates={a: {search: {method.delta: [0.1, 1]}}} (a "
+                    "a search of a list, candidates={a: {search: {method.delta: [0.1, 1]}}} (a "
                     "value that holds a comma needs quotes inside the shell's)"
                 )
         self.config = self.compose()
-        refused = self.given & REFUSED.keys()
-        if self.config.candidates:
-            refused -= {"method"}
-        for key in refused:
-            raise SettingError(f"{key} is the comparison's own: {REFUSED[key]}")
-        self.name = str(self.config.name)
-        if not re.fullmatch(r"[^/\\\0.][^/\\\0]*", self.name):
-            raise SettingError(f"name={self.name} cannot name a folder below comparisons")
+        refused = self.given & GIVEN
+        if not self.config.candidates:
+            refused |= self.given & {"method"}
+        if refused:
+            raise SettingError(
+                f"{min(refused)} is the comparison's own: give seeds=, methods=, candidates= or "
+                "hydra.sweep.dir="
+            )
         self.n_jobs = check_count("n_jobs", self.config.n_jobs, least=1)
         if self.n_jobs > 1 and not self.local:
             raise SettingError("n_jobs: a launcher has its own, as hydra.launcher.n_jobs=2")
-        keys = default_settings().keys() - NOT_OF_PLAN
-        self.design = {key: plain(self.config[key]) for key in keys}
 
     def compose(self, *more: str) -> DictConfig:
         """Return the configuration with these overrides too."""
         return self.loader.load_sweep_config(self._master, [*self.words, *more])
+
+    def set_value(self, name: str) -> Any:
+        """Return a setting of the comparison."""
+        return plain(self.config[name])
 
 
 # --- modules of the app
@@ -123,19 +113,11 @@ class Configured:
         self.config = config
 
     def data(self, seed: int) -> BenchmarkDataModule:
-        """Return the data with their splits."""
         of_this_run(self.config, seed, {})
-        try:
-            self._data = read_data(self.config)
-        except (SettingError, OmegaConfBaseException):
-            raise
-        except Exception as error:  # whatever a reader raises
-            cause = error.__cause__ if isinstance(error, InstantiationException) else None
-            raise SettingError(f"the data cannot be read: {cause or error}") from error
+        self._data = read_data(self.config)
         return self._data
 
     def module(self, **settings: Any) -> pl.LightningModule:
-        """Return the module with tuned settings."""
         of_this_run(self.config, self.config.seed, settings)
         module = made_module(self.config, self._data)
         encoder: Any = module.encoder
@@ -143,49 +125,46 @@ class Configured:
         return module
 
     def trainer(self, folder: str) -> dict[str, Any]:
-        """Return the arguments of the trainer."""
         self.config.output_dir = folder
         loggers = configured(self.config.logger)
         arguments = self.config.trainer.copy()
         del arguments["_target_"]
-        try:
-            arguments = instantiate(arguments, _convert_="all")
-        except InstantiationException as error:
-            message = f"the settings of trainer are refused: {error.__cause__ or error}"
-            raise SettingError(message) from error
         callbacks = run_callbacks(self.config, self._data)
+        arguments = instantiate(arguments, _convert_="all")
         return {**arguments, "logger": loggers, "callbacks": callbacks}
 
 
 def app_comparison(command: Command, console: Console) -> Prepared:
     """Return a comparison of the app's modules; prints what reading the data has changed."""
     described, baseline = described_candidates(command)
-    plan = ComparisonPlan(
-        list(described), baseline, command.config.trainer.max_epochs, **command.design
-    )
-    score = command.config.data.score
-    configs, candidates, unread = {}, {}, []
+    design = {name: command.set_value(name) for name in DESIGN}
+    epochs = command.config.trainer.max_epochs
+    plan = ComparisonPlan(list(described), baseline, epochs, **design)
+    configs, candidates, changed, unread = {}, {}, {}, []
+    base = command.compose(*described[baseline][0])
     for name in plan.candidates:
         with of_candidate(name, baseline):
-            composed = command.compose(*described[name][0])
+            overrides, _ = described[name]
+            composed = command.compose(*overrides)
+            changed[name] = changes(composed, base, [*overrides, *described[baseline][0]])
             config, foreign = checked_settings(composed)
             unread.append({*foreign})
             epochs = config.trainer.max_epochs
             plan.own_epochs[name] = check_count("trainer.max_epochs", epochs, least=1)
-            search = app_space(command, described[name], config)
-            kept = [str(key) for key in config if key not in NOT_OF_RUNS]
-            config = OmegaConf.masked_copy(config, kept)
-            per_seed = splits_by_seed(config)
-            run = Configured(config)
-            candidates[name] = Candidate(run.data, run.module, run.trainer, search, per_seed)
-            configs[name] = config
+            space = app_space(command, described[name], config)
+            kept = [str(key) for key in config if key not in OF_COMPARISON]
+            configs[name] = OmegaConf.masked_copy(config, kept)
+            per_seed = splits_by_seed(configs[name])
+            run = Configured(configs[name])
+            candidates[name] = Candidate(run.data, run.module, run.trainer, space, per_seed)
     for setting in set.intersection(*unread):
         raise SettingError(f"no method of the comparison has method.{setting}")
     splits = "official"
     if command.config.data.split_seed is not None:
         splits = "fixed"
-    facts: dict[str, Any] = {"splits": splits, "changes": changes(configs, baseline)}
-    recipe = Recipe(command.name, {}, {}, f"val/{score}", configs=configs)
+    recipe = Recipe(
+        str(command.config.name), {}, {}, f"val/{command.config.data.score}", configs=configs
+    )
     with collected_messages() as messages:
         ready = prepared(
             baseline_first(candidates, baseline),
@@ -193,7 +172,8 @@ def app_comparison(command: Command, console: Console) -> Prepared:
             recipe,
             n_jobs=command.n_jobs,
             elsewhere=not command.local,
-            **facts,
+            splits=splits,
+            changes=changed,
         )
     console.print("\n".join(dict.fromkeys(messages)), markup=False, highlight=False)
     return ready
@@ -204,16 +184,10 @@ def splits_by_seed(config: DictConfig) -> bool:
     with open_dict(config):
         config.output_dir = "."
         config.callbacks.model_checkpoint = config.callbacks.last_checkpoint = None
-    split_seed = config.data.split_seed
-    if split_seed not in (None, PER_SEED):
+    if config.data.split_seed not in (None, PER_SEED):
         return False
     config.data.split_seed = None
     drawn = bool(instantiate(class_arguments(config.data, "data")).splits_by_seed)
-    if split_seed == PER_SEED and not drawn:
-        raise SettingError(
-            f"data={config.data.name} comes with its test split, which a comparison keeps: leave "
-            "data.split_seed out"
-        )
     if drawn:
         config.data.split_seed = PER_SEED
     return drawn
@@ -222,7 +196,7 @@ def splits_by_seed(config: DictConfig) -> bool:
 def described_candidates(command: Command) -> tuple[dict[str, Described], str]:
     """Return the overrides and search ranges of each name, and the baseline."""
     config = command.config
-    methods = plain(config.methods) or []
+    methods = command.set_value("methods") or []
     methods = [methods] if isinstance(methods, str) else methods
     first = command.compose(f"method={methods[0]}") if methods else config
     default = str(first.method.baseline)
@@ -230,7 +204,7 @@ def described_candidates(command: Command) -> tuple[dict[str, Described], str]:
         methods = [default, *config.default_methods[default]]
     described: dict[str, Described] = {name: ([f"method={name}"], {}) for name in methods}
     own_method = [] if "method" in command.given else [f"method={default}"]
-    for name, (overrides, search) in own_candidates(config).items():
+    for name, (overrides, search) in own_candidates(command).items():
         if name in described:
             raise SettingError(f"the candidate {name} is given twice: each needs a name of its own")
         if not any(word.startswith("method=") for word in overrides):
@@ -250,29 +224,27 @@ def described_candidates(command: Command) -> tuple[dict[str, Described], str]:
     return described, baseline
 
 
-def own_candidates(config: DictConfig) -> dict[str, Described]:
+def own_candidates(command: Command) -> dict[str, Described]:
     """Return the overrides and search ranges of each of ``candidates``."""
     described = {}
-    for name, description in plain(config.candidates).items():
-        fields = description
-        if not isinstance(description, Mapping):
-            fields = {"overrides": description}
+    for name, fields in command.set_value("candidates").items():
+        if not isinstance(fields, Mapping):
+            fields = {"overrides": fields}
         overrides, search = fields.get("overrides", []), fields.get("search") or {}
         if not isinstance(overrides, list) or fields.keys() - {"overrides", "search"}:
             raise SettingError(
                 f"candidates.{name} must be a list of overrides, as [model.width=256], or have "
-                f"overrides and search, got {description}"
+                f"overrides and search, got {fields}"
             )
         words = [*map(str, overrides)]
+        shared = OF_COMPARISON | GIVEN | {"data.split_seed"}
         for key in [*keys_of(words), *search]:
             group = key.partition(".")[0]
-            of_comparison = key in REFUSED.keys() - {"method"} or group in NOT_OF_RUNS
-            if of_comparison or key == "data.split_seed" or (key in search and group == "data"):
+            if {key, group} & shared or (key in search and group == "data"):
                 raise SettingError(
                     f"candidates.{name} cannot set {key}, which is the same for all candidates"
                 )
-            if key in search and group not in config:
-                raise SettingError(f"there is no {group}: {nearest(group, GROUPS)}")
+        command.compose(*words, *(f"{key}=null" for key in search))  # Hydra refuses strangers
         described[str(name)] = words, search
     return described
 
@@ -292,23 +264,18 @@ def app_space(command: Command, described: Described, config: Any) -> Space:
     return space
 
 
-def changes(configs: Mapping[str, DictConfig], baseline: str) -> dict[str, dict[str, list[str]]]:
-    """Return for each candidate the settings unlike the baseline's, with both values.
-
-    The name of another method stands for its settings, and a setting for those that refer to it.
-    """
-    texts = {}
-    for name, config in configs.items():
-        texts[name] = flat(OmegaConf.to_container(config, resolve=False))  # type: ignore[arg-type]
-    base = texts[baseline]
-    changed: dict[str, dict[str, list[str]]] = {}
-    for name, own in texts.items():
-        changed[name] = {}
-        other_method = own["method.name"] != base["method.name"]
-        for key in ["method.name", *sorted({*own, *base} - {"method.name"})]:
-            implied = other_method and key.startswith("method.") and key != "method.name"
-            if own.get(key) != base.get(key) and not implied:
-                changed[name][key] = [base.get(key, "null"), own.get(key, "null")]
+def changes(config: DictConfig, base: DictConfig, overrides: Sequence[str]) -> dict[str, list[str]]:
+    """Return those of the overridden settings that differ from the baseline's, with both values."""
+    keys = {*keys_of(overrides)} - {"method"}
+    found = []
+    for each in (base, config):
+        found.append(flat({key: plain(OmegaConf.select(each, key)) for key in keys}))
+    before, after = found
+    changed = {}
+    for key in sorted({*before, *after}):
+        values = [before.get(key, "null"), after.get(key, "null")]
+        if values[0] != values[1]:
+            changed[key] = values
     return changed
 
 
@@ -318,11 +285,9 @@ def changes(configs: Mapping[str, DictConfig], baseline: str) -> dict[str, dict[
 def called_comparison(command: Command) -> Prepared:
     """Return the comparison whose arguments ``call`` returns; the command takes their place."""
     arguments = located(command.config.call)()
-    given = command.given & {*command.design, "methods", "baseline"}
-    arguments |= {key: plain(command.config[key]) for key in given}
-    if "name" in command.given:
-        arguments["name"] = command.name
-    return own_comparison(**arguments, n_jobs=command.n_jobs, elsewhere=not command.local)
+    for name in command.given & {*DESIGN, "methods", "baseline", "name"}:
+        arguments[name] = command.set_value(name)
+    return own_comparison(arguments, command.n_jobs, elsewhere=not command.local)
 
 
 def launched(command: Command, recipe: Recipe) -> Execute:

@@ -12,9 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 from joblib.externals.loky import cpu_count, get_reusable_executor
 from rich.console import Console
 from rich.progress import (
@@ -22,7 +20,6 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     TextColumn,
-    TimeElapsedColumn,
     TimeRemainingColumn,
 )
 
@@ -133,10 +130,8 @@ def stored_runs(directory: Path, recipe: Recipe, console: Console) -> dict[Run, 
 def refuse_what_training_shows(finished: Mapping[Run, Outcome], recipe: Recipe) -> None:
     """Refuse what only trainings show: splits that vary, and a rate that changes nothing."""
     *earlier, (last, outcome) = finished.items()
-    if isinstance(outcome, str):
-        return
     for run, other in earlier:
-        if isinstance(other, str):
+        if run.candidate != last.candidate or isinstance(other, str) or isinstance(outcome, str):
             continue
         targets = {result.inputs.get("validation") for result in (other, outcome)}
         if len(targets) > 1 and not recipe.split_per_seed:
@@ -146,7 +141,7 @@ def refuse_what_training_shows(finished: Mapping[Run, Outcome], recipe: Recipe) 
                 "with a seed of its own, as in random_split(dataset, lengths, "
                 "torch.Generator().manual_seed(0)), or let a function data(seed) make them"
             )
-        alike = (run.phase, run.candidate, run.seed) == (last.phase, last.candidate, last.seed)
+        alike = (run.phase, run.seed) == (last.phase, last.seed)
         others = {key for key in run.settings if run.settings[key] != last.settings.get(key)}
         if alike and others == {RATE} and trace(other) == trace(outcome):
             raise ValueError(
@@ -268,16 +263,9 @@ class Bar(Progress):
     """The progress of a comparison: runs, of the most that are due, and failures."""
 
     def __init__(self, plan: ComparisonPlan, console: Console) -> None:
-        super().__init__(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
+        run = TextColumn("{task.description}", markup=False)
+        columns = run, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+        super().__init__(*columns, console=console, redirect_stdout=False, redirect_stderr=False)
         self._most = plan.most_runs()
         self._made = 0
         header = f"{', '.join(plan.family)}: at most {self._most} runs. "
@@ -295,21 +283,12 @@ class Bar(Progress):
         if self._made % 10 == 0 and not has_bar:
             self.console.print(f"{self._made} runs made, of {self._most}", highlight=False)
 
-    def __exit__(self, *error: Any) -> None:
-        if error[0] is None:  # an interrupted comparison has not made all
-            self.update(self._comparison, total=self._made)
-        super().__exit__(*error)
-
 
 def changes(design: Design, before: Design) -> list[str]:
     """Return what a design changes that is not allowed; candidates may be added."""
-    found = []
-    for name, new in vars(design).items():
-        old = getattr(before, name)
-        same = old == new
-        if name == "candidates":
-            same = old[:1] == new[:1] and set(old) <= set(new)
-        if not same:
-            shown = [", ".join(map(str, np.atleast_1d(value))) for value in (old, new)]
-            found.append(f"{name} {shown[0]} (now {shown[1]})")
+    old, new = vars(before), vars(design)
+    found = [f"{name} {old[name]} (now {new[name]})" for name in new if old[name] != new[name]]
+    added = new["candidates"][:1] == old["candidates"][:1]
+    if added and {*old["candidates"]} <= {*new["candidates"]}:
+        found = [change for change in found if not change.startswith("candidates ")]
     return found

@@ -30,7 +30,15 @@ from as_lightning.comparison.make import (
 )
 from as_lightning.comparison.methods import TrainingLoss
 from as_lightning.comparison.plan import ComparisonPlan, Run, check_trainer, of_candidate
-from as_lightning.comparison.same_run import digests, first_batches, module_digest, scored_targets
+from as_lightning.comparison.same_run import (
+    TEST,
+    TRAIN,
+    VALIDATION,
+    digests,
+    first_batches,
+    module_digest,
+    scored_targets,
+)
 from as_lightning.comparison.search import RATE
 
 ONE_BATCH = ("limit_train_batches", "limit_val_batches", "limit_test_batches")
@@ -153,8 +161,8 @@ def look(recipe: Recipe, version: str, elsewhere: bool) -> dict[str, Looked]:
             require_loss(module)
             tests = is_overridden("test_step", module) and is_overridden("test_dataloader", data)
             metrics = metrics_of_test(trainer, module, data) if tests else {}
-            batches = first_batches(data)
-            targets = scored_targets(batches)
+            batches = [first_batches(data, hook) for hook in (TRAIN, VALIDATION, TEST)]
+            targets = scored_targets([*batches[1], *batches[2]])
             if found and targets != found[first].targets:
                 raise ValueError(f"other validation or test examples than {first} has")
             if name in recipe.configs:

@@ -36,7 +36,7 @@ from as_lightning.callbacks import TemperatureScaling
 from as_lightning.comparison.candidates import Candidate
 from as_lightning.comparison.next_runs import best_validation
 from as_lightning.comparison.plan import Run
-from as_lightning.comparison.same_run import ScoredTargets
+from as_lightning.comparison.same_run import VALIDATION, first_batches, scored_targets
 from as_lightning.comparison.search import RATE
 
 CANDIDATES_FILE = "candidates.pkl"  # for jobs of a launcher, and runs of several processes
@@ -142,8 +142,8 @@ def made_run(recipe: Recipe, candidate: Candidate, run: Run, folder: Path) -> Ru
     arguments = dict(candidate.trainer(str(folder)))
     every = arguments.get("check_val_every_n_epoch", 1)
     arguments |= {"max_epochs": epochs, "check_val_every_n_epoch": every and min(every, epochs)}
-    identity, targets = recipe.identity(run), ScoredTargets()
-    own = [RunRecorder(recipe.monitor, identity), targets, ResumedState(checkpoints)]
+    identity = recipe.identity(run)
+    own = [RunRecorder(recipe.monitor, identity), ResumedState(checkpoints)]
     trainer = run_trainer(recipe, arguments, checkpoints, *own)
     checkpoint = checkpoint_to_resume(checkpoints, identity)
     output = trained(
@@ -162,7 +162,8 @@ def made_run(recipe: Recipe, candidate: Candidate, run: Run, folder: Path) -> Ru
     )
     result = output[0]
     require_monitor(result, trainer, recipe.monitor)
-    result.inputs = {**identity.inputs, "validation": targets.seen}
+    validation = scored_targets(first_batches(data, VALIDATION))
+    result.inputs = {**identity.inputs, "validation": validation}
     if run.phase == "final" and metric is None:
         sign = 1.0 if recipe.mode == "max" else -1.0
         result.metrics = {recipe.monitor: best_validation(result, sign)}

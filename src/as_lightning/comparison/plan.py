@@ -12,7 +12,6 @@ from typing import Any, Literal
 import yaml
 
 from as_lightning.bench.packages import config_dir
-from as_lightning.comparison.race import LEAD_SEEDS, RACERS
 from as_lightning.comparison.search import FINALISTS, Space, settings_in
 from as_lightning.functional.argument_checks import check_count, check_number
 from as_lightning.statistics.score_names import known_unit
@@ -20,6 +19,17 @@ from as_lightning.statistics.verdicts import Design
 
 FIRST_TUNING_SEED = 1000
 LAST_LOOK = {True: 40, False: 20}  # the most seeds of a race, and without one
+# settings of a plan, of those of ``conf/compare.yaml``
+DESIGN = (
+    "half_epochs",
+    "trials",
+    "seeds",
+    "race",
+    "max_seeds",
+    "max_hours",
+    "tuning_seeds",
+    "equal_within",
+)
 # at other values these would contradict max_epochs, or leave no weights to score
 UNCHANGED = {"max_steps": -1, "max_time": None, "fast_dev_run": False, "enable_checkpointing": True}
 
@@ -149,22 +159,14 @@ class ComparisonPlan:
         return self.trials > 1 and any(self.spaces.values())
 
     def most_runs(self) -> int:
-        """Return the most runs, where no other candidate takes less time than the baseline."""
+        """Return the most runs that the plan may ask for."""
         runs = 0
         if self.tunes:
             for space in self.spaces.values():
                 runs += int(min(self.trials, settings_in(space)))
                 if space:  # trainings beyond the first tuning seed
                     runs += FINALISTS * (len(self.tuning_seeds) - 1)
-        looks = self.design.looks
-        if not self.race:
-            return runs + looks[-1] * len(self.family)
-        raced = len(self.candidates) - 1
-        middle = min(LEAD_SEEDS, looks[-1])
-        runs += looks[-1] * (len(self.family) - raced)
-        runs += looks[0] * raced
-        runs += (middle - looks[0]) * min(RACERS, raced)
-        return runs + (looks[-1] - middle) * min(1, raced)
+        return runs + self.design.looks[-1] * len(self.family)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ same.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -18,11 +18,11 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 
-from as_lightning.bench.run.identity import code_files, digest, tensor_text, value_digest
+from as_lightning.bench.run.identity import code_files, digest, value_digest
 from as_lightning.comparison.candidates import Candidate
 
 BATCHES = 8  # that are read of each loader
-SPLITS = {"train": "train_dataloader", "val": "val_dataloader", "test": "test_dataloader"}
+TRAIN, VALIDATION, TEST = "train_dataloader", "val_dataloader", "test_dataloader"
 # of the trainer: they change no number
 WITHOUT_EFFECT = ("logger", "profiler", "default_root_dir")
 
@@ -30,7 +30,7 @@ WITHOUT_EFFECT = ("logger", "profiler", "default_root_dir")
 def digests(
     pickled: bytes,
     module: str,
-    batches: Mapping[str, Sequence[Any]],
+    batches: Sequence[Any],
     trainer: Mapping[str, Any],
     version: str,
 ) -> dict[str, str]:
@@ -38,7 +38,7 @@ def digests(
     gives a digest that is like no other.
 
     ``pickled`` is the candidate, ``module`` the digest of a fresh one (`module_digest`), and
-    ``batches`` are the first ones of each split (`first_batches`). With ``version`` the user
+    ``batches`` are the first ones (`first_batches`). With ``version`` the user
     answers for the code.
     """
     files = code_files()
@@ -58,75 +58,40 @@ def digests(
 
 def module_digest(candidate: Candidate, module: pl.LightningModule) -> str:
     """Return a digest of structure, hyperparameters, weights, and what the function encloses."""
-    weights = []
+    weights = {}
     for name, weight in module.state_dict().items():
         if not is_lazy(weight):
-            weights.append(f"{name} {tensor_text(weight)}")
-    enclosed = value_digest(candidate.module)
-    return digest(enclosed, str(module), value_digest(dict(module.hparams)), *weights)
+            weights[name] = weight
+    return value_digest([candidate.module, str(module), dict(module.hparams), weights])
 
 
-def first_batches(data: pl.LightningDataModule) -> dict[str, list[Any]]:
-    """Return the first batches of each loader of each split, read under one random state."""
-    batches: dict[str, list[Any]] = {}
-    for split, hook in SPLITS.items():
-        batches[split] = []
-        loaders = getattr(data, hook)() if is_overridden(hook, data) else ()
-        for loader in tree_leaves(getattr(loaders, "iterables", loaders)):
-            with isolate_rng(include_cuda=False):
-                for seed in (random.seed, np.random.seed, torch.manual_seed):
-                    seed(0)
-                batches[split].append(list(islice(loader, BATCHES)))
+def first_batches(data: pl.LightningDataModule, hook: str) -> list[Any]:
+    """Return the first batches of each loader of a split, read under one random state."""
+    loaders = getattr(data, hook)() if is_overridden(hook, data) else ()
+    batches = []
+    for loader in tree_leaves(getattr(loaders, "iterables", loaders)):
+        with isolate_rng(include_cuda=False):
+            for seed in (random.seed, np.random.seed, torch.manual_seed):
+                seed(0)
+            batches.append(list(islice(loader, BATCHES)))
     return batches
 
 
-def targets(batches: Any) -> Iterator[Any]:
-    """Yield the target of each batch: its ``labels``, its last part, or all of it."""
-    for batch in batches:
-        if isinstance(batch, Mapping) and "labels" in batch:
-            yield batch["labels"]
-        elif isinstance(batch, Sequence) and len(batch) > 1:
-            yield batch[-1]
-        else:
-            yield batch
+def targets(batch: Any) -> Any:
+    """Return the target of a batch: its ``labels``, its last part, or all of it."""
+    if isinstance(batch, Mapping) and "labels" in batch:
+        return batch["labels"]
+    if isinstance(batch, Sequence) and len(batch) > 1:
+        return batch[-1]
+    return batch
 
 
-def scored_targets(batches: Mapping[str, Sequence[Any]]) -> str:
-    """Return a digest of the first targets of validation and test, however they are batched."""
+def scored_targets(loaders: Sequence[Sequence[Any]]) -> str:
+    """Return a digest of the first targets of loaders, however they are batched."""
     texts = []
-    for split in ("val", "test"):
-        for loader_batches in batches[split]:
-            parts = list(targets(loader_batches))
-            if all(isinstance(part, Tensor) and part.dim() == 1 for part in parts) and parts:
-                parts = [torch.cat(parts)[:128]]
-            texts.append(value_digest(parts))
+    for batches in loaders:
+        parts = [targets(batch) for batch in batches]
+        if all(isinstance(part, Tensor) and part.dim() == 1 for part in parts) and parts:
+            parts = [torch.cat(parts)[:128]]
+        texts.append(value_digest(parts))
     return digest(*texts)
-
-
-class ScoredTargets(pl.Callback):
-    """Notes sums over the targets of the first validation in ``seen``, the same in any order."""
-
-    def __init__(self) -> None:
-        self.seen = ""
-        self._sums = [0.0, 0.0, 0.0]
-
-    def state_dict(self) -> dict[str, str]:
-        return {"seen": self.seen}
-
-    def load_state_dict(self, state_dict: dict[str, str]) -> None:
-        self.seen = state_dict["seen"]
-
-    def on_validation_batch_end(
-        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, *place: int
-    ) -> None:
-        """Add the targets of a batch."""
-        for leaf in tree_leaves(list(targets([batch]))):
-            if isinstance(leaf, Tensor) and not (self.seen or trainer.sanity_checking):
-                values = leaf.detach().cpu().double()
-                for place_of_sum, part in enumerate((values * 0 + 1, values, values**2)):
-                    self._sums[place_of_sum] += float(part.sum())
-
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        """Note the sums of the first validation."""
-        if not (self.seen or trainer.sanity_checking):
-            self.seen = " ".join(f"{total:.6g}" for total in self._sums)
