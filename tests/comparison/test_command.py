@@ -167,7 +167,7 @@ def test_what_a_method_and_a_candidate_search_is_tuned_beside_the_learning_rate(
     assert list(spaces("+candidates.a=['method=focal','method.gamma=3']")["a"]) == ["lr"]
     # methods of several labels are compared with the baseline of theirs
     several, baseline = described_candidates(configured("methods=[bce,asymmetric]"))
-    assert list(several) == ["bce", "asymmetric", "multilabel_softmax"]
+    assert list(several) == ["multilabel_softmax", "bce", "asymmetric"]
     assert baseline == "multilabel_softmax"
 
 
@@ -199,8 +199,8 @@ def test_a_folder_takes_any_settings_until_its_first_run_and_then_the_same_data_
     assert compare(*command).error == 0
     runs = written(tmp_path)
     for change, found in {
-        "data.batch_size=3": "its runs are with data.batch_size=64",
-        "optimizer.lr=0.1": "its runs are with optimizer.lr=",
+        "data.batch_size=3": "of other data or shared settings",
+        "optimizer.lr=0.1": "of other data or shared settings",
         "equal_within=1": "was begun with equal_within 0.5 (now 1): a comparison keeps the design "
         "of its",
     }.items():
@@ -212,8 +212,9 @@ def test_a_folder_takes_any_settings_until_its_first_run_and_then_the_same_data_
     torch.manual_seed(1)  # of another process: the shots are drawn alike
     assert compare(*command, "trainer.log_every_n_steps=7").error == 0
     refused = compare(*reviews(tmp_path, labels="abc"), "data.shots=5")
-    assert "comparisons/reviews holds another comparison: choose another folder (name=..." in str(
-        refused.error
+    assert (
+        "comparisons/reviews holds another comparison, of other data or shared settings: choose"
+        in str(refused.error)
     )
     assert written(tmp_path) == runs
 

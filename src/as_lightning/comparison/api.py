@@ -1,6 +1,4 @@
-"""``as_lightning.compare``: the fair comparison of LightningModules of one's own, or of losses for
-one, from Python.
-"""
+"""``as_lightning.compare``: the fair comparison of your own modules, or of losses for one."""
 
 from __future__ import annotations
 
@@ -8,6 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -19,9 +18,9 @@ from as_lightning.bench.run.result import new_session
 from as_lightning.bench.run.runner import quiet_training
 from as_lightning.callbacks.evaluation_logits import LogitsAndTarget
 from as_lightning.comparison.candidates import baseline_first, own_candidate
-from as_lightning.comparison.engine import end_processes, execute_here, run_comparison
+from as_lightning.comparison.engine import end_processes, execution, run_comparison
 from as_lightning.comparison.look import Prepared, prepared
-from as_lightning.comparison.make import Recipe
+from as_lightning.comparison.make import Recipe, make
 from as_lightning.comparison.methods import with_losses
 from as_lightning.comparison.plan import DESIGN, ComparisonPlan, check_trainer, default_settings
 from as_lightning.functional.argument_checks import check_count
@@ -157,7 +156,7 @@ def compare(
         try:
             ready = own_comparison(arguments, n_jobs=jobs)
             console = Console(quiet=not progress)
-            execute = execute_here(ready.recipe, directory, jobs)
+            execute = execution(partial(make, ready.recipe, directory), jobs)
             record = run_comparison(*ready, directory, console, execute)
             if folder is not None:
                 write_report(record, directory / "report")
@@ -215,7 +214,6 @@ def own_comparison(given: Mapping[str, Any], n_jobs: int = 1, elsewhere: bool = 
 
 
 def checked_trainer(trainer: Any) -> dict[str, Any]:
-    """Return the trainer's arguments, and refuse what a comparison cannot allow."""
     if not isinstance(trainer, Mapping):
         raise TypeError(f'trainer must be arguments, as {{"max_epochs": 10}}, got {trainer!r}')
     check_trainer(trainer)

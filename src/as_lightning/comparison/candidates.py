@@ -12,7 +12,7 @@ import cloudpickle
 import lightning.pytorch as pl
 from torch import nn
 
-from as_lightning.bench.run.settings import accepted_arguments, nearest
+from as_lightning.bench.run.settings import nearest
 from as_lightning.comparison.search import RATE, Space, learning_rates, setting_range
 
 
@@ -60,7 +60,6 @@ def own_candidate(
         raise TypeError(
             f"{name} has no data: give compare(factories, data) or {name!r}: (factory, data)"
         )
-    check_arguments(factory, ranges or {})
     search: dict[str, Any] = {}
     argument = inspect.signature(factory).parameters.get(RATE)
     if argument and isinstance(argument.default, (int, float)) and lr_factor is not None:
@@ -77,7 +76,6 @@ def own_candidate(
 
 
 def given(arguments: Mapping[str, Any], folder: str) -> Mapping[str, Any]:
-    """Return the user's arguments of a trainer, in any folder."""
     return arguments
 
 
@@ -93,7 +91,6 @@ def made_data(data: Any, seed: int) -> pl.LightningDataModule:
 
 
 def takes_seed(data: Any) -> bool:
-    """Return whether a function that makes data asks for the seed, and may make splits by it."""
     return callable(data) and "seed" in inspect.signature(data).parameters
 
 
@@ -105,17 +102,7 @@ def checked(made: Any, kind: type, hint: str) -> Any:
     raise TypeError(f"expected a {kind.__name__}, got {type(made).__name__}: {hint}")
 
 
-def check_arguments(function: Callable[..., Any], names: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` if a function lacks an argument of one of these names."""
-    accepted = accepted_arguments(function)
-    for name in names:
-        if accepted is not None and name not in accepted:
-            kind = getattr(function, "__name__", type(function).__name__)
-            raise ValueError(f"{name}: {kind} has no such argument; {nearest(name, accepted)}")
-
-
-def baseline_first(candidates: Mapping[str, Candidate], baseline: str) -> dict[str, Candidate]:
-    """Return the candidates with the baseline first; a ``ValueError`` if there is no such one."""
+def baseline_first(candidates: Mapping[str, Any], baseline: str) -> dict[str, Any]:
     if baseline not in candidates:
         raise ValueError(f"no candidate is called {baseline}: {nearest(baseline, candidates)}")
     return {baseline: candidates[baseline], **candidates}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,12 @@ from as_lightning.bench.run.settings import (
     class_arguments,
     located,
     names,
-    nearest,
     override_value,
 )
 from as_lightning.bench.run.train import configured, made_module, read_data, run_callbacks
 from as_lightning.comparison.api import own_comparison
 from as_lightning.comparison.candidates import Candidate, baseline_first
-from as_lightning.comparison.engine import Execute, end_processes, execute_here, run_comparison
+from as_lightning.comparison.engine import Execute, end_processes, execution, run_comparison
 from as_lightning.comparison.look import Prepared, prepared
 from as_lightning.comparison.make import (
     CANDIDATES_FILE,
@@ -95,11 +95,9 @@ class Command:
             raise SettingError("n_jobs: a launcher has its own, as hydra.launcher.n_jobs=2")
 
     def compose(self, *more: str) -> DictConfig:
-        """Return the configuration with these overrides too."""
         return self.loader.load_sweep_config(self._master, [*self.words, *more])
 
     def set_value(self, name: str) -> Any:
-        """Return a setting of the comparison."""
         return plain(self.config[name])
 
 
@@ -167,7 +165,7 @@ def app_comparison(command: Command, console: Console) -> Prepared:
     )
     with collected_messages() as messages:
         ready = prepared(
-            baseline_first(candidates, baseline),
+            candidates,
             plan,
             recipe,
             n_jobs=command.n_jobs,
@@ -194,7 +192,6 @@ def splits_by_seed(config: DictConfig) -> bool:
 
 
 def described_candidates(command: Command) -> tuple[dict[str, Described], str]:
-    """Return the overrides and search ranges of each name, and the baseline."""
     config = command.config
     methods = command.set_value("methods") or []
     methods = [methods] if isinstance(methods, str) else methods
@@ -217,15 +214,10 @@ def described_candidates(command: Command) -> tuple[dict[str, Described], str]:
         described.setdefault(UNCHANGED, (own_method, {}))
     elif baseline in names("method"):
         described.setdefault(baseline, ([f"method={baseline}"], {}))
-    if baseline not in described:
-        raise SettingError(
-            f"no candidate is called {baseline}: {nearest(str(baseline), described)}"
-        )
-    return described, baseline
+    return baseline_first(described, baseline), baseline
 
 
 def own_candidates(command: Command) -> dict[str, Described]:
-    """Return the overrides and search ranges of each of ``candidates``."""
     described = {}
     for name, fields in command.set_value("candidates").items():
         if not isinstance(fields, Mapping):
@@ -283,7 +275,6 @@ def changes(config: DictConfig, base: DictConfig, overrides: Sequence[str]) -> d
 
 
 def called_comparison(command: Command) -> Prepared:
-    """Return the comparison whose arguments ``call`` returns; the command takes their place."""
     arguments = located(command.config.call)()
     for name in command.given & {*DESIGN, "methods", "baseline", "name"}:
         arguments[name] = command.set_value(name)
@@ -313,7 +304,6 @@ def launched(command: Command, recipe: Recipe) -> Execute:
 
 
 def launched_job(config: DictConfig) -> Result:
-    """Make a run in a job of a launcher."""
     run = Run(**plain(config.comparison))
     directory = Path(config.output_dir).parents[run.folder.count("/")]
     recipe: Recipe = cloudpickle.loads(own_file(directory / CANDIDATES_FILE).read_bytes())
@@ -322,7 +312,6 @@ def launched_job(config: DictConfig) -> Result:
 
 
 def keys_of(overrides: Sequence[str]) -> list[str]:
-    """Return the names of the settings that overrides set."""
     return [word.lstrip("+~").partition("=")[0] for word in overrides]
 
 
@@ -341,7 +330,7 @@ def sweep(
         words = [word for word in arguments if not word.startswith("data_dir=")]
         plan.facts = {**plan.facts, "commands": [shlex.join(["as-lightning-compare", *words])]}
         if command.local:
-            execute = execute_here(recipe, directory, command.n_jobs)
+            execute = execution(partial(make, recipe, directory), command.n_jobs)
         else:
             execute = launched(command, recipe)
         try:

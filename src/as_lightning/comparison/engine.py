@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 import signal
@@ -27,7 +26,7 @@ from as_lightning.bench.run.identity import RunIdentity
 from as_lightning.bench.run.predictions import Predictions
 from as_lightning.bench.run.result import RESULT_FILE, Result
 from as_lightning.bench.run.runner import quiet_training
-from as_lightning.comparison.make import CodeChanged, Recipe, make
+from as_lightning.comparison.make import CodeChanged, Recipe
 from as_lightning.comparison.next_runs import Outcome, Replay
 from as_lightning.comparison.plan import ComparisonPlan, Run
 from as_lightning.comparison.search import RATE
@@ -44,18 +43,19 @@ Execute = Callable[[Sequence[Run]], Iterable[tuple[Run, Outcome]]]
 def run_comparison(
     plan: ComparisonPlan,
     recipe: Recipe,
-    subject: RunIdentity,
+    subject: str,
     directory: Path,
     console: Console,
     execute: Execute,
 ) -> ComparisonRecord:
     """Make a comparison in a folder; its record is written there at each look, and at the end.
 
-    A folder holds runs of one ``subject`` (shared settings, and the data), and keeps the design of
-    its first final run: a ``ValueError`` refuses others.
+    A folder holds runs of one ``subject``, a digest, and keeps the design of its first final run: a
+    ``ValueError`` refuses others.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    notes = claim_folder(directory, plan, subject)
+    claim_folder(directory, plan, subject)
+    notes: list[str] = []
     finished: dict[Run, Outcome] = {}
     predictions: dict[Run, Predictions] = {}
     stored = stored_runs(directory, recipe, console)
@@ -110,7 +110,7 @@ def stored_runs(directory: Path, recipe: Recipe, console: Console) -> dict[Run, 
             continue
         phase = result.phase or "final"
         run = Run(phase, result.candidate, result.settings, result.seed, result.trial)
-        if result.candidate not in recipe.candidates or directory / run.folder != file.parent:
+        if result.candidate not in recipe.epochs or directory / run.folder != file.parent:
             continue
         read = RunIdentity.of(result.config, result.inputs)
         if changed := read.changed(recipe.identity(run)):
@@ -143,7 +143,8 @@ def refuse_what_training_shows(finished: Mapping[Run, Outcome], recipe: Recipe) 
             )
         alike = (run.phase, run.seed) == (last.phase, last.seed)
         others = {key for key in run.settings if run.settings[key] != last.settings.get(key)}
-        if alike and others == {RATE} and trace(other) == trace(outcome):
+        ends = [result.evaluations[-1] | {"train_seconds": 0} for result in (other, outcome)]
+        if alike and others == {RATE} and ends[0] == ends[1]:
             raise ValueError(
                 f"{run.candidate} trains the same whatever its lr is: configure_optimizers (or "
                 "lr_scheduler, as by a max_lr of its own) must read the lr that is tuned; or tune "
@@ -151,62 +152,35 @@ def refuse_what_training_shows(finished: Mapping[Run, Outcome], recipe: Recipe) 
             )
 
 
-def trace(result: Result) -> list[dict[str, float]]:
-    """Return a run's evaluations without their times."""
-    rows = []
-    for row in result.evaluations:
-        rows.append({key: value for key, value in row.items() if key != "train_seconds"})
-    return rows
-
-
-def claim_folder(directory: Path, plan: ComparisonPlan, subject: RunIdentity) -> list[str]:
-    """Refuse a folder of another subject or design, else write both there; return notes."""
-    path, design = directory / DESIGN_FILE, plan.design
-    first = design.candidates
+def claim_folder(directory: Path, plan: ComparisonPlan, subject: str) -> None:
+    """Refuse a folder of another subject or design, else write both there."""
+    path = directory / DESIGN_FILE
     results = [file.relative_to(directory) for file in directory.rglob(RESULT_FILE)]
     if path.exists() and results:
         try:
             content = read_design(directory)
-            saved = RunIdentity(content["settings"], {"data": content["data"]})
-            first = tuple(content["first_candidates"])
+            begun, saved = content["design"], content["subject"]
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} cannot be read: delete it, or give another name") from error
-        if changed := saved.changed(subject):
-            settings = ", ".join(f"{name}={saved.config.get(name, 'null')}" for name in changed[:3])
-            if changed[0].startswith("inputs."):
-                settings = "other data"
+        if saved != subject:
             raise ValueError(
-                f"{directory} holds another comparison: choose another folder (name=... in the "
-                f"command), or delete it; its runs are with {settings}"
+                f"{directory} holds another comparison, of other data or shared settings: choose "
+                "another folder (name=... in the command), or delete it"
             )
-        now = changes(design, content["design"])
-        final = any(file.parts[0] != "tuning" for file in results)
-        if now and final:
+        changed = changes(plan.design, begun)
+        if changed and any(file.parts[0] != "tuning" for file in results):
             raise ValueError(
-                f"{directory} was begun with {'; '.join(now)}: a comparison keeps the design "
+                f"{directory} was begun with {'; '.join(changed)}: a comparison keeps the design "
                 "of its first final run. Ask for the same, or choose another name or folder"
             )
-        if not final:
-            first = design.candidates
-    facts = {"data": subject.inputs.get("data", ""), "settings": dict(subject.config)}
-    write_design(directory, design, {**facts, "first_candidates": first})
-    if added := [name for name in design.candidates if name not in first]:
-        return [
-            f"{', '.join(added)} came to the comparison after its first runs: a new family of "
-            f"{len(design.candidates) - 1} candidates begins, and all verdicts are its own."
-        ]
-    return []
+    write_design(directory, plan.design, {"subject": subject})
 
 
 # --- where runs are made
 
 
 def execution(make_run: Callable[[Run], Result], n_jobs: int = 1) -> Execute:
-    """Return a function that makes runs one after another in this process, or ``n_jobs`` at once
-    in processes of this machine.
-
-    It yields an exception as the failure of its run.
-    """
+    """Return what makes runs on this machine, ``n_jobs`` at once in processes of their own."""
 
     def execute(runs: Sequence[Run]) -> Iterator[tuple[Run, Outcome]]:
         if n_jobs == 1:
@@ -222,11 +196,6 @@ def execution(make_run: Callable[[Run], Result], n_jobs: int = 1) -> Execute:
             yield future.result()
 
     return execute
-
-
-def execute_here(recipe: Recipe, directory: Path, n_jobs: int) -> Execute:
-    """Return what makes a comparison's runs on this machine."""
-    return execution(functools.partial(make, recipe, directory), n_jobs)
 
 
 def end_with(parent: int) -> None:
@@ -266,26 +235,18 @@ class Bar(Progress):
         run = TextColumn("{task.description}", markup=False)
         columns = run, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
         super().__init__(*columns, console=console, redirect_stdout=False, redirect_stderr=False)
-        self._most = plan.most_runs()
-        self._made = 0
-        header = f"{', '.join(plan.family)}: at most {self._most} runs. "
+        header = f"{', '.join(plan.family)}: at most {plan.most_runs()} runs. "
         header += f"Equal means within {plan.design.equal_within:g} points."
         console.print(header, markup=False, highlight=False)
-        self._comparison = self.add_task("comparison", total=self._most)
+        self._comparison = self.add_task("comparison", total=plan.most_runs())
 
     def made(self, run: Run, outcome: Outcome) -> None:
-        """Count a run; a log, which has no bar, gets a line for every tenth."""
-        self._made += 1
         if isinstance(outcome, str):
             self.console.print(f"failed: {outcome}", style="red", markup=False)
         self.update(self._comparison, advance=1, description=str(run))
-        has_bar = self.console.is_terminal or self.console.is_jupyter
-        if self._made % 10 == 0 and not has_bar:
-            self.console.print(f"{self._made} runs made, of {self._most}", highlight=False)
 
 
 def changes(design: Design, before: Design) -> list[str]:
-    """Return what a design changes that is not allowed; candidates may be added."""
     old, new = vars(before), vars(design)
     found = [f"{name} {old[name]} (now {new[name]})" for name in new if old[name] != new[name]]
     added = new["candidates"][:1] == old["candidates"][:1]

@@ -14,7 +14,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from as_lightning.bench.data.base import BenchmarkDataModule, check_processes_of_test
-from as_lightning.bench.run.identity import RunIdentity, code_files
+from as_lightning.bench.run.identity import code_files, digest
 from as_lightning.bench.run.recorder import RunRecorder
 from as_lightning.bench.run.runner import metrics_of_test, trained
 from as_lightning.bench.run.settings import SettingError
@@ -39,7 +39,7 @@ from as_lightning.comparison.same_run import (
     module_digest,
     scored_targets,
 )
-from as_lightning.comparison.search import RATE
+from as_lightning.comparison.search import RATE, Space
 
 ONE_BATCH = ("limit_train_batches", "limit_val_batches", "limit_test_batches")
 # where a launcher makes the runs, on other devices than this machine has
@@ -47,11 +47,11 @@ ELSEWHERE = {"accelerator": "cpu", "precision": "32-true"}
 
 
 class Prepared(NamedTuple):
-    """A comparison after the look: what its runs share, and by which its folder is recognised."""
+    """A comparison after the look; its folder is recognised by the ``subject``."""
 
     plan: ComparisonPlan
     recipe: Recipe
-    subject: RunIdentity
+    subject: str
 
 
 class Looked(NamedTuple):
@@ -73,15 +73,18 @@ def prepared(
     elsewhere: bool = False,
     **facts: Any,
 ) -> Prepared:
-    """Return a comparison after a look at its candidates.
-
-    ``recipe`` lacks what the look finds, ``facts`` are fields of the record, and ``elsewhere`` says
-    that a launcher makes the runs.
+    """Return a comparison after a look at its candidates; ``facts`` are fields of its record, and
+    ``elsewhere`` says that a launcher makes the runs.
     """
     pickled = {name: candidates[name].pickled(name) for name in plan.candidates}
     epochs = {name: plan.epochs(name) for name in plan.family}
     recipe = recipe._replace(candidates=pickled, epochs=epochs)
-    found = look(recipe, version, elsewhere)
+    found: dict[str, Looked] = {}
+    for name in plan.candidates:
+        with of_candidate(name, plan.baseline):
+            found[name] = look(recipe, candidates[name].search, name, version, elsewhere)
+            if found[name].targets != found[plan.baseline].targets:
+                raise ValueError(f"other validation or test examples than {plan.baseline} has")
     processes = max(looked.processes for looked in found.values())
     if n_jobs > 1 and processes > 1:  # they would share one port
         raise ValueError(
@@ -107,75 +110,58 @@ def prepared(
     per_seed = any(candidate.splits_by_seed for candidate in candidates.values())
     if per_seed:
         facts["splits"] = "per_seed"
-    inputs = {name: looked.inputs for name, looked in found.items()}
-    configs = dict(recipe.configs)
-    if plan.half is not None:  # it has the module and the data of the baseline
-        of_candidates: tuple[dict[str, Any], ...] = (pickled, inputs, configs)
-        for fields in of_candidates:
-            if plan.baseline in fields:
-                fields[plan.half] = fields[plan.baseline]
     recipe = recipe._replace(
-        configs=configs,
+        half=plan.half,
+        baseline=plan.baseline,
         test_metric=metric,
-        inputs=inputs,
+        inputs={name: looked.inputs for name, looked in found.items()},
         several_processes=processes > 1,
         split_per_seed=per_seed,
         kept_seed=plan.seeds[0],
         process=os.getpid(),
         files={} if version else code_files(),
     )
-    settings = {}
-    if configs:  # what all runs share
-        of_baseline = recipe.settings(Run("tuning", plan.baseline, {}, 0))
-        for key, value in RunIdentity.of(of_baseline).config.items():
+    shared = []
+    if recipe.configs:  # what all runs share
+        of_baseline = recipe.identity(Run("tuning", plan.baseline, {}, 0))
+        for key, value in sorted(of_baseline.config.items()):
             if not key.startswith("method."):
-                settings[key] = value
-    subject = RunIdentity(settings, {"data": found[plan.baseline].targets})
+                shared.append(f"{key}={value}")
+    subject = digest(found[plan.baseline].targets, *shared)
     facts |= {"name": recipe.name, "mode": recipe.mode, "notes": notes}
     return Prepared(plan.with_spaces(spaces, **facts), recipe, subject)
 
 
-def look(recipe: Recipe, version: str, elsewhere: bool) -> dict[str, Looked]:
-    """Fit and test one batch of each candidate, and compare the targets."""
-    found: dict[str, Looked] = {}
-    first = next(iter(recipe.candidates))
-    for name in recipe.candidates:
-        with of_candidate(name, first), TemporaryDirectory() as folder:
-            run = Run("tuning", name, {}, 0)
-            candidate = recipe.candidate(name)
-            module, data = made(candidate, run)
-            structure = module_digest(candidate, module)
-            arguments = candidate.trainer(folder)
-            check_trainer(arguments)
-            try:
-                limited = one_batch(arguments, elsewhere)
-                trainer = run_trainer(recipe, limited, Path(folder), RunRecorder(recipe.monitor))
-            except (TypeError, ValueError, MisconfigurationException) as error:
-                message = f"the arguments of trainer are refused: {error}"
-                raise SettingError(message) from error
-            about: dict[str, Any] = {"name": name, "candidate": name, "seed": 0}
-            result, _ = trained(
-                trainer, module, data, score=recipe.monitor, test_metric=None, **about
-            )
-            require_monitor(result, trainer, recipe.monitor)
-            require_loss(module)
-            tests = is_overridden("test_step", module) and is_overridden("test_dataloader", data)
-            metrics = metrics_of_test(trainer, module, data) if tests else {}
-            batches = [first_batches(data, hook) for hook in (TRAIN, VALIDATION, TEST)]
-            targets = scored_targets([*batches[1], *batches[2]])
-            if found and targets != found[first].targets:
-                raise ValueError(f"other validation or test examples than {first} has")
-            if name in recipe.configs:
-                config = recipe.configs[name].copy()
-                of_this_run(config, run.seed, {})
-                inputs = run_inputs(config)
-            else:
-                pickled = recipe.candidates[name]
-                inputs = digests(pickled, structure, batches, arguments, version)
-            logs_test = name_in_test(recipe.monitor) in metrics
-            processes = processes_of(arguments, data, elsewhere)
-            found[name] = Looked(inputs, targets, logs_test, processes)
-    return found
+def look(recipe: Recipe, space: Space, name: str, version: str, elsewhere: bool) -> Looked:
+    """Fit and test one batch of a candidate at its default settings."""
+    defaults = {setting: dimension.default for setting, dimension in space.items()}
+    candidate = recipe.candidate(name)
+    module, data = made(candidate, Run("tuning", name, defaults, 0))
+    structure = module_digest(candidate, module)
+    with TemporaryDirectory() as folder:
+        arguments = candidate.trainer(folder)
+        check_trainer(arguments)
+        try:
+            limited = one_batch(arguments, elsewhere)
+            trainer = run_trainer(recipe, limited, Path(folder), RunRecorder(recipe.monitor))
+        except (TypeError, ValueError, MisconfigurationException) as error:
+            raise SettingError(f"the arguments of trainer are refused: {error}") from error
+        about: dict[str, Any] = {"name": name, "candidate": name, "seed": 0}
+        result, _ = trained(trainer, module, data, score=recipe.monitor, test_metric=None, **about)
+        require_monitor(result, trainer, recipe.monitor)
+        require_loss(module)
+        tests = is_overridden("test_step", module) and is_overridden("test_dataloader", data)
+        metrics = metrics_of_test(trainer, module, data) if tests else {}
+    batches = [first_batches(data, hook) for hook in (TRAIN, VALIDATION, TEST)]
+    if name in recipe.configs:
+        config = recipe.configs[name].copy()
+        of_this_run(config, 0, {})
+        inputs = run_inputs(config)
+    else:
+        inputs = digests(recipe.candidates[name], structure, batches, arguments, version)
+    targets = scored_targets([*batches[1], *batches[2]])
+    logs_test = name_in_test(recipe.monitor) in metrics
+    return Looked(inputs, targets, logs_test, processes_of(arguments, data, elsewhere))
 
 
 def one_batch(arguments: Mapping[str, Any], elsewhere: bool) -> dict[str, Any]:
@@ -204,7 +190,6 @@ def processes_of(
 
 
 def require_loss(module: pl.LightningModule) -> None:
-    """Raise ``ValueError`` if a loss that was put in has not been called."""
     loss: TrainingLoss | None = vars(module).get("loss_of_comparison")
     if loss is not None and not loss.called:
         raise ValueError(
@@ -215,10 +200,5 @@ def require_loss(module: pl.LightningModule) -> None:
 
 
 def name_in_test(metric: str) -> str:
-    """Return the test metric's name: ``test`` for the first word ``val`` (or alike).
-
-    >>> names = "val/acc", "valid_acc", "acc/validation", "val/eval_f1", "interval"
-    >>> [name_in_test(name) for name in names]
-    ['test/acc', 'test_acc', 'acc/test', 'test/eval_f1', 'interval']
-    """
+    """Return the test metric's name: ``test`` in the place of the word ``val``, or alike."""
     return re.sub(r"(?<![A-Za-z0-9])(validation|valid|val)(?![a-z])", "test", metric, count=1)

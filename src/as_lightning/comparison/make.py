@@ -1,6 +1,4 @@
-"""One run of a comparison, made from a fresh copy of its candidate: nothing goes on from run to
-run.
-"""
+"""One run of a comparison, made from a fresh copy of its candidate: nothing else goes on to it."""
 
 from __future__ import annotations
 
@@ -67,6 +65,8 @@ class Recipe(NamedTuple):
     test_metric: str | None = None  # None where the validation split is scored
     configs: Mapping[str, DictConfig] = {}  # of the candidates that the app configures
     inputs: Mapping[str, Mapping[str, str]] = {}  # digests, by candidate
+    baseline: str = ""
+    half: str | None = None  # the candidate that is the baseline trained for half the epochs
     several_processes: bool = False  # whether each run has more than one
     split_per_seed: bool = False
     kept_seed: int = -1  # whose final runs keep their best weights
@@ -74,15 +74,18 @@ class Recipe(NamedTuple):
     files: Mapping[str, str] = {}  # its digests of the user's code
 
     def candidate(self, name: str) -> Candidate:
-        """Return a fresh copy of a candidate."""
-        candidate: Candidate = cloudpickle.loads(self.candidates[name])
+        candidate: Candidate = cloudpickle.loads(self.candidates[self.source(name)])
         return candidate
+
+    def source(self, name: str) -> str:
+        """Return the candidate whose module and data one has."""
+        return self.baseline if name == self.half else name
 
     def settings(self, run: Run) -> dict[str, Any]:
         """Return what decides a run beside the digests of its inputs."""
         epochs = self.epochs[run.candidate]
-        if run.candidate in self.configs:
-            config = self.configs[run.candidate].copy()
+        if self.configs:
+            config = self.configs[self.source(run.candidate)].copy()
             config.trainer.max_epochs = epochs
             of_this_run(config, run.seed, run.settings)
             return comparable_config(config)
@@ -90,8 +93,7 @@ class Recipe(NamedTuple):
         return {**run.about(epochs), **trained_by, "metric": self.test_metric}
 
     def identity(self, run: Run) -> RunIdentity:
-        """Return the identity of a run."""
-        return RunIdentity.of(self.settings(run), self.inputs[run.candidate])
+        return RunIdentity.of(self.settings(run), self.inputs[self.source(run.candidate)])
 
 
 def make(recipe: Recipe, directory: Path, run: Run) -> Result:
@@ -174,7 +176,6 @@ def made_run(recipe: Recipe, candidate: Candidate, run: Run, folder: Path) -> Ru
 
 
 def made(candidate: Candidate, run: Run) -> tuple[pl.LightningModule, pl.LightningDataModule]:
-    """Return a run's module and data, whose order no random number of the module changes."""
     pl.seed_everything(run.seed, workers=True, verbose=False)
     data = candidate.data(run.seed)
     pl.seed_everything(run.seed, workers=True, verbose=False)
@@ -206,7 +207,6 @@ def run_trainer(
 
 
 def of_this_run(config: DictConfig, seed: int, settings: Mapping[str, Any]) -> None:
-    """Set a run's seed and its tuned settings in a configuration."""
     config.seed = seed
     with open_dict(config):
         if config.data.split_seed == "per_seed":
@@ -216,18 +216,12 @@ def of_this_run(config: DictConfig, seed: int, settings: Mapping[str, Any]) -> N
 
 
 def setting_path(name: str) -> str:
-    """Return the path of a tuned setting in a configuration.
-
-    >>> setting_path("lr"), setting_path("delta"), setting_path("model.width")
-    ('optimizer.lr', 'method.delta', 'model.width')
-    """
     if name == RATE:
         return RATE_KEY
     return name if "." in name else f"method.{name}"
 
 
 def require_monitor(result: Result, trainer: pl.Trainer, monitor: str) -> None:
-    """Raise ``ValueError`` if no validation has logged the metric that is compared."""
     if result.evaluations:
         return
     if not trainer.callback_metrics:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import lightning.pytorch as pl
@@ -12,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from as_lightning.bench.packages import config_dir
-from as_lightning.comparison.candidates import Candidate, check_arguments
+from as_lightning.comparison.candidates import Candidate
 from as_lightning.comparison.plan import default_settings
 from as_lightning.comparison.search import Choice, Range, setting_range
 from as_lightning.losses import masked_loss_like
@@ -22,7 +23,6 @@ BASELINE = "softmax"  # the module as it is
 
 
 def method_config(name: str) -> DictConfig:
-    """Return the configuration of a method, merged over those that its ``defaults`` name."""
     config: Any = OmegaConf.load(config_dir() / "method" / f"{name}.yaml")
     bases = [base for base in config.pop("defaults", []) if base not in ("base", "_self_")]
     merged = OmegaConf.merge(*[method_config(base) for base in bases], config)
@@ -31,7 +31,6 @@ def method_config(name: str) -> DictConfig:
 
 
 def plain(value: Any) -> Any:
-    """Return a node of a configuration as a dict or a list of Python's, anything else as it is."""
     return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
 
@@ -73,12 +72,7 @@ def with_losses(
         if name in candidates:
             raise ValueError(f"{name} is a method of this comparison: name the loss otherwise")
         make, ranges = loss if isinstance(loss, tuple) else (loss, {})
-        if not callable(make):
-            raise TypeError(
-                f"losses[{name!r}] must be called as loss(logits, target), got {make!r}"
-            )
-        check_arguments(make, ranges)
-        put = partial(module_by_loss, candidate.module, name, replaces, make, tuple(ranges))
+        put = partial(module_by_loss, candidate.module, replaces, make, tuple(ranges))
         search = dict(candidate.search)
         for key, description in ranges.items():
             search[key] = setting_range(description)
@@ -99,9 +93,9 @@ def module_by_method(
     module = make(**settings)
     own = replaced_loss(module, replaces)
     if name != BASELINE:
-        put_loss(module, replaces, TrainingLoss(name, masked_loss_like(own, method.delta), own))
+        put_loss(module, replaces, TrainingLoss(masked_loss_like(own, method.delta), own))
     elif replaces is None:  # a module with the mixin is no softmax by itself
-        put_loss(module, replaces, TrainingLoss(name, own, own))
+        put_loss(module, replaces, TrainingLoss(own, own))
     callbacks = [instantiate(callback) for callback in method.callbacks.values()]
     if callbacks:
         configured = module.configure_callbacks
@@ -111,40 +105,32 @@ def module_by_method(
 
 def module_by_loss(
     make: Callable[..., Any],
-    name: str,
     replaces: str | None,
     make_loss: Any,
     arguments: tuple[str, ...],
     **settings: Any,
 ) -> pl.LightningModule:
-    """Return a module that trains by a loss of the user's."""
     chosen = {key: settings.pop(key) for key in arguments if key in settings}
     module = make(**settings)
     is_class = isinstance(getattr(make_loss, "func", make_loss), type)
     loss = make_loss(**chosen) if arguments or is_class else make_loss
-    put_loss(module, replaces, TrainingLoss(name, loss, replaced_loss(module, replaces)))
+    put_loss(module, replaces, TrainingLoss(loss, replaced_loss(module, replaces)))
     return module
 
 
 def replaced_loss(module: Any, replaces: str | None) -> Any:
     """Return the loss that a module has: an attribute, or the mixin's."""
-    kind = type(module).__name__
     if replaces is None:
         if isinstance(module, ASSoftmaxMixin):
             return nn.CrossEntropyLoss()
         raise ValueError(
-            f"{kind} does not use ASSoftmaxMixin: name the attribute that training_step calls as "
-            'loss(logits, target), as in replaces="criterion"'
+            f"{type(module).__name__} does not use ASSoftmaxMixin: name the attribute that "
+            'training_step calls as loss(logits, target), as in replaces="criterion"'
         )
-    owner, name = owner_of(module, replaces)
-    if not hasattr(owner, name):
-        parts = ", ".join(part for part, _ in owner.named_children())
-        raise AttributeError(f"replaces: {kind} has no attribute {replaces!r}; there are: {parts}")
-    return getattr(owner, name)
+    return attrgetter(replaces)(module)
 
 
 def put_loss(module: Any, replaces: str | None, loss: nn.Module) -> None:
-    """Set a module's loss."""
     vars(module)["loss_of_comparison"] = loss  # for the look, and no part of the module
     if replaces is None:  # the mixin's is a method, which an attribute of the instance hides
         vars(module)["as_softmax_loss"] = loss
@@ -152,33 +138,22 @@ def put_loss(module: Any, replaces: str | None, loss: nn.Module) -> None:
         # without the mixin's callbacks, which ask for its own loss
         module.configure_callbacks = super(ASSoftmaxMixin, module).configure_callbacks
         return
-    owner, name = owner_of(module, replaces)
-    setattr(owner, name, loss)
-
-
-def owner_of(module: Any, path: str) -> tuple[Any, str]:
-    """Return the part of a module that a dotted path leads to, and the last name."""
-    *parts, name = path.split(".")
+    *parts, name = replaces.split(".")
     for part in parts:
         module = getattr(module, part)
-    return module, name
+    setattr(module, name, loss)
 
 
 class TrainingLoss(nn.Module):
     """A candidate's loss in training, and the module's own outside of it."""
 
-    def __init__(self, name: str, loss: Callable[..., Tensor], own: Callable[..., Tensor]) -> None:
+    def __init__(self, loss: Callable[..., Tensor], own: Callable[..., Tensor]) -> None:
         super().__init__()
-        self.name, self.loss, self.own = name, loss, own
+        self.loss, self.own = loss, own
         self.called = False
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Return the loss; a ``ValueError`` if it is no scalar in training."""
         if not self.training:
             return self.own(logits, target)
         self.called = True
-        loss = self.loss(logits, target)
-        if not isinstance(loss, Tensor) or loss.dim() > 0:
-            got = getattr(loss, "shape", loss)
-            raise ValueError(f"the loss {self.name} must return a scalar, got {got}: take the mean")
-        return loss
+        return self.loss(logits, target)

@@ -1,7 +1,4 @@
-"""What a comparison does next: a pure function of its plan and of the runs that have finished.
-
-One search tunes all candidates, then all run look by look.
-"""
+"""What a comparison does next: a pure function of its plan and of the runs that have finished."""
 
 from __future__ import annotations
 
@@ -28,11 +25,7 @@ def next_runs(
     finished: Mapping[Run, Outcome],
     predictions: Mapping[Run, Predictions] | None = None,
 ) -> list[Run]:
-    """Return the runs that the plan asks for now; none where the comparison has ended.
-
-    An interrupted comparison goes on the same way: nothing else decides. With ``predictions`` of
-    the final runs it decides for new data.
-    """
+    """Return the runs that the plan asks for now; none where the comparison has ended."""
     return Replay(plan, finished, predictions or {}).runs
 
 
@@ -67,12 +60,10 @@ class Replay:
         self._diverged: set[Run] = set()
         self._tune()
         of_search = [run for run in self.results if run.phase == "tuning"]
-        of_search.sort(key=lambda run: (run.trial, run.seed))
-        for name in plan.candidates:
-            for run in of_search:
-                if run.candidate == name:
-                    score = best_validation(self.results[run], self._sign)
-                    self.record.add(self.results[run], name, score, run.phase)
+        places = plan.candidates.index
+        for run in sorted(of_search, key=lambda run: (places(run.candidate), run.trial, run.seed)):
+            score = best_validation(self.results[run], self._sign)
+            self.record.add(self.results[run], run.candidate, score, run.phase)
         if not self.runs and plan.baseline in self.record.settings:
             if plan.half is not None:
                 self.record.settings[plan.half] = self.record.settings[plan.baseline]
@@ -135,7 +126,6 @@ class Replay:
                 trials[number] = self._trial(runs)
 
     def _choose(self, name: str, trials: Sequence[Trial]) -> None:
-        """Put a candidate's best settings into the record."""
         record = self.record
         if len(trials) > 1:
             record.tuning[name] = list(trials)
@@ -152,7 +142,6 @@ class Replay:
             record.settings[name] = best.settings
 
     def _trial(self, runs: Sequence[Run]) -> Trial:
-        """Return the trial of runs that differ in the tuning seed alone."""
         scores = [best_validation(self.finished[run], self._sign) for run in runs]
         return Trial(runs[0].settings, fmean(scores), by_seed=scores)  # NaN if one is
 
@@ -203,7 +192,6 @@ class Replay:
         return going
 
     def _missing(self, candidates: Iterable[str], look: int) -> list[Run]:
-        """Return the unfinished runs up to a look of candidates, and of the baseline."""
         runs = []
         for seed in self.plan.seeds[:look]:
             for name in dict.fromkeys([self.plan.baseline, *candidates]):
@@ -217,7 +205,6 @@ class Replay:
         return Run("final", candidate, self.record.settings[candidate], seed)
 
     def _gather(self) -> None:
-        """Put the final runs into the record: candidates and seeds in their order."""
         record = self.record
         predictions: dict[tuple[str, int], Predictions] = {}
         for name in record.settings:
@@ -254,7 +241,6 @@ class Replay:
 
 
 def best_validation(outcome: Outcome, sign: float) -> float:
-    """Return the best finite validation score of a run; NaN for none."""
     if isinstance(outcome, str):
         return math.nan
     return max(_validations(outcome), key=lambda score: sign * score, default=math.nan)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import yaml
 
 from as_lightning.bench.packages import config_dir
-from as_lightning.comparison.search import FINALISTS, Space, settings_in
+from as_lightning.comparison.search import FINALISTS, Space
 from as_lightning.functional.argument_checks import check_count, check_number
 from as_lightning.statistics.score_names import known_unit
 from as_lightning.statistics.verdicts import Design
@@ -36,7 +36,6 @@ UNCHANGED = {"max_steps": -1, "max_time": None, "fast_dev_run": False, "enable_c
 
 @functools.cache
 def default_settings() -> dict[str, Any]:
-    """Return the defaults of a comparison's settings, as ``conf/compare.yaml`` states them."""
     settings = yaml.safe_load((config_dir() / "compare.yaml").read_text(encoding="utf-8"))
     del settings["defaults"], settings["trainer"]
     return dict(settings)
@@ -148,24 +147,21 @@ class ComparisonPlan:
         return plan
 
     def epochs(self, candidate: str) -> int:
-        """Return how many epochs the runs of a candidate have."""
         if candidate == self.half:
             return max(1, round(self.full_epochs / 2))
         return self.own_epochs.get(candidate, self.full_epochs)
 
     @property
     def tunes(self) -> bool:
-        """Whether anything is tuned."""
         return self.trials > 1 and any(self.spaces.values())
 
     def most_runs(self) -> int:
-        """Return the most runs that the plan may ask for."""
         runs = 0
         if self.tunes:
             for space in self.spaces.values():
-                runs += int(min(self.trials, settings_in(space)))
-                if space:  # trainings beyond the first tuning seed
-                    runs += FINALISTS * (len(self.tuning_seeds) - 1)
+                runs += 1
+                if space:
+                    runs += self.trials - 1 + FINALISTS * (len(self.tuning_seeds) - 1)
         return runs + self.design.looks[-1] * len(self.family)
 
 
@@ -181,7 +177,6 @@ def of_candidate(name: str, first: str) -> Iterator[None]:
 
 
 def check_trainer(trainer: Mapping[str, Any]) -> None:
-    """Refuse arguments of the trainer that a comparison cannot allow."""
     refused = [name for name, needed in UNCHANGED.items() if trainer.get(name, needed) != needed]
     if trainer.get("limit_val_batches") == 0:
         refused.append("limit_val_batches")
@@ -193,7 +188,6 @@ def check_trainer(trainer: Mapping[str, Any]) -> None:
 
 
 def _design(settings: Mapping[str, Any], family: tuple[str, ...]) -> Design:
-    """Return the design that the settings ask for, with its looks, seeds and candidates."""
     design = Design(candidates=family)
     if settings["equal_within"] is not None:
         design = replace(design, equal_within=settings["equal_within"])

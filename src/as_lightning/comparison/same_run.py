@@ -66,7 +66,6 @@ def module_digest(candidate: Candidate, module: pl.LightningModule) -> str:
 
 
 def first_batches(data: pl.LightningDataModule, hook: str) -> list[Any]:
-    """Return the first batches of each loader of a split, read under one random state."""
     loaders = getattr(data, hook)() if is_overridden(hook, data) else ()
     batches = []
     for loader in tree_leaves(getattr(loaders, "iterables", loaders)):

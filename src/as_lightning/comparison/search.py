@@ -43,7 +43,6 @@ class Range:
             raise ValueError(f"a range with log needs low > 0, got {self.low}")
 
     def moves(self, value: float, step: float) -> list[tuple[Any, float]]:
-        """Return the values a step away in both directions, each with its step."""
         return [(self.moved(value, each), each) for each in (step, -step)]
 
     def moved(self, value: float, step: float) -> Any:
@@ -97,20 +96,13 @@ class Choice:
             object.__setattr__(self, "values", [self.default, *self.values])
 
     def moves(self, value: Any, step: float) -> list[tuple[Any, float]]:
-        """Return all values."""
         return [(each, step) for each in self.values]
 
 
 Space = Mapping[str, Range | Choice]
 
 
-def settings_in(space: Space) -> float:
-    """Return the number of settings in a space, 1 for an empty one; infinite with a range."""
-    return math.prod(len(d.values) if isinstance(d, Choice) else math.inf for d in space.values())
-
-
 def learning_rates(default: float, factor: float) -> Range:
-    """Return learning rates a factor to each side of the default."""
     if not default > 0:
         raise ValueError(f"a learning rate must be positive to be tuned, got {default:g}")
     if not isinstance(factor, (int, float)) or not factor > 1:
@@ -135,7 +127,6 @@ def setting_range(description: Any, default: Any = None) -> Range | Choice:
 
 
 def best_of(trials: Sequence[Trial], sign: float) -> Trial | None:
-    """Return the trial with the best mean score of those with the most tuning seeds."""
     finished = [trial for trial in trials if math.isfinite(trial.score)]
     most = max((trial.seeds for trial in finished), default=0)
     best = finalists([trial for trial in finished if trial.seeds == most], sign)

@@ -52,17 +52,6 @@ def located(target: str) -> Callable[..., Any]:
         raise SettingError(f"_target_={target} cannot be loaded: {error}") from error
 
 
-def accepted_arguments(target: Callable[..., Any]) -> set[str] | None:
-    """Return the arguments that `target` takes; None if it takes any, or does not say which."""
-    try:
-        arguments = inspect.getfullargspec(target)
-    except TypeError:  # a built-in function without a signature
-        return None
-    if arguments.varkw is not None:
-        return None
-    return {*arguments.args, *arguments.kwonlyargs} - {"self"}
-
-
 def class_arguments(group: DictConfig, name: str) -> DictConfig:
     """Return the settings of the group `data` or `method` that its class is called with.
 
