@@ -442,6 +442,9 @@ def test_finished_runs_are_read_and_those_of_other_inputs_are_made_anew(tmp_path
 
     widths = {"a": 4}
     assert [runs_made(), runs_made(name="again")] == [4, 0]
+    (tmp_path / "softmax/seed=1/result.json").write_text("{")
+    with pytest.raises(ValueError, match=r"seed=1/result.json is not a result"):
+        runs_made()
     (tmp_path / "softmax/seed=1/result.json").unlink()
     assert runs_made() == 1
     import file_of_users  # noqa: F401 # one more file of the user's

@@ -103,11 +103,7 @@ def stored_runs(directory: Path, recipe: Recipe, console: Console) -> dict[Run, 
     stored: dict[Run, Result] = {}
     anew: Counter[str] = Counter()
     for file in sorted(directory.rglob(RESULT_FILE)):
-        try:
-            result = Result.read(file)
-        except ValueError:
-            anew["what cannot be read"] += 1
-            continue
+        result = Result.read(file)
         phase = result.phase or "final"
         run = Run(phase, result.candidate, result.settings, result.seed, result.trial)
         if result.candidate not in recipe.epochs or directory / run.folder != file.parent:
