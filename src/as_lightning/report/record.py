@@ -135,7 +135,7 @@ class ComparisonRecord:
         other_scores, differing = set(), []
         for (name, seed), own in predictions.items():
             base = predictions.get((self.baseline, seed))
-            if name == self.baseline or base is None or own.differing(base) is None:
+            if name == self.baseline or base is None or not own.comparable(base):
                 continue
             differing.append(_differing(own, base, self.baseline, name))
             pair = own.scored(score), base.scored(score)

@@ -71,15 +71,10 @@ class Predictions(NamedTuple):
         """Write the file in one move."""
         write_table(self.table, Path(folder) / PREDICTIONS_FILE)
 
-    def differing(self, other: Predictions) -> np.ndarray | None:
-        """Return whether two runs differ on each example, boolean ``(N,)``; None if the examples
-        differ or there are none.
-        """
-        same_shape = self.predicted.shape == other.predicted.shape
-        if not len(self.ids) or not same_shape or not np.array_equal(self.ids, other.ids):
-            return None
-        differences = (self.predicted != other.predicted).reshape(len(self.ids), -1)
-        return np.asarray(differences.any(-1))
+    def comparable(self, other: Predictions) -> bool:
+        """Return whether two runs have predicted the same examples, of which there are some."""
+        same_kind = self.predicted.shape == other.predicted.shape
+        return len(self.ids) > 0 and same_kind and np.array_equal(self.ids, other.ids)
 
     def scored(self, score: str) -> ScoredExamples:
         """Return the balanced accuracy or the macro F1 if ``score`` is called so, else the accuracy
