@@ -62,7 +62,7 @@ TAGGED = "data.path=a.conll data.validation_path=a.conll data.test_path=a.conll"
         ("seed=0", "add data.path="),
         ("data.path=none.csv", "data.path=none.csv"),
         ("data.path=long_row.csv", "Expected 2 fields in line 3, saw 3"),
-        (TAGGED, "a.conll:2: expected a tag O, B-... or I-..."),
+        (TAGGED, "a.conll:2: expected a word in column 0 and a tag O, B-..."),
         ("seed=-1", "seed"),
         ("logger=null", "Config group"),
         ("method.dleta=1", "there is no method.dleta"),

@@ -35,7 +35,7 @@ def test_texts_get_the_class_names_that_the_run_gives_them_in_its_test(
     found = pd.read_csv(output)
     assert list(found) == ["example", "predicted"]
     assert found["predicted"].tolist() == tested["predicted"].tolist()
-    with pytest.raises(ValueError, match=r"'text', there are 'review': set data.text_column"):
+    with pytest.raises(ValueError, match=r"'text', there are 'review' .*data.text_column"):
         predict(texts, [f"data.path={new}"])
     with pytest.raises(SettingError, match=r"there is no .*none.csv"):
         predict(texts, ["data.path=none.csv"])
