@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
-from torch import Tensor, nn
+from torch import Tensor
 
 from as_lightning.functional.counts import MaskingCounts
 
@@ -75,14 +74,3 @@ class MaskingCounter:
         else:
             self.counts = self.counts + stacked
             self.denominator = torch.where(self.denominator == divisor, divisor, torch.nan)
-
-
-def uncounted(pl_module: nn.Module, asking: object) -> MisconfigurationException:
-    """Return the error that says how a module gets its masking counted."""
-    return MisconfigurationException(
-        f"{type(asking).__name__} needs a module that reports masking counts, and "
-        f"{type(pl_module).__name__} reports none in training_step. Compute its loss by a module "
-        "such as ASSoftmaxLoss(delta=0.5), by self.as_softmax_loss of ASSoftmaxMixin (or set "
-        "as_softmax_replaces to the attribute that is called as loss(logits, target)), or update a "
-        "self.masking_counter = MaskingCounter()."
-    )

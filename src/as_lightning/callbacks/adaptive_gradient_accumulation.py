@@ -25,7 +25,6 @@ from as_lightning.callbacks.accumulation_policy import (
 from as_lightning.callbacks.learning_rate_scale import RATE_FACTORS, ScaledRates, advance_schedulers
 from as_lightning.callbacks.open_window import OpenWindow, divide_gradients
 from as_lightning.functional.argument_checks import check_choice
-from as_lightning.masking_counter import uncounted
 
 
 class AdaptiveGradientAccumulation(windows.WindowCallback):
@@ -41,7 +40,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
             after the batch that starts, the same on all ranks. Without it AS-Speed, of which
             ``max_steps``, ``scale`` and ``monotone`` are arguments (`accumulation_steps`).
         lr_interval: what schedulers with ``interval="step"`` follow: ``"batch"``, the batches, or
-            ``"step"``, as Lightning does it.
+            ``"step"``, as Lightning does it, and as it is wherever ``Trainer(max_steps)`` is set.
         lr_scale: a step of $k$ batches takes the scheduler's rate (``"none"``), $\sqrt k$ times it
             (``"sqrt"``, for Adam: Malladi et al., 2022) or $k$ times it (``"linear"``, for SGD:
             Goyal et al., 2017). ``"auto"`` is ``"sqrt"`` for AS-Speed and ``"none"`` for others.
@@ -129,9 +128,8 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
                     f"AdaptiveGradientAccumulation cannot train {type(pl_module).__name__}: "
                     f"{message}."
                 )
-        counted = self.items == "module" or isinstance(self.policy, MaskingPolicy)
-        if counted and not windows.counts_masking(pl_module):
-            raise uncounted(pl_module, self)
+        if self.items == "module" or isinstance(self.policy, MaskingPolicy):
+            self.refuse_uncounted(pl_module, windows.counts_masking(pl_module))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._accumulate = 1
@@ -219,7 +217,8 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
             # Lightning has divided it: later callbacks see the batch's own loss.
             outputs["loss"] = outputs["loss"] * self._accumulate
             if not self._counted and isinstance(self.policy, MaskingPolicy):
-                self.refuse_silence(pl_module)
+                self._counted = self.counter.counts is not None
+                self.refuse_uncounted(pl_module, self._counted)
         if self._closed is None:
             return
         self.history.append(self._closed)

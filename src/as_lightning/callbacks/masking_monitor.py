@@ -11,7 +11,6 @@ from torch import Tensor
 from as_lightning.callbacks import window as windows
 from as_lightning.callbacks.adaptive_gradient_accumulation import AdaptiveGradientAccumulation
 from as_lightning.functional.counts import MaskingCounts, masking_ratio
-from as_lightning.masking_counter import uncounted
 
 
 class EpochMasking(NamedTuple):
@@ -68,8 +67,7 @@ class MaskingMonitor(windows.WindowCallback):
         self._window_counts: Tensor | None = None  # of the open window, on this rank
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if not windows.counts_masking(pl_module):
-            raise uncounted(pl_module, self)
+        self.refuse_uncounted(pl_module, windows.counts_masking(pl_module))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._window_counts, self._steps = None, trainer.global_step
@@ -95,7 +93,8 @@ class MaskingMonitor(windows.WindowCallback):
             self._window_counts = counts if before is None else before + counts
         stepped, self._steps = trainer.global_step > self._steps, trainer.global_step
         if not self._counted and (outputs or (stepped and not pl_module.automatic_optimization)):
-            self.refuse_silence(pl_module)
+            self._counted = self.counter.counts is not None
+            self.refuse_uncounted(pl_module, self._counted)
         in_window = trainer.fit_loop.batch_idx % trainer.accumulate_grad_batches + 1
         if in_window < trainer.accumulate_grad_batches and not trainer.is_last_batch:
             return

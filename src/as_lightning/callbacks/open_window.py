@@ -99,16 +99,15 @@ class OpenWindow(AccumulationWindow):
 
     def close(self, trainer: Trainer) -> AccumulationWindow:
         """Return the closed window: the sums over the ranks, by the window's one host read."""
-        sums = torch.zeros(4, dtype=torch.float64)
         if self._losses:
             losses = in_float64(torch.stack(self._losses))
             items = stacked(self._items, losses.device)
-            # A mean over no item may be 0 / 0.
-            loss = (losses * items).masked_fill(items == 0, 0.0).sum()
-            counts = sums[:2].to(losses.device)
-            if self._counts:
-                counts = in_float64(torch.stack(self._counts).sum(0))
-            sums = torch.stack([counts[0], counts[1], items.sum(), loss])
+            if self._items_of is not None:  # a mean over no item may be 0 / 0
+                losses = (losses * items).masked_fill(items == 0, 0.0)
+            counts = torch.stack(self._counts or [losses.new_zeros(4)]).sum(0)[:2]
+            sums = torch.cat([in_float64(counts), items.sum(0, True), losses.sum(0, True)])
+        else:
+            sums = torch.zeros(4, dtype=torch.float64)
         masked, samples, total, summed_loss = sum_over_ranks(trainer, sums).tolist()
         if not math.isfinite(total):
             raise ValueError(

@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.strategies import ModelParallelStrategy
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
 from as_lightning.losses import MaskedLoss, masked_losses
-from as_lightning.masking_counter import MaskingCounter, uncounted
+from as_lightning.masking_counter import MaskingCounter
 
 
 def counts_masking(pl_module: LightningModule) -> bool:
@@ -55,8 +56,8 @@ def ranks_with_own_batches(trainer: Trainer) -> tuple[Any, int]:
 
 
 class WindowCallback(Callback):
-    """Counts each training batch. Stands at the front of
-    ``trainer.callbacks``: it must have seen a batch before others save a checkpoint after it.
+    """Counts each training batch. Stands at the front of ``trainer.callbacks``: it must have seen a
+    batch before others save a checkpoint after it.
     """
 
     def __init__(self) -> None:
@@ -97,8 +98,13 @@ class WindowCallback(Callback):
         if pl_module.automatic_optimization:  # otherwise another loss may follow
             self.counter.pause()  # backward may compute the loss again, as checkpoints do
 
-    def refuse_silence(self, pl_module: LightningModule) -> None:
-        """Raise if a batch has computed a loss and nothing was counted since training began."""
-        self._counted = self.counter.counts is not None
-        if not self._counted:
-            raise uncounted(pl_module, self)
+    def refuse_uncounted(self, pl_module: LightningModule, counted: bool) -> None:
+        """Raise unless the module reports its masking."""
+        if not counted:
+            raise MisconfigurationException(
+                f"{type(self).__name__} needs a module that reports masking counts, and "
+                f"{type(pl_module).__name__} reports none in training_step. Compute its loss by a "
+                "module such as ASSoftmaxLoss(delta=0.5), by self.as_softmax_loss of "
+                "ASSoftmaxMixin (or set as_softmax_replaces to the attribute that is called as "
+                "loss(logits, target)), or update a self.masking_counter = MaskingCounter()."
+            )
