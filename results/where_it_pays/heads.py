@@ -364,6 +364,7 @@ def record_of(content: dict[str, Any], predicted: Mapping[str, np.ndarray]) -> C
     )
     record.splits, record.tuning, record.same_as = "official", tuning, same_as
     record.settings = {method: trials[-1].settings for method, trials in tuning.items()}
+    record.settings |= {name: record.settings[AFTER[name]] for name in adjusted}
     record.settings |= dict.fromkeys(same_as, record.settings["softmax"])
     predictions = {}
     for candidate in candidates:
