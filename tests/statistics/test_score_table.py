@@ -70,8 +70,11 @@ def test_nested_objects_have_a_column_for_each_setting(tmp_path):
     assert found.table["score"].tolist() == FRAME["accuracy"].tolist()
 
 
-def test_a_header_that_comes_again_is_refused_with_its_row(tmp_path):
+def test_a_header_alone_or_once_more_is_refused(tmp_path):
     text = FRAME.to_csv(index=False)
+    (tmp_path / "runs.csv").write_text("candidate,seed,accuracy\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="no row"):
+        runs(tmp_path / "runs.csv")
     (tmp_path / "runs.csv").write_text(text + text, encoding="utf-8")
     with pytest.raises(ValueError, match=r"row 7: 'seed'"):
         runs(tmp_path / "runs.csv")

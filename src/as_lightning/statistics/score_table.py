@@ -64,8 +64,8 @@ def _csv_rows(text: str) -> pd.DataFrame:
             skipinitialspace=True,
             index_col=False,
         )
-    frame = frame.rename(columns=str.strip).apply(texts)
-    if frame.apply(lambda cells: cells.str.contains("\n").any()).any():
+    frame = frame.rename(columns=str.strip).fillna("").map(str.strip)
+    if frame.map(lambda cell: "\n" in cell).to_numpy().any():
         raise ValueError("a quotation mark joins lines to one cell")
     # the index that pandas writes, and lines of separators alone
     frame = frame.loc[:, ~frame.columns.str.startswith("Unnamed: ")]

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from as_lightning.statistics.printable import printable
 
@@ -60,8 +60,12 @@ def _parser() -> argparse.ArgumentParser:
         epilog=STATUS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    # argparse's own status of errors is 2, which here says that nothing was judged
-    parser.error = lambda message: parser.exit(INPUT_ERROR, f"{parser.format_usage()}{message}\n")  # type: ignore[method-assign]
+
+    def error(message: str) -> NoReturn:
+        # with argparse's own status, 2, nothing was judged
+        parser.exit(INPUT_ERROR, f"{parser.format_usage()}{parser.prog}: {message}\n")
+
+    parser.error = error  # type: ignore[method-assign]
     columns: dict[str, Any] = {"metavar": "COLUMN,...", "type": _listed, "default": ()}
     number: dict[str, Any] = {"metavar": "N", "type": int, "default": 0}
     add = parser.add_argument
