@@ -13,6 +13,7 @@ from as_lightning.statistics.printable import printable
 from as_lightning.statistics.verdicts import Verdict
 
 NAME = 22  # the most characters of a name in a line
+WHISKERS = 12  # the fewest in which an interval is drawn
 LINE = "{0:{5}} {1:{6}} {2:>{7}} {3:>{8}} {4:>{9}}"  # of five cells and their widths
 POWER = "8 times in 10"
 
@@ -109,24 +110,18 @@ def sentences(answer: Answer) -> list[str]:
     return found
 
 
-def _scale(answer: Answer) -> tuple[float, float]:
-    """The ends of the scale of an answer's differences."""
+def _whiskers(verdict: Verdict, answer: Answer, width: int) -> str:
+    """An interval on the scale of its answer: ``:`` is the zone of equality."""
     within = answer.reading.equal_within
     ends = [-within, within]
     for row in answer.candidates:
         if math.isfinite(row.low):
             ends += [row.low, row.high]
-    return min(ends), max(max(ends), min(ends) + 1e-12)
-
-
-def _whiskers(verdict: Verdict, answer: Answer, width: int) -> str:
-    """An interval on the scale of its answer: ``:`` is the zone of equality."""
-    low, high = _scale(answer)
+    low, size = min(ends), max(ends) - min(ends) + 1e-12
 
     def place(value: float) -> int:
-        return round((value - low) / (high - low) * (width - 1))
+        return round((value - low) / size * (width - 1))
 
-    within = answer.reading.equal_within
     drawn = [" "] * width
     for sign, start, end in ((":", -within, within), ("-", verdict.low, verdict.high)):
         first, last = place(start), place(end)
@@ -155,12 +150,10 @@ def _table(answer: Answer, width: int) -> list[str]:
             row[0] = f"…{row[0][1 - NAME :]}"  # its settings are at its end
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     room = width - sum(widths) - len(widths)
-    low, high = (number(end, digits_of(answer), "+") for end in _scale(answer))
-    drawn = widths[-1] > 0 and room >= len(low) + len(high) + 1
-    lines = [f"{'':{width - room}}{low}{high:>{room - len(low)}}"] if drawn else []
+    lines = []
     for judged, row in zip([answer.baseline, *answer.candidates], rows, strict=True):
         line = LINE.format(*row, *widths)
-        if drawn and row[-1]:
+        if room >= WHISKERS and row[-1]:
             line += f" {_whiskers(judged, answer, room)}"
         lines.append(line.rstrip())
         if judged.reason:
