@@ -22,8 +22,7 @@ from as_lightning.bench.data.base import BenchmarkDataModule
 from as_lightning.bench.data.reading import collected_messages
 from as_lightning.bench.run.feature_cache import cache_features
 from as_lightning.bench.run.identity import flat
-from as_lightning.bench.run.owner import own_file
-from as_lightning.bench.run.result import RESULT_FILE, Result
+from as_lightning.bench.run.result import RESULT_FILE, Result, own_file
 from as_lightning.bench.run.runner import quiet_training
 from as_lightning.bench.run.settings import (
     SettingError,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import cloudpickle
 
-from as_lightning.bench.run.owner import own_file
+from as_lightning.bench.run.result import own_file
 from as_lightning.bench.run.runner import quiet_training
 from as_lightning.comparison.make import CANDIDATES_FILE, make_here
 from as_lightning.comparison.plan import Run

@@ -13,8 +13,7 @@ import torch
 from harness.made_files import write_table
 
 from as_lightning.bench.commands import predict
-from as_lightning.bench.run.owner import own_file
-from as_lightning.bench.run.result import Result
+from as_lightning.bench.run.result import Result, own_file
 from as_lightning.bench.run.resume import LAST_FILE
 from as_lightning.bench.run.train import train as made_run
 from as_lightning.comparison.configured import launched_job

@@ -9,8 +9,7 @@ from pathlib import Path
 from omegaconf import OmegaConf, open_dict
 
 from as_lightning.bench.commands.mistakes import in_words, is_mistake
-from as_lightning.bench.run.owner import own_file
-from as_lightning.bench.run.result import RESULT_FILE, Result
+from as_lightning.bench.run.result import RESULT_FILE, Result, own_file
 from as_lightning.bench.run.settings import SettingError
 
 USAGE = """Write the classes that a run of as-lightning gives to new data, by its best checkpoint.

@@ -14,8 +14,8 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from as_lightning.bench.run.identity import RunIdentity
-from as_lightning.bench.run.owner import own_file
 from as_lightning.bench.run.recorder import RunRecorder, over_ranks
+from as_lightning.bench.run.result import own_file
 
 log = logging.getLogger(__name__)
 LAST_FILE = "last.ckpt"

@@ -176,11 +176,12 @@ def run_callbacks(
 @rank_zero_only
 def log_settings(loggers: Sequence[Logger], config: DictConfig, result: Result) -> None:
     """Log the hyperparameters, four at most, to every logger, and the test score to TensorBoard."""
-    # with margin 1 nothing is masked: plain cross-entropy
-    delta = float(config.method.get("delta", 1.0))
-    hyperparameters = {"method": config.method.name, "delta": delta, "seed": config.seed}
-    if "lr" in config.optimizer:
-        hyperparameters["lr"] = float(config.optimizer.lr)
+    hyperparameters = {
+        "method": config.method.name,
+        "delta": config.method.get("delta", 1.0),  # 1 masks nothing: plain cross-entropy
+        "seed": config.seed,
+        "lr": config.optimizer.get("lr"),
+    }
     for logger in loggers:
         shown = {}
         if isinstance(logger, TensorBoardLogger) and result.metrics:
