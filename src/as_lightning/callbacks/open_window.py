@@ -83,9 +83,10 @@ class OpenWindow(AccumulationWindow):
     def add(self, trainer: Trainer, counter: MaskingCounter, loss: Tensor) -> None:
         """Weigh the gradient of the batch's loss, and add the batch."""
         if self._items_of == "module":
-            self._batch_items = torch.nan  # refused when the window closes
-            if counter.denominator is not None:
-                self._batch_items = number_of(counter.denominator)
+            denominator = counter.denominator
+            if denominator is None:
+                denominator = torch.full_like(loss, torch.nan)  # refused when the window closes
+            self._batch_items = number_of(denominator)
         weigh(loss, self._batch_items / self.unit)
         self.added = True
         value = loss.detach() * trainer.accumulate_grad_batches
