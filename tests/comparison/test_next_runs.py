@@ -414,7 +414,6 @@ def test_looks_end_at_the_most_seeds_and_given_seeds_are_one_look():
     [
         ({"lr": RATE}, 12 + 4),
         (SPACES["as_softmax"], 12 + 4),
-        ({}, 7 + 2),
     ],
 )
 def test_the_most_runs_are_counted(space, tuning):
@@ -435,8 +434,6 @@ def test_the_defaults_of_a_comparison_are_stated_once():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"candidates": []}, "methods must be a list of at least one name"),
-        ({"candidates": ["entmax", "entmax"]}, "each given once, got"),
         ({"candidates": ["softmax"], "half_epochs": False}, "needs two candidates"),
         ({"candidates": ["softmax_half"]}, "got softmax, softmax_half, softmax_half"),
         ({"trials": 0}, "trials must be an integer of at least 1"),

@@ -97,13 +97,9 @@ class Recipe(NamedTuple):
 
 
 def make(recipe: Recipe, directory: Path, run: Run) -> Result:
-    """Make a run in its folder below a directory, or read the same run that is there.
-
-    All executions call this: this process, other ones of this machine, and jobs of a launcher. A
-    run of several processes gets a command of its own, by which Lightning starts the others.
-    """
+    """Make a run in its folder below a directory, or read the same run that is there."""
     folder = directory / run.folder
-    if recipe.several_processes:
+    if recipe.several_processes:  # Lightning starts the others by a command
         (directory / CANDIDATES_FILE).write_bytes(cloudpickle.dumps(recipe))
         words = [*ONE_RUN, str(directory), json.dumps(vars(run))]
         paths = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -134,10 +130,7 @@ def make_here(recipe: Recipe, directory: Path, run: Run) -> Result:
 
 
 def made_run(recipe: Recipe, candidate: Candidate, run: Run, folder: Path) -> RunOutput:
-    """Train from the last epoch of this run, if it was interrupted, and test.
-
-    The score is the test metric, or the best validation where there is none.
-    """
+    """Train from the last epoch of this run, if it was interrupted, and test or validate."""
     epochs, checkpoints = recipe.epochs[run.candidate], folder / "checkpoints"
     metric = recipe.test_metric if run.phase == "final" else None
     module, data = made(candidate, run)
@@ -193,12 +186,8 @@ def run_trainer(
         predictions = PredictionRecorder()
         predictions.source.logits = recipe.logits
         callbacks += [TemperatureScaling(recipe.logits), predictions]
-    best = BestWeights(
-        checkpoints,
-        monitor=recipe.monitor,
-        mode=recipe.mode,
-        save_on_train_epoch_end=False,
-    )
+    by_score: dict[str, Any] = {"monitor": recipe.monitor, "mode": recipe.mode}
+    best = BestWeights(checkpoints, save_on_train_epoch_end=False, **by_score)
     callbacks += [best, LastEpoch(checkpoints)]
     # a logger's files stay
     root = None if arguments.get("logger") else checkpoints
@@ -222,15 +211,9 @@ def setting_path(name: str) -> str:
 
 
 def require_monitor(result: Result, trainer: pl.Trainer, monitor: str) -> None:
-    if result.evaluations:
-        return
-    if not trainer.callback_metrics:
+    if not result.evaluations:
+        logged = ", ".join(name for name in trainer.callback_metrics if name != monitor)
         raise ValueError(
-            "no batch was trained and validated: the data need training data and, to choose "
-            "settings by, a val_dataloader, and the module a validation_step"
+            f"monitor {monitor!r} is never logged by a validation_step on the batches of a "
+            f"val_dataloader, after training on others: there is {logged or 'nothing'}"
         )
-    logged = ", ".join(name for name in trainer.callback_metrics if name != monitor)
-    raise ValueError(
-        f"monitor {monitor!r} is never logged in a validation: there is {logged}; name one of "
-        "these as monitor=..."
-    )
