@@ -45,10 +45,7 @@ def own_candidate(
     data: Any = None,
     ranges: Mapping[str, Any] | None = None,
 ) -> Candidate:
-    """Return the candidate of a function that makes modules, with ranges of its arguments.
-
-    An argument ``lr`` that has a default is tuned too. ``datamodule`` takes the place of no data.
-    """
+    """Return the candidate of a function that makes modules; its ``lr``, if any, is tuned too."""
     if not callable(factory) or isinstance(factory, nn.Module):
         raise TypeError(
             f"{name}: expected a function that makes a module, e.g. compare(lambda: "
@@ -56,10 +53,6 @@ def own_candidate(
         )
     if data is None:
         data = datamodule
-    if data is None:
-        raise TypeError(
-            f"{name} has no data: give compare(factories, data) or {name!r}: (factory, data)"
-        )
     search: dict[str, Any] = {}
     argument = inspect.signature(factory).parameters.get(RATE)
     if argument and isinstance(argument.default, (int, float)) and lr_factor is not None:
@@ -69,14 +62,10 @@ def own_candidate(
     return Candidate(
         partial(made_data, data),
         partial(made_module, factory),
-        partial(given, trainer),
+        lambda folder: trainer,
         search,
         takes_seed(data),
     )
-
-
-def given(arguments: Mapping[str, Any], folder: str) -> Mapping[str, Any]:
-    return arguments
 
 
 def made_module(factory: Callable[..., Any], **settings: Any) -> pl.LightningModule:

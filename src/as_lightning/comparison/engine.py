@@ -14,13 +14,8 @@ from pathlib import Path
 
 from joblib.externals.loky import cpu_count, get_reusable_executor
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.markup import escape
+from rich.progress import MofNCompleteColumn, Progress
 
 from as_lightning.bench.run.identity import RunIdentity
 from as_lightning.bench.run.predictions import Predictions
@@ -55,7 +50,6 @@ def run_comparison(
     """
     directory.mkdir(parents=True, exist_ok=True)
     claim_folder(directory, plan, subject)
-    notes: list[str] = []
     finished: dict[Run, Outcome] = {}
     predictions: dict[Run, Predictions] = {}
     stored = stored_runs(directory, recipe, console)
@@ -71,16 +65,11 @@ def run_comparison(
                 finished[run] = outcome
                 refuse_what_training_shows(finished, recipe)
                 if run.phase == "final" and isinstance(outcome, Result):
-                    try:
-                        found = Predictions.read(directory / run.folder)
-                    except ValueError as error:
-                        notes.append(f"{error}. Delete the run's folder to make it anew.")
-                    else:
-                        if found is not None:
-                            predictions[run] = found
+                    found = Predictions.read(directory / run.folder)
+                    if found is not None:
+                        predictions[run] = found
                 bar.made(run, outcome)
     record = replay.ended
-    record.notes += notes
     record.write(directory)
     return record
 
@@ -228,8 +217,7 @@ class Bar(Progress):
     """The progress of a comparison: runs, of the most that are due, and failures."""
 
     def __init__(self, plan: ComparisonPlan, console: Console) -> None:
-        run = TextColumn("{task.description}", markup=False)
-        columns = run, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+        columns = *Progress.get_default_columns(), MofNCompleteColumn()
         super().__init__(*columns, console=console, redirect_stdout=False, redirect_stderr=False)
         header = f"{', '.join(plan.family)}: at most {plan.most_runs()} runs. "
         header += f"Equal means within {plan.design.equal_within:g} points."
@@ -239,7 +227,7 @@ class Bar(Progress):
     def made(self, run: Run, outcome: Outcome) -> None:
         if isinstance(outcome, str):
             self.console.print(f"failed: {outcome}", style="red", markup=False)
-        self.update(self._comparison, advance=1, description=str(run))
+        self.update(self._comparison, advance=1, description=escape(str(run)))
 
 
 def changes(design: Design, before: Design) -> list[str]:

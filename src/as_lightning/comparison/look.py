@@ -19,6 +19,7 @@ from as_lightning.bench.run.recorder import RunRecorder
 from as_lightning.bench.run.runner import metrics_of_test, trained
 from as_lightning.bench.run.settings import SettingError
 from as_lightning.bench.run.train import run_inputs
+from as_lightning.comparison import same_run
 from as_lightning.comparison.candidates import Candidate
 from as_lightning.comparison.make import (
     QUIET,
@@ -30,15 +31,6 @@ from as_lightning.comparison.make import (
 )
 from as_lightning.comparison.methods import TrainingLoss
 from as_lightning.comparison.plan import ComparisonPlan, Run, check_trainer, of_candidate
-from as_lightning.comparison.same_run import (
-    TEST,
-    TRAIN,
-    VALIDATION,
-    digests,
-    first_batches,
-    module_digest,
-    scored_targets,
-)
 from as_lightning.comparison.search import RATE, Space
 
 ONE_BATCH = ("limit_train_batches", "limit_val_batches", "limit_test_batches")
@@ -137,7 +129,7 @@ def look(recipe: Recipe, space: Space, name: str, version: str, elsewhere: bool)
     defaults = {setting: dimension.default for setting, dimension in space.items()}
     candidate = recipe.candidate(name)
     module, data = made(candidate, Run("tuning", name, defaults, 0))
-    structure = module_digest(candidate, module)
+    structure = same_run.module_digest(candidate, module)
     with TemporaryDirectory() as folder:
         arguments = candidate.trainer(folder)
         check_trainer(arguments)
@@ -152,14 +144,14 @@ def look(recipe: Recipe, space: Space, name: str, version: str, elsewhere: bool)
         require_loss(module)
         tests = is_overridden("test_step", module) and is_overridden("test_dataloader", data)
         metrics = metrics_of_test(trainer, module, data) if tests else {}
-    batches = [first_batches(data, hook) for hook in (TRAIN, VALIDATION, TEST)]
+    batches = [same_run.first_batches(data, hook) for hook in same_run.HOOKS]
     if name in recipe.configs:
         config = recipe.configs[name].copy()
         of_this_run(config, 0, {})
         inputs = run_inputs(config)
     else:
-        inputs = digests(recipe.candidates[name], structure, batches, arguments, version)
-    targets = scored_targets([*batches[1], *batches[2]])
+        inputs = same_run.digests(recipe.candidates[name], structure, batches, arguments, version)
+    targets = same_run.scored_targets([*batches[1], *batches[2]])
     logs_test = name_in_test(recipe.monitor) in metrics
     return Looked(inputs, targets, logs_test, processes_of(arguments, data, elsewhere))
 

@@ -137,11 +137,9 @@ def put_loss(module: Any, replaces: str | None, loss: nn.Module) -> None:
         module.add_module("replaced_loss", loss)
         # without the mixin's callbacks, which ask for its own loss
         module.configure_callbacks = super(ASSoftmaxMixin, module).configure_callbacks
-        return
-    *parts, name = replaces.split(".")
-    for part in parts:
-        module = getattr(module, part)
-    setattr(module, name, loss)
+    else:
+        owner, _, name = replaces.rpartition(".")
+        setattr(module.get_submodule(owner), name, loss)
 
 
 class TrainingLoss(nn.Module):

@@ -22,27 +22,19 @@ from as_lightning.bench.run.identity import code_files, digest, value_digest
 from as_lightning.comparison.candidates import Candidate
 
 BATCHES = 8  # that are read of each loader
-TRAIN, VALIDATION, TEST = "train_dataloader", "val_dataloader", "test_dataloader"
+VALIDATION = "val_dataloader"
+HOOKS = ("train_dataloader", VALIDATION, "test_dataloader")
 # of the trainer: they change no number
 WITHOUT_EFFECT = ("logger", "profiler", "default_root_dir")
 
 
 def digests(
-    pickled: bytes,
-    module: str,
-    batches: Sequence[Any],
-    trainer: Mapping[str, Any],
-    version: str,
+    pickled: bytes, module: str, batches: Sequence[Any], trainer: Mapping[str, Any], version: str
 ) -> dict[str, str]:
-    """Return the digests by which a candidate's finished runs are read again; what cannot be read
-    gives a digest that is like no other.
-
-    ``pickled`` is the candidate, ``module`` the digest of a fresh one (`module_digest`), and
-    ``batches`` are the first ones (`first_batches`). With ``version`` the user
-    answers for the code.
+    """Return the digests by which finished runs of a candidate (``pickled``) are read again; what
+    cannot be read gives one like no other. With ``version`` the user answers for the code.
     """
-    files = code_files()
-    code = digest(*(files[path] for path in sorted(files)))
+    code = digest(*code_files().values())
     if version:
         code = f"version {version}"
     elif getattr(__import__("__main__"), "__file__", None) is None and b"__main__" in pickled:
