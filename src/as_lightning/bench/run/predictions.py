@@ -178,9 +178,9 @@ class PredictionRecorder(pl.Callback):
         # fewer rows than examples where the test is cut short; more where one gives several
         if self._order is None or not 0 < len(self._rows) <= len(self._order):
             return
-        names = self.names
-        if names is not None:
-            names = [names[number] for number in self._order]
+        names = [f"test example {number}" for number in self._order]
+        if self.names is not None:
+            names = [self.names[number] for number in self._order]
         table = predictions_table(self._rows, self._multilabel, names, self.class_names)
         self._rows, self.predictions = [], Predictions.of(table)
 
@@ -188,7 +188,7 @@ class PredictionRecorder(pl.Callback):
 def predictions_table(
     rows: Sequence[tuple[np.ndarray, np.ndarray]],
     multilabel: bool,
-    names: Sequence[str] | None,
+    names: Sequence[str],
     class_names: Sequence[str] | None,
 ) -> pd.DataFrame:
     """Return the table of `Predictions.of`, of a target and a prediction for each example."""
@@ -201,7 +201,7 @@ def predictions_table(
     columns = ["example", "target", "predicted"]
     table: list[tuple[str, ...]] = []
     for number, (target, predicted) in enumerate(rows):
-        name = f"test example {number}" if names is None else names[number]
+        name = names[number]
         labelled = target != IGNORED
         if multilabel:
             columns[1] = "targets"
