@@ -22,7 +22,7 @@ from joblib.hashing import NumpyHasher
 WITHOUT_EFFECT = re.compile(
     r"data_dir|output_dir|logger\..*|data\.(num_workers|pin_memory)"
     r"|callbacks\.(learning_rate_monitor|margin_histogram|last_checkpoint)\..*"
-    r"|callbacks\.model_checkpoint\.(_target_|dirpath|save_last|enable_version_counter)"
+    r"|callbacks\.model_checkpoint\.(_target_|dirpath)"
     r"|trainer\.(enable_progress_bar|enable_model_summary|log_every_n_steps)"
 )
 

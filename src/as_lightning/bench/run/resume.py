@@ -33,10 +33,9 @@ class BestWeights(ModelCheckpoint):
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-        for callback in callbacks:
-            if isinstance(callback, RunRecorder) and callback.diverged:
-                return
-        if self.monitor in trainer.callback_metrics:
+        recorders = [callback for callback in callbacks if isinstance(callback, RunRecorder)]
+        diverged = any(recorder.diverged for recorder in recorders)
+        if self.monitor in trainer.callback_metrics and not diverged:
             super().on_validation_end(trainer, pl_module)
 
     def _save_topk_checkpoint(
