@@ -256,7 +256,7 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
             return
         last = state_dict["last"]
         self._last = last and AccumulationWindow(**last)
-        self._resumed = state_dict["first_batch"]
+        self._resumed = state_dict.get("first_batch")  # which older checkpoints lack
 
 
 def accumulation_of_batch(trainer: Trainer, batch_idx: int, length: int, *, closes: bool) -> int:
