@@ -37,6 +37,7 @@ SPACES: dict[str, Space] = {
     },
     "sparsemax": {"lr": RATE},
     "entmax": {"lr": RATE},
+    "fixed": {},
     "sparse": {"lr": RATE, "k": Choice(("all", 2, 3), "all")},
 }
 
@@ -176,10 +177,11 @@ def test_half_the_epochs_is_an_untuned_candidate_with_the_settings_of_the_baseli
 def test_each_candidate_makes_the_same_number_of_trials_and_says_which_values_it_has_not_tried(
     made,
 ):
-    record = made(better_at_low_delta, "as_softmax", "sparsemax", "sparse").record
+    record = made(better_at_low_delta, "as_softmax", "sparsemax", "sparse", "fixed").record
     assert {name: len(trials) for name, trials in record.tuning.items()} == dict.fromkeys(
         ("softmax", "as_softmax", "sparsemax", "sparse"), 3
     )
+    assert record.settings["fixed"] == {}  # of which nothing is tuned
     assert record.settings["as_softmax"]["delta"] == 0.1
     assert "not tried with k=3: ask for more trials" in str(
         made(lambda run: 0.8, "sparse", trials=2).record.notes

@@ -105,7 +105,8 @@ class Replay:
         """Return the finished trials of the first tuning seed, and ask for the next one."""
         plan = self.plan
         trials: list[Trial] = []
-        while settings := next_trial(plan.spaces[name], trials, plan.trials, self._sign):
+        space = plan.spaces[name]
+        while (settings := next_trial(space, trials, plan.trials, self._sign)) is not None:
             run = Run("tuning", name, settings, plan.tuning_seeds[0], len(trials))
             if run not in self.finished:
                 self.runs.append(run)
