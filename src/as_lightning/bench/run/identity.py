@@ -20,7 +20,7 @@ from joblib.hashing import NumpyHasher
 
 # settings that change no number: where files lie, what is shown, how batches are loaded
 WITHOUT_EFFECT = re.compile(
-    r"data_dir|output_dir|logger\..*|data\.(num_workers|pin_memory)"
+    r"data_dir|output_dir|logger\..*|data\.num_workers"
     r"|callbacks\.(learning_rate_monitor|margin_histogram|last_checkpoint)\..*"
     r"|callbacks\.model_checkpoint\.(_target_|dirpath)"
     r"|trainer\.(enable_progress_bar|enable_model_summary|log_every_n_steps)"
