@@ -173,6 +173,7 @@ class CountsNothing(MaskedTagger):
     ("make", "policy", "items", "message"),
     [
         (Tagger, FOURS, lambda batch: -1, "items of a batch"),
+        (Tagger, FOURS, lambda batch: batch["labels"], "items= does not fit"),
         (Tagger, FOURS, lambda batch: float("nan"), "got nan"),
         (Tagger, FOURS, lambda batch: torch.tensor(float("inf")), "items of a batch"),
         (Tagger, FOURS, lambda batch: None, "got None"),

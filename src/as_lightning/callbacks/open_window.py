@@ -122,7 +122,11 @@ class OpenWindow(AccumulationWindow):
 
 
 def items_in(batch: Any, items: Callable[[Any], Any]) -> Tensor | float:
-    number = items(batch)
+    try:
+        number = items(batch)
+    except (AttributeError, LookupError, TypeError) as error:
+        kind = type(batch).__name__
+        raise TypeError(f"items= does not fit a batch that is a {kind}: {error!r}") from error
     if isinstance(number, Tensor) and number.numel() == 1:
         return number_of(number)
     expected = "a finite number of at least 0"

@@ -2,7 +2,7 @@ r"""The single-label AS-Softmax loss (paper, section III)."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal, overload
 
 import torch
 from torch import Tensor
@@ -27,6 +27,28 @@ FEW_LOGITS = 1 << 16
 FAR_BELOW = {dtype: torch.finfo(dtype).max / 2 for dtype in (torch.float32, torch.float64)}
 
 
+@overload
+def as_cross_entropy(
+    logits: Tensor,
+    target: Tensor,
+    delta: float = ...,
+    *,
+    weight: Tensor | None = ...,
+    ignore_index: int = ...,
+    reduction: str = ...,
+    return_counts: Literal[False] = ...,
+) -> Tensor: ...
+@overload
+def as_cross_entropy(
+    logits: Tensor,
+    target: Tensor,
+    delta: float = ...,
+    *,
+    weight: Tensor | None = ...,
+    ignore_index: int = ...,
+    reduction: str = ...,
+    return_counts: Literal[True],
+) -> tuple[Tensor, MaskingCounts]: ...
 def as_cross_entropy(
     logits: Tensor,
     target: Tensor,
@@ -36,7 +58,7 @@ def as_cross_entropy(
     ignore_index: int = -100,
     reduction: str = "mean",
     return_counts: bool = False,
-) -> Any:
+) -> Tensor | tuple[Tensor, MaskingCounts]:
     r"""Cross-entropy over the classes that the margin keeps.
 
     $$

@@ -2,7 +2,7 @@ r"""The losses of a wide linear head, from the hidden states, without the logits
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal, overload
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +21,7 @@ from as_lightning.functional.calling_convention import (
     loss_dtype,
     safe_targets,
 )
-from as_lightning.functional.counts import counts_of_rows
+from as_lightning.functional.counts import MaskingCounts, counts_of_rows
 from as_lightning.functional.cross_entropy import fastest_loss
 from as_lightning.functional.kernels.head_loss import Head, HeadLoss, HeadSettings, dense_is_faster
 from as_lightning.functional.masking import DEFAULT_DELTA, check_delta
@@ -30,6 +30,32 @@ from as_lightning.functional.tracing import has_tangent, recorded, transformed
 DTYPES = {torch.float32, torch.float64, torch.bfloat16, torch.float16}
 
 
+@overload
+def as_linear_cross_entropy(
+    hidden: Tensor,
+    head_weight: Tensor,
+    target: Tensor,
+    delta: float = ...,
+    *,
+    bias: Tensor | None = ...,
+    weight: Tensor | None = ...,
+    ignore_index: int = ...,
+    reduction: str = ...,
+    return_counts: Literal[False] = ...,
+) -> Tensor: ...
+@overload
+def as_linear_cross_entropy(
+    hidden: Tensor,
+    head_weight: Tensor,
+    target: Tensor,
+    delta: float = ...,
+    *,
+    bias: Tensor | None = ...,
+    weight: Tensor | None = ...,
+    ignore_index: int = ...,
+    reduction: str = ...,
+    return_counts: Literal[True],
+) -> tuple[Tensor, MaskingCounts]: ...
 def as_linear_cross_entropy(
     hidden: Tensor,
     head_weight: Tensor,
@@ -41,7 +67,7 @@ def as_linear_cross_entropy(
     ignore_index: int = -100,
     reduction: str = "mean",
     return_counts: bool = False,
-) -> Any:
+) -> Tensor | tuple[Tensor, MaskingCounts]:
     r"""`as_cross_entropy` of ``F.linear(hidden, head_weight, bias)``, without holding the logits.
 
     The logits of a few rows at a time are computed into one workspace, and their loss and gradient

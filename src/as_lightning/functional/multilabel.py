@@ -2,7 +2,7 @@ r"""The AS-Softmax loss of several labels a sample (paper, section III)."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal, overload
 
 import torch
 from torch import Tensor
@@ -14,6 +14,26 @@ from as_lightning.functional.leads import multilabel_keep
 from as_lightning.functional.masking import DEFAULT_DELTA, check_delta
 
 
+@overload
+def multilabel_as_cross_entropy(
+    logits: Tensor,
+    target: Tensor,
+    delta: float = ...,
+    *,
+    ignore_index: int = ...,
+    reduction: str = ...,
+    return_counts: Literal[False] = ...,
+) -> Tensor: ...
+@overload
+def multilabel_as_cross_entropy(
+    logits: Tensor,
+    target: Tensor,
+    delta: float = ...,
+    *,
+    ignore_index: int = ...,
+    reduction: str = ...,
+    return_counts: Literal[True],
+) -> tuple[Tensor, MaskingCounts]: ...
 def multilabel_as_cross_entropy(
     logits: Tensor,
     target: Tensor,
@@ -22,7 +42,7 @@ def multilabel_as_cross_entropy(
     ignore_index: int = -100,
     reduction: str = "mean",
     return_counts: bool = False,
-) -> Any:
+) -> Tensor | tuple[Tensor, MaskingCounts]:
     r"""Multi-label cross-entropy over the labels that the margin keeps.
 
     $$
