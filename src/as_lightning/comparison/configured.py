@@ -11,7 +11,6 @@ from typing import Any
 import cloudpickle
 import lightning.pytorch as pl
 from hydra.core.config_loader import ConfigLoader
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobStatus
 from hydra.plugins.launcher import Launcher
 from hydra.utils import instantiate
@@ -73,13 +72,6 @@ class Command:
         # whether no jobs are sent elsewhere
         self.local = type(launcher).__name__ == "BasicLauncher"
         self.given = {*keys_of([*arguments, *config.hydra.overrides.hydra])}
-        for override in OverridesParser.create().parse_overrides(self.words):
-            if override.is_sweep_override():
-                raise SettingError(
-                    f"{override.key_or_group} names several values: make a candidate for each, or "
-                    "a search of a list, candidates={a: {search: {method.delta: [0.1, 1]}}} (a "
-                    "value that holds a comma needs quotes inside the shell's)"
-                )
         self.config = self.compose()
         refused = self.given & GIVEN
         if not self.config.candidates:
