@@ -102,7 +102,8 @@ def test_a_folder_is_named_after_the_settings_that_the_method_reads(composed):
     overrides.append("data.path=/a/x.csv")
     folder = "data.path=-a-x.csv,data.split_seed=3,method=softmax,seed=1"
     assert run_folder(overrides, composed("method=softmax").method, ["name"]) == folder
-    assert run_folder([], composed().method, []) == ""
+    assert run_folder(["experiment=digits"], composed().method, []) == ""
+    assert run_folder(["experiment=digits", "name=a"], composed().method, []) != ""
 
 
 def parts_of(content: Any) -> Iterator[dict[str, Any]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from harness.made_files import write_table
 from harness.scripted_masking import quiet_trainer
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata
@@ -18,7 +19,7 @@ from torch.optim.lr_scheduler import OneCycleLR
 
 from as_lightning.bench.run.predictions import Predictions
 from as_lightning.bench.run.result import Result
-from as_lightning.bench.run.summary import summary
+from as_lightning.bench.run.summary import class_table, print_summary, summary
 from as_lightning.bench.run.train import OneCycle, made_module, read_data, train
 
 DIGITS = ("experiment=digits", "optimizer.lr=1e-2")
@@ -152,6 +153,32 @@ def test_logits_adjusted_after_training_are_softmaxs_less_the_prior_at_the_tau_o
     assert predicted.tolist() == [str(number) for number in classes("test", tau)[0]]
 
 
+@pytest.mark.parametrize("classes", [2, 4, 14])
+def test_a_run_on_own_data_with_a_tail_ends_with_the_recall_of_groups_and_classes_in_80_columns(
+    composed, tmp_path, capsys, classes
+):
+    sizes = {f"class_{number}": 12 * (classes - number) ** 2 for number in range(classes)}
+    sizes["class_0"] = 12 * max(9, classes**2)
+    write_table(tmp_path / "own.csv", sizes)
+    few = ("trainer.max_epochs=1", "logger=none", "trainer.limit_train_batches=10")
+    result = train(composed("experiment=text_file", f"data.path={tmp_path}/own.csv", *few))
+    print_summary(result, tmp_path / "run")
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+    table = class_table(result, tmp_path / "run")
+    tested = Predictions.read(tmp_path / "run")
+    right = tested.predicted == tested.target
+    recalls = {name: right[tested.target == name].mean() for name in sizes}
+    shown = [name for name in table.index if name in sizes]
+    assert len(shown) == (5 if classes > 12 else classes)
+    for name in shown:
+        assert tuple(table.loc[name]) == (result.class_rows[name], recalls[name])
+    if classes > 3:
+        fewest = list(sizes)[-(classes // 3) :]
+        assert table.loc["few", "recall"] == pytest.approx(np.mean([recalls[c] for c in fewest]))
+    tries = [value for name, value in summary(result, tmp_path / "run") if name == "try"]
+    assert tries[0] == "method=adjusted_after data.score=balanced_accuracy"
+
+
 def test_the_tab_has_method_margin_rate_and_score_of_a_run_and_its_summary_the_score(
     composed, tmp_path
 ):
@@ -171,6 +198,8 @@ def test_the_tab_has_method_margin_rate_and_score_of_a_run_and_its_summary_the_s
     masked = accumulator.Scalars("masking/sample_ratio")
     assert masked[0].step == 0
     lines = dict(summary(result, folder))
+    assert "try" not in lines
+    assert class_table(result, folder) is None
     for name in ("accuracy", "balanced_accuracy", "f1_macro"):
         assert f"{name} {result.metrics[name]:.4f}" in lines["test"]
     assert lines["masked"].endswith("% of the samples in the last epoch")

@@ -79,6 +79,8 @@ class Result:
     machine: dict[str, Any] = field(default_factory=machine_description)
     # digests of what it has read beside its configuration
     inputs: dict[str, str] = field(default_factory=dict)
+    # training rows of each class, where a row has one
+    class_rows: dict[str, int] = field(default_factory=dict)
     # what reading the data changed or left out: the fields of a `Reading`
     reading: list[dict[str, Any]] = field(default_factory=list)
 

@@ -145,8 +145,12 @@ def override_value(value: Any) -> str:
 
 
 def run_folder(overrides: Sequence[str], method: DictConfig, left_out: Sequence[str]) -> str:
-    """Return the name of a run's folder: its overrides, but for knobs that its method lacks."""
+    """Return the name of a run's folder: its overrides, but for knobs that its method lacks, and
+    the experiment, whose name the folder above has, unless the user has set ``name`` or ``data``.
+    """
     foreign = {f"method.{knob}" for knob in all_knobs() - set(method.knobs)}
+    if not any(word.startswith(("name=", "data=")) for word in overrides):
+        foreign.add("experiment")
     shown = []
     for word in overrides:
         word = word.lstrip("+~").replace("/", "-")

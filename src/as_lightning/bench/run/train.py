@@ -41,6 +41,7 @@ from as_lightning.bench.run.settings import (
 )
 
 log = logging.getLogger(__name__)
+CLASSES_KEPT = 1000  # whose numbers of rows a result holds
 # a class or function in a configuration; hydra.utils.get_class and its like name theirs as the path
 TARGET = re.compile(r"_target_: (?:hydra\.utils\.get_\w+\s+path: )?(\S+)")
 ONE_RUN = (sys.executable, "-m", "as_lightning.bench.commands.train")
@@ -148,6 +149,11 @@ def _run(
     assert isinstance(module.encoder, torch.nn.Module)
     # not every data module has a data_dir
     cache_features(datamodule, module.encoder, Path(config.data_dir).expanduser())
+    class_rows = {}
+    if datamodule.task == "multiclass" and datamodule.num_classes <= CLASSES_KEPT:
+        class_rows = dict(
+            zip(datamodule.class_names, datamodule.class_counts.tolist(), strict=True)
+        )
     output = trained(
         trainer,
         module,
@@ -156,6 +162,7 @@ def _run(
         test_metric=f"test/{score}" if config.test else None,
         score=score,
         resumed=checkpoint is not None,
+        class_rows=class_rows,
         reading=[dict(vars(reading)) for reading in getattr(datamodule, "readings", ())],
         **about,
     )
