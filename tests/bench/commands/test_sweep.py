@@ -51,7 +51,7 @@ def sweep(tmp_path_factory):
 def test_a_sweep_leaves_a_result_a_run_and_ends_with_its_table_and_tensorboard_line(sweep):
     folder, printed = sweep
     results = sorted((folder / RUNS).glob("*/result.json"))
-    shared = "experiment=digits,method={},seed=0,trainer.max_epochs=1"
+    shared = "method={},seed=0,trainer.max_epochs=1"
     names = [shared.format(method) for method in ("as_speed", "softmax")]
     assert [path.parent.name for path in results] == names
     assert "at least 3 runs of each are needed" in printed
@@ -156,7 +156,7 @@ def test_the_table_of_a_sweep_over_data_sets_has_all_of_them(result, tmp_path, m
     # the command's own configuration is of no job's experiment
     callback.on_multirun_start(hydras(tmp_path))
     for number, name in enumerate(["fsdd", "sst5"]):
-        folder = tmp_path / "multirun" / name / f"experiment={name}"
+        folder = tmp_path / "multirun" / name
         stored(replace(result("softmax", 0, 0.8), name=name), folder)
         config = hydras(tmp_path, f"experiment={name}", f"hydra.job.num={number}")
         callback.on_job_end(config, JobReturn(status=JobStatus.COMPLETED))
