@@ -14,7 +14,6 @@ PACKAGES = ["as-lightning", "numpy", "torch", "torchvision", "torchaudio"]
 
 
 def package_versions() -> dict[str, str]:
-    """Return the versions of what the numbers depend on."""
     versions = {"python": platform.python_version()}
     for package in [*PACKAGES, "lightning", "torchmetrics"]:
         with suppress(PackageNotFoundError):

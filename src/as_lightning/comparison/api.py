@@ -58,7 +58,7 @@ class ComparisonReport:
         print_comparison(self.record, console)
 
     def save(self, directory: str | Path) -> ReportPaths:
-        """Write the report: Markdown, CSV and one self-contained HTML page."""
+        """Write the report: Markdown and one self-contained HTML page."""
         return write_report(self.record, directory)
 
 

@@ -47,8 +47,6 @@ class Prepared(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """What a look at a candidate has found."""
-
     inputs: Mapping[str, str]  # digests of what its runs read
     targets: str  # a digest of those of validation and test
     tests: bool  # whether a test logs the metric

@@ -179,7 +179,6 @@ def in_words(verdict: Verdict, time: TimeRatio, unit: str) -> str:
 
 
 def score_name(score: str) -> str:
-    """Return the name of a score in a report."""
     score = score.removeprefix("val/").removeprefix("val_")
     return SCORE_NAMES.get(score, score.replace("_", " "))
 

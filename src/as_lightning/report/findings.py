@@ -88,12 +88,10 @@ class Findings:
 
     @property
     def reference(self) -> Row:
-        """The baseline."""
         return self.rows[0]
 
     @property
     def judged(self) -> list[tuple[Row, Verdict]]:
-        """The other candidates, each with its verdict."""
         return [(row, row.verdict) for row in self.rows if row.verdict is not None]
 
     @property

@@ -49,7 +49,6 @@ class Fold(NamedTuple):
 
 
 def print_comparison(record: ComparisonRecord, console: Console | None = None) -> None:
-    """Print the table and the advice of a comparison."""
     found = findings(record)
     console = console or Console(width=None if sys.stdout.isatty() else 120)
     title = f"{record.name}: {record.split} {score_name(record.score)}, differences to "
@@ -171,7 +170,6 @@ TEMPLATES.globals["LEFT"] = LEFT
 
 
 def _page(found: Findings) -> dict[str, Any]:
-    """The variables of the templates."""
     record = found.record
     first, *statements = advice(found)
     changes = []
@@ -231,7 +229,6 @@ def _metrics(found: Findings) -> list[dict[str, str]]:
 
 
 def _how_made(record: ComparisonRecord) -> Fold:
-    """The machines, the packages and the commands."""
     texts: dict[str, None] = {}
     for place in record.final["made_on"].unique():
         made = record.made_on[int(place)]

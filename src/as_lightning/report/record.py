@@ -42,7 +42,6 @@ class Trial(NamedTuple):
 
     @property
     def seeds(self) -> int:
-        """How many tuning seeds it has."""
         return max(len(self.by_seed), 1)
 
 
@@ -179,7 +178,6 @@ class ComparisonRecord:
         self.rows.append({**result.metrics, **row})  # a metric of a column's name is left out
 
     def add_failed(self, candidate: str, seed: int) -> None:
-        """Add a final run that has ended in an error."""
         self.rows.append({"candidate": candidate, "seed": seed, "phase": "final"})
 
     def write(self, directory: str | Path) -> None:

@@ -24,7 +24,6 @@ STYLE = Path(__file__).with_name("templates") / "page.css"
 
 
 def score_page(answers: Sequence[Answer], form: str) -> str:
-    """Return answers as ``html`` or ``latex``."""
     if form == "html":
         body = "\n".join(map(_html, answers))
         return PAGE.format(css=STYLE.read_text(encoding="utf-8"), body=body)
@@ -32,7 +31,6 @@ def score_page(answers: Sequence[Answer], form: str) -> str:
 
 
 def _cells(answer: Answer, form: Form) -> list[list[str]]:
-    """The table of an answer, its heading first."""
     rows = [["candidate", "verdict", answer.reading.score, "difference", "95% interval"]]
     rows += cells(answer)
     for row, judged in zip(rows[2:], answer.candidates, strict=True):

@@ -37,8 +37,6 @@ OF_RUNS = ["pairs", "runs", "mean", "std", "missing", "next_seeds", "action"]
 
 @dataclass(frozen=True)
 class Question(Columns):
-    """What is asked of a table's runs."""
-
     baseline: str = ""
     higher_is_better: bool | None = None  # None: as the score's name says
     unit: str = ""  # "points" or "raw"; empty: points of a share, else raw
@@ -185,7 +183,6 @@ def _names(columns: str | Sequence[str]) -> Sequence[str]:
 
 
 def verdict_table(answers: Sequence[Answer]) -> pd.DataFrame:
-    """Return the verdicts of answers, a row for each."""
     rows = []
     for answer in answers:
         for row in answer.candidates:

@@ -53,7 +53,6 @@ class Design:
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Design:
-        """Return the design that JSON has stored."""
         lists = {name: tuple(of) for name, of in stored.items() if isinstance(of, list)}
         return cls(**{**stored, **lists})
 
@@ -83,7 +82,6 @@ class Verdict:
 
     @property
     def decided(self) -> bool:
-        """Whether there is a word."""
         return self.word != "undecided"
 
     @property

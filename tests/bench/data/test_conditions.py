@@ -80,12 +80,6 @@ def test_a_condition_changes_the_training_split_alone_by_the_seed(condition, by_
         [label for _, label in found].count(number) for number in range(10)
     ]
     assert "shots" not in condition or data.class_counts.unique().tolist() == [condition["shots"]]
-    if data.true_targets is not None:
-        assert data.true_targets.tolist() == [labels[image] for image in kept]
-        pairs = torch.stack([data.splits["train"].targets, data.true_targets], dim=-1)
-        images, taken = (torch.cat(part) for part in zip(*data.corrupted_dataloader(), strict=True))
-        assert torch.equal(images, data.splits["train"].inputs[wrong])
-        assert torch.equal(taken, pairs[wrong])
 
 
 def test_a_long_tail_of_balanced_classes_has_the_sizes_of_its_source():

@@ -85,7 +85,6 @@ def test_what_is_kept_has_the_bits_of_what_is_computed_anew(texts, folder, tmp_p
     [
         ("val_dataloader", {"length_buckets": False}),  # outputs have no lengths
         ("val_dataloader", {"max_length": 1}),
-        ("corrupted_dataloader", {"shots": 10, "label_noise": 0.5}),
     ],
 )
 def test_a_batch_of_kept_outputs_has_the_features_of_its_texts(

@@ -162,6 +162,7 @@ def test_a_run_on_own_data_with_a_tail_ends_with_the_recall_of_groups_and_classe
     write_table(tmp_path / "own.csv", sizes)
     few = ("trainer.max_epochs=1", "logger=none", "trainer.limit_train_batches=10")
     result = train(composed("experiment=text_file", f"data.path={tmp_path}/own.csv", *few))
+    capsys.readouterr()
     print_summary(result, tmp_path / "run")
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
     table = class_table(result, tmp_path / "run")

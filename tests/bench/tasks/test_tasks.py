@@ -13,7 +13,6 @@ from sklearn.metrics import accuracy_score, f1_score, recall_score
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from as_lightning.bench.data.digits import Digits
 from as_lightning.bench.tasks.classifier import Classifier, CosineHead
 from as_lightning.bench.tasks.tasks import IGNORED, TaskForm
 from as_lightning.losses_for_conditions import ClassWeightedLoss, FocalLoss
@@ -191,24 +190,3 @@ def test_a_loss_with_class_weights_is_the_weighted_mean_over_the_split_whatever_
     inputs[3] = torch.nan
     (logged,) = quiet_trainer().validate(module, loader, verbose=False)
     assert math.isnan(logged["val/loss"])
-
-
-# 1e-4 is too little for a single wrong label
-@pytest.mark.parametrize("label_noise", [0.4, 1e-4, 0.0])
-def test_the_test_of_data_with_wrong_labels_says_how_many_of_these_are_predicted_and_how_many_true_ones(
-    label_noise,
-):
-    data = Digits(label_noise=label_noise)
-    data.setup()
-    module = classifier(torch.nn.Flatten(), 64, data.class_names)
-    (logged,) = quiet_trainer().test(module, data, verbose=False)
-    if label_noise != 0.4:
-        assert "test/memorised" not in logged
-        return
-    train, truth = data.splits["train"], data.true_targets
-    wrong, predicted = train.targets != truth, module(train.inputs).argmax(-1)
-    memorised = float((predicted == train.targets)[wrong].float().mean())
-    recovered = float((predicted == truth)[wrong].float().mean())
-    assert logged["test/memorised"] == pytest.approx(memorised)
-    assert logged["test/recovered"] == pytest.approx(recovered)
-    assert 0 < memorised + recovered < 1

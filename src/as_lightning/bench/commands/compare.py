@@ -49,7 +49,6 @@ def as_hydra_reads(word: str) -> str:
 
 
 def main() -> None:
-    """The console script `as-lightning-compare`."""
     # the user's module lies here, where a launcher's other processes must find it too
     sys.path.insert(0, os.getcwd())
     path = os.environ.get("PYTHONPATH")

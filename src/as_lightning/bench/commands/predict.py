@@ -47,7 +47,6 @@ def predict(folder: Path, words: list[str]) -> Path:
 
 
 def main() -> None:
-    """The console script `as-lightning-predict`."""
     words = sys.argv[1:]
     if not words or words[0] in ("-h", "--help"):
         print(USAGE)

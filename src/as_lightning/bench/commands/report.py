@@ -31,7 +31,6 @@ INSTALL = 'pip install ".[report]", or ".[benchmark]" for folders of runs'
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The console script `as-lightning-report`."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     parser = _parser()
     options = parser.parse_args(given)

@@ -43,7 +43,6 @@ def run_job(config: DictConfig) -> float:
 
 
 def main() -> None:
-    """The console script `as-lightning`."""
     run_command("train", run_job)
 
 

@@ -98,7 +98,6 @@ class BenchmarkDataModule(pl.LightningDataModule):
         self.class_names: list[str] = []
         self.splits: dict[str, LabelledDataset] = {}
         self.readings: list[Reading] = []
-        self.true_targets: Tensor | None = None  # of the training split before label noise
         # By split: the samples' texts or files' names, if they have any.
         self.texts: dict[str, Sequence[str]] = {}
 
@@ -120,7 +119,6 @@ class BenchmarkDataModule(pl.LightningDataModule):
 
     @property
     def num_classes(self) -> int:
-        """Return the number of classes."""
         return len(self.class_names)
 
     @property
@@ -167,7 +165,6 @@ class BenchmarkDataModule(pl.LightningDataModule):
         say(self.summary)
         train = self.splits["train"]
         if self.conditions.label_noise and isinstance(train.targets, Tensor):
-            self.true_targets = train.targets
             train.targets = self.conditions.noisy(train.targets, self.num_classes)
 
     def example_names(self, split: str) -> list[str]:
@@ -209,16 +206,6 @@ class BenchmarkDataModule(pl.LightningDataModule):
     def test_dataloader(self) -> DataLoader[Any]:
         return self.loader(self.splits["test"])
 
-    def corrupted_dataloader(self) -> DataLoader[Any]:
-        """Return the training samples with wrong labels; targets ``(N, 2)``: wrong and true."""
-        train = self.splits["train"]
-        assert isinstance(train.targets, Tensor)
-        assert self.true_targets is not None, "set label_noise, and call setup() first"
-        pairs = torch.stack([train.targets, self.true_targets], dim=-1)
-        dataset = LabelledDataset(train.inputs, pairs, self.splits["test"].transform)
-        corrupted = (pairs[:, 0] != pairs[:, 1]).nonzero().squeeze(-1)
-        return self.loader(Subset(dataset, corrupted.tolist()))
-
     def loader(self, dataset: Any, *, shuffle: bool = False) -> DataLoader[Any]:
         """Return a loader whose order the run's seed and epoch decide, not the random state."""
         order: Sampler[int] = SequentialSampler(dataset)
@@ -243,7 +230,6 @@ class BenchmarkDataModule(pl.LightningDataModule):
 
 
 def rows_of(values: Any, rows: Sequence[int]) -> Any:
-    """Return some rows of a tensor or a sequence."""
     return values[rows] if isinstance(values, Tensor) else Subset(values, rows)
 
 

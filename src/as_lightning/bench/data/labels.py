@@ -43,7 +43,6 @@ def targets_of(
 
 
 def note_alike(class_names: Sequence[str]) -> None:
-    """Note classes whose names look alike."""
     alike = defaultdict(list)
     for name in class_names:
         alike[" ".join(name.translate(INVISIBLE).split()).casefold()].append(name)

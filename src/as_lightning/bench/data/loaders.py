@@ -27,7 +27,6 @@ class EpochOrder(RandomSampler):
         self.seed, self.epoch, self.fixed = seed, 0, fixed
 
     def set_epoch(self, epoch: int) -> None:
-        """Give the order of this epoch from now on."""
         self.epoch = 0 if self.fixed else epoch
 
     def __iter__(self) -> Iterator[int]:

@@ -36,7 +36,6 @@ _READINGS: list[list[Reading]] = []  # a list for each open block of `collected_
 
 @contextmanager
 def _collected(stack: list[list[Any]]) -> Iterator[list[Any]]:
-    """Collect what is said or noted inside the block."""
     stack.append([])
     try:
         yield stack[-1]

@@ -14,16 +14,9 @@ from as_lightning.functional.argument_checks import check_choice
 
 class SmallCNN(nn.Module):
     """3x3 convolutions with batch normalisation, then the means of a grid of ``rows`` by
-    ``columns``.
+    ``columns``: of spectrograms the rows keep the pitch, and one column the sound at any time.
 
-    With ``pooled`` each is followed by max pooling, else each but the first has a stride of 2. With
-    1 the place does not matter: of spectrograms the rows keep the pitch, and one column the sound
-    at any time.
-
-    Shape:
-        - input: ``(N, in_channels, H, W)``; output: ``(N, channels[-1] * rows * columns)``.
-
-    A ValueError refuses a grid that is finer than what the convolutions leave.
+    With ``pooled`` each is followed by max pooling, else each but the first has a stride of 2.
     """
 
     def __init__(
@@ -77,13 +70,8 @@ def pool(hidden: Tensor, present: Tensor, pooling: str) -> Tensor:
 
 
 class TextTransformer(nn.Module):
-    """Token and position embeddings, pre-norm transformer layers, and `pool`.
-
-    ``width`` is a multiple of ``heads``; ``padding_id`` pads after a text's own tokens.
-
-    Shape:
-        - input: ``(N, L)`` ``int64`` token ids; output: ``(N, width)``, or ``(N, L, width)``
-          without pooling.
+    """Token and position embeddings, pre-norm transformer layers, and `pool`; ``padding_id`` pads
+    after a text's own tokens.
     """
 
     def __init__(
@@ -117,6 +105,5 @@ class TextTransformer(nn.Module):
         return pool(hidden, present, self.pooling)
 
     def embedded(self, token_ids: Tensor) -> Tensor:
-        """Return what the layers take, ``(N, L, width)``."""
         positions = self.position_embedding[: token_ids.size(1)]
         return self.dropout(self.token_embedding(token_ids) + positions)

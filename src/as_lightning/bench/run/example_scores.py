@@ -9,10 +9,8 @@ import pandas as pd
 def ratio_score(parts: np.ndarray) -> tuple[float, np.ndarray]:
     r"""Return an accuracy or a micro F1, and the influence of each example on it.
 
-    The score is $\sum_e a_e / \sum_e b_e$, the influence $(a_e - \text{score} \cdot b_e) / \bar b$.
-
-    Args:
-        parts: what each example adds to numerator and denominator, ``(N, 2)``.
+    The score is $\sum_e a_e / \sum_e b_e$, the influence $(a_e - \text{score} \cdot b_e) / \bar b$,
+    with the ``parts`` $(a_e, b_e)$, ``(N, 2)``.
     """
     above, below = parts.T
     if not below.sum():
@@ -27,11 +25,6 @@ def class_score(predicted: np.ndarray, target: np.ndarray, score: str) -> tuple[
     With $r_c$ right, $p_c$ predicted and $n_c$ true examples of class c, the mean of $r_c / n_c$
     over the classes with $n_c > 0$, or that of $2 r_c / (p_c + n_c)$ over those with $p_c + n_c >
     0$. The influence is for draws within the true classes, so that $n_c$ is fixed.
-
-    Args:
-        predicted: the predicted classes, ``(N,)``.
-        target: the true classes, ``(N,)``.
-        score: ``"balanced_accuracy"`` or ``"f1_macro"``.
 
     >>> value, influence = class_score(np.array([0, 0, 1, 1]), np.array([0, 0, 0, 1]), "f1_macro")
     >>> round(value, 3), influence.round(2).tolist()

@@ -80,7 +80,6 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def digest(*texts: str) -> str:
-    """Return a short digest of texts."""
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
 
 
@@ -88,7 +87,6 @@ class ValueHasher(NumpyHasher):
     """joblib's hasher, for tensors too, and for functions by their names and what they enclose."""
 
     def save(self, obj: Any) -> None:
-        """Hash a part of the value."""
         if isinstance(obj, torch.Tensor):
             obj = tensor_text(obj)
         elif isinstance(obj, types.FunctionType):

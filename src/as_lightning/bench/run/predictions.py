@@ -68,7 +68,6 @@ class Predictions(NamedTuple):
             raise ValueError(f"{path} holds no predictions of as-lightning: {error}") from error
 
     def write(self, folder: str | Path) -> None:
-        """Write the file in one move."""
         write_table(self.table, Path(folder) / PREDICTIONS_FILE)
 
     def comparable(self, other: Predictions) -> bool:

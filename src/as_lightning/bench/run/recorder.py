@@ -47,7 +47,6 @@ class RunRecorder(pl.Callback):
         self._mark = 0.0
 
     def _count(self) -> None:
-        """Add the time since the mark, and set the mark."""
         now = self._clock()
         self.train_seconds += now - self._mark
         self._mark = now
@@ -107,7 +106,6 @@ class RunRecorder(pl.Callback):
 
 
 def trained_weights(module: torch.nn.Module) -> list[torch.Tensor]:
-    """Return the weights that are trained and have a shape."""
     return [each for each in module.parameters() if each.requires_grad and not is_lazy(each)]
 
 

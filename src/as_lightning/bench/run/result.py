@@ -48,8 +48,6 @@ def own_file(path: Path) -> Path:
 
 @dataclass
 class Result:
-    """One finished run."""
-
     name: str  # the experiment, a column of the report
     candidate: str  # what is compared, a row of the report
     score: str  # the metric that runs are compared by, a key of `metrics`; higher is better

@@ -70,7 +70,6 @@ def class_arguments(group: DictConfig, name: str) -> DictConfig:
 
 @functools.cache
 def all_knobs() -> frozenset[str]:
-    """Return the knobs of all methods."""
     return frozenset(yaml.safe_load((config_dir() / "method" / "base.yaml").read_text("utf-8")))
 
 

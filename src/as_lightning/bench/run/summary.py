@@ -64,7 +64,6 @@ def class_table(result: Result, directory: Path) -> pd.DataFrame | None:
 
 
 def summary(result: Result, directory: Path) -> list[tuple[str, str]]:
-    """Return the name and the value of each line."""
     lines = [("run", f"{result.name}, {result.candidate}, seed {result.seed}")]
     scores = []
     for name in dict.fromkeys((result.score, *SCORES)):

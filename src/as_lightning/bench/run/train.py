@@ -113,7 +113,6 @@ def comparable_config(config: DictConfig) -> dict[str, Any]:
 
 
 def run_inputs(config: DictConfig) -> dict[str, str]:
-    """Return digests of what the run reads."""
     inputs: dict[str, str] = {}
     data = instantiate(class_arguments(config.data, "data"))
     with suppress(OSError):  # the run itself reports a missing file

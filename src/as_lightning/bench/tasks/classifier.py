@@ -66,7 +66,6 @@ class Classifier(pl.LightningModule):
         self.test_loss = MeanMetric(nan_strategy=math.nan)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the logits, of shape ``(N, C)`` or ``(N, L, C)``."""
         return self.head(self.encoder(inputs))
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
@@ -75,7 +74,6 @@ class Classifier(pl.LightningModule):
         return loss
 
     def training_loss(self, inputs: Tensor, target: Tensor) -> Tensor:
-        """Return the loss of a batch in training."""
         return self.criterion(*self.task.loss_arguments(self(inputs), target))
 
     def _score(
@@ -104,24 +102,7 @@ class Classifier(pl.LightningModule):
     def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         self._score(self(batch[0]), batch[1], self.test_metrics, self.test_loss)
 
-    def on_test_epoch_end(self) -> None:
-        """Log the shares of wrong training labels whose label, or true one, is predicted."""
-        data = self.trainer.datamodule  # type: ignore[attr-defined]
-        if getattr(data, "true_targets", None) is None:
-            return
-        matches, count, precision = torch.zeros(2), 0, self.trainer.precision_plugin
-        for batch in data.corrupted_dataloader():
-            inputs, pairs = self.trainer.strategy.batch_to_device(precision.convert_input(batch))
-            with precision.forward_context():
-                matches += (self.predict_step((inputs, pairs), 0)[:, None] == pairs).sum(0).cpu()
-            count += len(pairs)
-        if count:
-            memorised, recovered = matches / count
-            self.log("test/memorised", memorised, sync_dist=True)
-            self.log("test/recovered", recovered, sync_dist=True)
-
     def predict_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        """Return the class of the largest logit."""
         return self(batch[0]).argmax(dim=-1)
 
     def configure_optimizers(self) -> Any:

@@ -17,32 +17,19 @@ from as_lightning.functional.calling_convention import IGNORED
 
 
 def macro_f1(right: Tensor, predicted: Tensor, annotated: Tensor) -> Tensor:
-    r"""Return the mean F1 score of classes, by how often each ``(C)`` is right, predicted,
-    annotated.
-
-    $$
-    F_1 = \frac{1}{|C'|} \sum_{c \in C'}
-    \frac{2 \cdot \text{right}_c}{\text{predicted}_c + \text{annotated}_c}
-    $$
-
-    over the classes $C'$ that are predicted or annotated. 0 where nothing counts.
+    """Return the mean of 2 right / (predicted + annotated) over the classes that are predicted or
+    annotated, from how often each is ``(C)``; 0 where nothing counts.
     """
     counts = predicted + annotated
     return (2.0 * right / counts.clamp(min=1)).sum() / (counts > 0).sum().clamp(min=1)
 
 
 def micro_f1(*counts: Tensor) -> Tensor:
-    """Return the F1 score of all classes together; arguments as of `macro_f1`."""
     return macro_f1(*torch.stack(counts).sum(1, keepdim=True))
 
 
 def balanced_accuracy(right: Tensor, predicted: Tensor, annotated: Tensor) -> Tensor:
-    r"""Return the mean recall of the annotated classes ``C'``; the arguments as of `macro_f1`.
-
-    $$
-    \frac{1}{|C'|} \sum_{c \in C'} \frac{\text{right}_c}{\text{annotated}_c}
-    $$
-    """
+    """Return the mean of right / annotated over the annotated classes."""
     return (right / annotated.clamp(min=1)).sum() / (annotated > 0).sum().clamp(min=1)
 
 
@@ -50,11 +37,8 @@ class CountedScore(Metric):
     """A ``score`` of how often each of ``size`` classes is right, predicted and annotated, over all
     updates and ranks.
 
-    torchmetrics counts in a matrix of classes by classes: gigabytes for large vocabularies.
-
-    Shape:
-        - update: predicted and true class indices, both ``(N)`` or ``(N, L)``, where -100 is
-          ignored; with several labels booleans ``(N, C)`` and {0, 1} ``(N, C)``.
+    torchmetrics counts in a matrix of classes by classes: gigabytes for large vocabularies. Targets
+    of -100 are ignored; of several labels the predicted ones are booleans ``(N, C)``.
     """
 
     full_state_update = False
@@ -70,7 +54,6 @@ class CountedScore(Metric):
             self.add_state(name, torch.zeros(size, dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Count the classes of a batch."""
         if preds.dtype == torch.bool:
             annotated = target > 0
             self.right = self.right + (preds & annotated).sum(0)
@@ -86,7 +69,6 @@ class CountedScore(Metric):
         self.annotated = self.annotated.index_add(0, annotated, one)
 
     def compute(self) -> Tensor:
-        """Return the score over all updates and ranks."""
         return self.score(self.right, self.predicted, self.annotated)
 
 
@@ -95,9 +77,6 @@ class SpanF1(CountedScore):
 
     A predicted entity is right if its type, first and last word are the annotation's (seqeval's
     ``get_entities``); 0 where there is no entity at all.
-
-    Shape:
-        - update: predicted and true tags' indices, both ``(N, L)``.
     """
 
     def __init__(self, tag_names: Sequence[str], **kwargs: Any) -> None:
@@ -105,7 +84,6 @@ class SpanF1(CountedScore):
         self.tag_names = np.array(tag_names)
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Count the entities of a batch."""
         for tags, truth in zip(preds.cpu().numpy(), target.cpu().numpy(), strict=True):
             words = truth != IGNORED
             predicted = set(get_entities(self.tag_names[tags[words]].tolist()))
@@ -125,9 +103,6 @@ class TaskForm:
       where its logit is above 0, and accurate is a sample whose labels are all right; ``f1_micro``.
     * ``"token"``: one class per token, logits ``(N, L, C)``, targets ``(N, L)`` with -100 on what
       is no first piece of a word; ``span_f1``.
-
-    Raises:
-        ValueError: if the loss cannot have the targets of the task.
     """
 
     def __init__(self, task: str, class_names: Sequence[str], targets: str = "class_index") -> None:
@@ -145,7 +120,6 @@ class TaskForm:
             )
 
     def metrics(self) -> MetricCollection:
-        """Return the metrics of `predicted`."""
         count = len(self.class_names)
         metrics: dict[str, Metric] = {
             "accuracy": MulticlassAccuracy(count, average="micro", ignore_index=IGNORED)

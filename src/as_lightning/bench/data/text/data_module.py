@@ -101,7 +101,6 @@ def pretrained_tokenizer(name: str) -> tuple[Tokenizer, int]:
 def _pad_batch(
     samples: list[tuple[Tensor, Tensor]], padding_id: int, of_tokens: bool
 ) -> tuple[Tensor, Tensor]:
-    """Stack samples into a batch, padded to the longest."""
     token_ids, targets = zip(*samples, strict=True)
     padded = pad_sequence(list(token_ids), batch_first=True, padding_value=padding_id)
     if of_tokens:

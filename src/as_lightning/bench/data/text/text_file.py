@@ -42,7 +42,6 @@ class TextFile(TextDataModule):
         self.order_by_seed = validation_path is None
 
     def read_rows(self) -> dict[str, list[Sentence]]:
-        """Return the rows of the files that there are."""
         return {split: read_table(path, **self.table) for split, path in self.files().items()}
 
     def read_splits(self) -> dict[str, list[Sentence]]:
