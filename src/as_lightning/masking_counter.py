@@ -51,6 +51,8 @@ class MaskingCounter:
 
     def pause(self) -> None:
         """Count nothing until `begin_batch`: the batch's loss is computed."""
+        if not self._counting:
+            return
         self._counting = False
         # a CUDA graph, as of torch.compile(mode="reduce-overhead"), overwrites its outputs
         if self.counts is not None:

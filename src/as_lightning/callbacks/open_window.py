@@ -87,7 +87,8 @@ class OpenWindow(AccumulationWindow):
             if denominator is None:
                 denominator = torch.full_like(loss, torch.nan)  # refused when the window closes
             self._batch_items = number_of(denominator)
-        weigh(loss, self._batch_items / self.unit)
+        if self.unit != 1.0 or trainer.accumulate_grad_batches != 1 or self._items_of is not None:
+            weigh(loss, self._batch_items / self.unit)
         self.added = True
         value = loss.detach() * trainer.accumulate_grad_batches
         scaler = getattr(trainer.precision_plugin, "scaler", None)

@@ -63,7 +63,9 @@ class WindowCallback(Callback):
     def __init__(self) -> None:
         self._fitting = True
         self._counted = False  # whether anything has been counted in this training
-        self._losses: list[MaskedLoss] | None = None  # of the module, looked for at each epoch
+        # Of the module, looked for at each epoch, and until a batch has reported counts.
+        self._losses: list[MaskedLoss] = []
+        self._found = False
         self.counter = self._spare = MaskingCounter()
         self._reset()
 
@@ -74,7 +76,7 @@ class WindowCallback(Callback):
         self._fitting = stage == "fit"
         if not self._fitting:
             return
-        self._counted, self._losses = False, None
+        self._counted = self._found = False
         if trainer.global_step == 0:  # not the continuation of an earlier fit
             self._reset()
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
@@ -84,7 +86,7 @@ class WindowCallback(Callback):
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        if batch_idx == 0 or self._losses is None or self.counter.counts is None:
+        if batch_idx == 0 or not self._found:
             self._losses = masked_losses(pl_module)
         counter = getattr(pl_module, "masking_counter", None)
         if counter is None and self._losses:
@@ -95,6 +97,7 @@ class WindowCallback(Callback):
     def on_before_backward(
         self, trainer: Trainer, pl_module: LightningModule, loss: Tensor
     ) -> None:
+        self._found = self.counter.counts is not None
         if pl_module.automatic_optimization:  # otherwise another loss may follow
             self.counter.pause()  # backward may compute the loss again, as checkpoints do
 
