@@ -386,6 +386,8 @@ def overhead_table(report: dict[str, Any]) -> list[str]:
         "smallest and the largest "
         "ratio. Two callbacks that do nothing stand beside them:",
         "Lightning calls every hook of every callback, which is part of what a callback costs.",
+        "A masked loss counts only where a callback asks for it, so that the counting is part of what",
+        "is added; [whole epochs beside 0.4](../performance/versions.md) take the same time.",
         "",
         "| | a step, ms | added, µs | ratio |",
         "| --- | --- | --- | --- |",
