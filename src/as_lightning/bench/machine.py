@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import re
@@ -10,12 +11,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ["as-lightning", "numpy", "torch", "torchvision", "torchaudio"]
+PACKAGES = "as-lightning numpy torch torchvision torchaudio lightning torchmetrics"
 
 
+@functools.cache  # of every run
 def package_versions() -> dict[str, str]:
     versions = {"python": platform.python_version()}
-    for package in [*PACKAGES, "lightning", "torchmetrics"]:
+    for package in PACKAGES.split():
         with suppress(PackageNotFoundError):
             versions[package] = version(package)
     return versions

@@ -19,8 +19,6 @@ from as_lightning.bench.packages import config_dir
 from as_lightning.bench.run.result import SESSION, new_session
 from as_lightning.bench.run.settings import help_text
 
-HELP = {"--help", "-h"}
-
 
 def run_command(config_name: str, job: Callable[[DictConfig], Any]) -> None:
     """Run `job` as Hydra's main; exit with one sentence if the user can mend the error, or has
@@ -42,7 +40,7 @@ def run_command(config_name: str, job: Callable[[DictConfig], Any]) -> None:
                 raise
             sys.exit(f"{command}: {in_words(error)}")  # Hydra would print the job's overrides first
 
-    if HELP.intersection(sys.argv[1:]):
+    if {"--help", "-h"}.intersection(sys.argv[1:]):
         print(help_text("default" if config_name == "train" else config_name))
         return
     main = hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=config_name)

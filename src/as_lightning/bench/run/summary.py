@@ -93,7 +93,6 @@ def summary(result: Result, directory: Path) -> list[tuple[str, str]]:
 
 @rank_zero_only
 def print_summary(result: Result, directory: Path) -> None:
-    """Print the table of classes, if there is one, and the lines of `summary`."""
     table = class_table(result, directory)
     if table is not None:
         print(f"\n{table.to_string(float_format='{:.3f}'.format)}")
