@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 DIGITS = ("-m", "experiment=digits", "trainer.max_epochs=1")
 DDP = ("trainer=ddp", "trainer.accelerator=cpu")
-SWEEP = "multirun/digits"
+SEARCH = "multirun/digits/hparams_search=delta_optuna,trainer.max_epochs=1"
 OWN = ("call=harness.own_modules.comparison_of_losses",)
 QUIET = "trainer.enable_progress_bar=false"
 
@@ -80,7 +80,7 @@ def test_optuna_looks_for_the_margin_of_the_best_validation_score(search):
         best_scores[result.config["method"]["delta"]] = max(scores)
     assert len(best_scores) == 2
     assert all(0.01 <= delta <= 1.0 for delta in best_scores)
-    found = yaml.safe_load((folder / SWEEP / "optimization_results.yaml").read_text())
+    found = yaml.safe_load((folder / SEARCH / "optimization_results.yaml").read_text())
     best = best_scores[found["best_params"]["method.delta"]]
     assert found["best_value"] == max(best_scores.values()) == best
 
@@ -89,15 +89,17 @@ def test_the_table_of_jobs_in_other_processes_has_a_candidate_for_each_margin(se
     folder, printed = search
     deltas = [run.config["method"]["delta"] for run in results(folder)]
     names = {f"as_softmax, delta={delta}": 1 for delta in deltas}
-    assert reported(folder / SWEEP) == names
-    assert f"{SWEEP}/runs.csv" in printed
+    assert reported(folder / SEARCH) == names
+    assert f"{SEARCH}/runs.csv" in printed
 
 
 def test_the_table_of_submitted_jobs_is_of_their_runs_alone(search):
     folder, _ = search
-    run_here("as-lightning", folder, *DIGITS, "method=softmax", "hydra/launcher=submitit_local")
-    assert len(results(folder)) == 3
-    assert reported(folder / SWEEP) == {"softmax": 1}
+    words = ("method=softmax", "seed=0,1", "hydra/launcher=submitit_local")
+    run_here("as-lightning", folder, *DIGITS, *words)
+    shared = folder / "multirun/digits/method=softmax,trainer.max_epochs=1"
+    assert len(results(shared)) == 2
+    assert reported(shared) == {"softmax": 2}
 
 
 def test_a_run_in_two_processes_writes_one_result_of_all_samples(tmp_path):
@@ -111,7 +113,8 @@ def test_a_sweep_of_runs_in_two_processes_runs_each_job_once_in_its_own_folder(t
     printed = run_here("as-lightning", tmp_path, *DIGITS, *DDP, "method=as_speed", "seed=0,1")
     assert [run.seed for run in results(tmp_path)] == [0, 1]
     assert all(run.masking[0]["samples"] == 2 * 20 * 32 - 2 * 11 for run in results(tmp_path))
-    assert reported(tmp_path / SWEEP) == {"as_speed": 2}
+    shared = "method=as_speed,trainer.accelerator=cpu,trainer.max_epochs=1,trainer=ddp"
+    assert reported(tmp_path / "multirun/digits" / shared) == {"as_speed": 2}
     for seed in (0, 1):  # the sweep says it, and each of the two processes
         assert printed.count(f"digits, method as_speed, seed {seed}") == 3
     assert [path.name for path in tmp_path.iterdir()] == ["multirun"]

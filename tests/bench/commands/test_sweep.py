@@ -31,7 +31,7 @@ SWEEP = (
     "trainer.max_epochs=1",
     "trainer.enable_progress_bar=false",
 )
-RUNS = "multirun/digits"
+RUNS = "multirun/digits/seed=0,trainer.max_epochs=1"
 
 
 def run_app(folder: Path, *arguments: str) -> Finished:
@@ -51,9 +51,7 @@ def sweep(tmp_path_factory):
 def test_a_sweep_leaves_a_result_a_run_and_ends_with_its_table_and_tensorboard_line(sweep):
     folder, printed = sweep
     results = sorted((folder / RUNS).glob("*/result.json"))
-    shared = "method={},seed=0,trainer.max_epochs=1"
-    names = [shared.format(method) for method in ("as_speed", "softmax")]
-    assert [path.parent.name for path in results] == names
+    assert [path.parent.name for path in results] == ["method=as_speed", "method=softmax"]
     assert "at least 3 runs of each are needed" in printed
     *_, table, tensorboard, address = printed.rstrip().splitlines()
     assert table == f"table: {RUNS}/runs.csv"

@@ -20,8 +20,9 @@ from as_lightning.bench.run.settings import (
     all_knobs,
     check_files,
     checked_settings,
+    folder_name,
     names,
-    run_folder,
+    shared_settings,
 )
 from as_lightning.bench.run.train import train
 
@@ -97,13 +98,22 @@ def test_a_knob_of_another_method_is_taken_away_and_one_of_none_is_no_setting(co
         composed("method=softmax", "method.dleta=0.3")
 
 
-def test_a_folder_is_named_after_the_settings_that_the_method_reads(composed):
-    overrides = ["seed=1", "+data.split_seed=3", "method=softmax", "method.delta=0.1", "name=both"]
-    overrides.append("data.path=/a/x.csv")
-    folder = "data.path=-a-x.csv,data.split_seed=3,method=softmax,seed=1"
-    assert run_folder(overrides, composed("method=softmax").method, ["name"]) == folder
-    assert run_folder(["experiment=digits"], composed().method, []) == ""
-    assert run_folder(["experiment=digits", "name=a"], composed().method, []) != ""
+def test_a_run_s_folder_has_the_settings_that_its_method_reads_and_the_sweep_s_those_all_runs_share(
+    composed,
+):
+    command = ["seed=1,2", "+data.split_seed=3", "method=softmax,as_softmax", "method.delta=0.1"]
+    command += ["data.path=/a/x.csv", "experiment=digits", "trainer.max_epochs=choice(1,2)"]
+    shared = shared_settings(command)
+    assert shared == [*command[1:2], *command[3:6]]
+    assert (
+        folder_name(shared, [], "digits") == "data.path=-a-x.csv,data.split_seed=3,method.delta=0.1"
+    )
+    job = [*shared, "seed=1", "method=softmax", "trainer.max_epochs=2"]
+    softmax = composed("method=softmax").method
+    found = folder_name(job, ["seed"], "digits", softmax, shared)
+    assert found == "method=softmax,trainer.max_epochs=2"
+    alone = folder_name(job, ["seed", "data.path"], "other", softmax)
+    assert alone == "data.split_seed=3,experiment=digits,method=softmax,trainer.max_epochs=2"
 
 
 def parts_of(content: Any) -> Iterator[dict[str, Any]]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf, open_dict
 
@@ -143,18 +144,29 @@ def override_value(value: Any) -> str:
     return json.dumps(value)
 
 
-def run_folder(overrides: Sequence[str], method: DictConfig, left_out: Sequence[str]) -> str:
-    """Return the name of a run's folder: its overrides, but for knobs that its method lacks, and
-    the experiment, whose name the folder above has, unless the user has set ``name`` or ``data``.
+def shared_settings(overrides: Sequence[str]) -> list[str]:
+    """Return those overrides in a sweep's command that are the same in all of its runs."""
+    words = OverridesParser.create().parse_overrides(list(overrides))
+    return [str(word.input_line) for word in words if not word.is_sweep_override()]
+
+
+def folder_name(
+    overrides: Sequence[str],
+    left_out: Sequence[str],
+    name: str,
+    method: DictConfig | None = None,
+    shared: Sequence[str] = (),
+) -> str:
+    """Return overrides as the name of a folder: without those that are ``shared`` with folders
+    beside it, knobs that the method lacks, and an experiment of the ``name`` of the folder above.
     """
-    foreign = {f"method.{knob}" for knob in all_knobs() - set(method.knobs)}
-    if not any(word.startswith(("name=", "data=")) for word in overrides):
-        foreign.add("experiment")
+    hidden = {*left_out, *(word.partition("=")[0] for word in shared)}
+    if method is not None:
+        hidden |= {f"method.{knob}" for knob in all_knobs() - set(method.knobs)}
     shown = []
     for word in overrides:
-        word = word.lstrip("+~").replace("/", "-")
-        if word.partition("=")[0] not in foreign.union(left_out):
-            shown.append(word)
+        if word.partition("=")[0] not in hidden and word != f"experiment={name}":
+            shown.append(word.lstrip("+~").replace("/", "-"))
     return ",".join(sorted(shown))
 
 
@@ -199,5 +211,9 @@ def usual_score(imbalance: float | None) -> str:
 
 
 # of conf/data/base.yaml, and of the texts and folders in conf/hydra
-for resolver in (usual_score, run_folder, described, all_choices, comparison_settings):
+for resolver in (usual_score, folder_name, described, all_choices, comparison_settings):
     OmegaConf.register_new_resolver(f"as_lightning.{resolver.__name__}", resolver, replace=True)
+# Hydra gives what is kept for the command's configuration to those of its jobs, as it does for now
+OmegaConf.register_new_resolver(
+    "as_lightning.shared_settings", shared_settings, replace=True, use_cache=True
+)
