@@ -485,6 +485,26 @@ def test_with_a_version_an_edited_file_makes_no_run_anew(tmp_path, monkeypatch, 
     assert "2 finished runs are read from" in runs_made("1")
 
 
+def test_runs_of_a_module_in_a_notebook_s_cell_are_made_anew_unless_a_version_is_given(
+    tmp_path, monkeypatch, capsys
+):
+    cells = sys.modules["__main__"]
+    monkeypatch.delattr(cells, "__file__", raising=False)
+    monkeypatch.setitem(vars(cells), "WithCriterion", WithCriterion)
+    exec("def cell(lr=0.01):\n    return WithCriterion(lr)", vars(cells))
+    cell = vars(cells).pop("cell")
+    asked = QUICK | {"seeds": 1, "folder": tmp_path, "progress": True}
+
+    def runs_made(version: str = "") -> str:
+        compare(cell, Points(), **asked, version=version)
+        return capsys.readouterr().out
+
+    runs_made()
+    assert "0 finished runs are read" in runs_made()
+    runs_made("1")
+    assert "2 finished runs are read" in runs_made("1")
+
+
 class Stopped(Exception):
     """What ends a run in its second epoch."""
 

@@ -14,7 +14,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from as_lightning.bench.data.base import BenchmarkDataModule, check_processes_of_test
-from as_lightning.bench.run.identity import code_files, digest
+from as_lightning.bench.run.identity import code_files, digest, value_digest
 from as_lightning.bench.run.recorder import RunRecorder
 from as_lightning.bench.run.runner import metrics_of_test, trained
 from as_lightning.bench.run.settings import SettingError
@@ -72,9 +72,14 @@ def prepared(
     found: dict[str, Looked] = {}
     for name in plan.candidates:
         with of_candidate(name, plan.baseline):
-            found[name] = look(recipe, candidates[name].search, name, version, elsewhere)
+            found[name] = look(recipe, candidates[name].search, name, elsewhere)
             if found[name].targets != found[plan.baseline].targets:
                 raise ValueError(f"other validation or test examples than {plan.baseline} has")
+    files = {} if version else code_files()  # after all candidates have imported theirs
+    inputs = {name: looked.inputs for name, looked in found.items()}
+    for name in inputs.keys() - recipe.configs:
+        code = same_run.code_digest(pickled[name], files, version)
+        inputs[name] = {"code": code, **inputs[name]}
     processes = max(looked.processes for looked in found.values())
     if n_jobs > 1 and processes > 1:  # they would share one port
         raise ValueError(
@@ -104,12 +109,12 @@ def prepared(
         half=plan.half,
         baseline=plan.baseline,
         test_metric=metric,
-        inputs={name: looked.inputs for name, looked in found.items()},
+        inputs=inputs,
         several_processes=processes > 1,
         split_per_seed=per_seed,
         kept_seed=plan.seeds[0],
         process=os.getpid(),
-        files={} if version else code_files(),
+        files=files,
     )
     shared = []
     if recipe.configs:  # what all runs share
@@ -122,7 +127,7 @@ def prepared(
     return Prepared(plan.with_spaces(spaces, **facts), recipe, subject)
 
 
-def look(recipe: Recipe, space: Space, name: str, version: str, elsewhere: bool) -> Looked:
+def look(recipe: Recipe, space: Space, name: str, elsewhere: bool) -> Looked:
     """Fit and test one batch of a candidate at its default settings."""
     defaults = {setting: dimension.default for setting, dimension in space.items()}
     candidate = recipe.candidate(name)
@@ -148,7 +153,8 @@ def look(recipe: Recipe, space: Space, name: str, version: str, elsewhere: bool)
         of_this_run(config, 0, {})
         inputs = run_inputs(config)
     else:
-        inputs = same_run.digests(recipe.candidates[name], structure, batches, arguments, version)
+        trained_by = same_run.trainer_digest(arguments)
+        inputs = {"module": structure, "data": value_digest(batches), "trainer": trained_by}
     targets = same_run.scored_targets([*batches[1], *batches[2]])
     logs_test = name_in_test(recipe.monitor) in metrics
     return Looked(inputs, targets, logs_test, processes_of(arguments, data, elsewhere))

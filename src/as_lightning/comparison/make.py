@@ -188,7 +188,7 @@ def run_trainer(
         callbacks += [TemperatureScaling(recipe.logits), predictions]
     by_score: dict[str, Any] = {"monitor": recipe.monitor, "mode": recipe.mode}
     best = BestWeights(checkpoints, save_on_train_epoch_end=False, **by_score)
-    callbacks += [best, LastEpoch(checkpoints)]
+    callbacks += [best, LastEpoch(checkpoints, final=False)]
     # a logger's files stay
     root = None if arguments.get("logger") else checkpoints
     settings = {**QUIET, "default_root_dir": root, **arguments, "callbacks": callbacks}

@@ -5,6 +5,7 @@ same.
 from __future__ import annotations
 
 import random
+import secrets
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -18,7 +19,7 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 
-from as_lightning.bench.run.identity import code_files, digest, value_digest
+from as_lightning.bench.run.identity import digest, value_digest
 from as_lightning.comparison.candidates import Candidate
 
 BATCHES = 8  # that are read of each loader
@@ -28,24 +29,19 @@ HOOKS = ("train_dataloader", VALIDATION, "test_dataloader")
 WITHOUT_EFFECT = ("logger", "profiler", "default_root_dir")
 
 
-def digests(
-    pickled: bytes, module: str, batches: Sequence[Any], trainer: Mapping[str, Any], version: str
-) -> dict[str, str]:
-    """Return the digests by which finished runs of a candidate (``pickled``) are read again; what
-    cannot be read gives one like no other. With ``version`` the user answers for the code.
+def code_digest(pickled: bytes, files: Mapping[str, str], version: str) -> str:
+    """Return a digest of the user's code files, for a candidate (``pickled``); with ``version`` the
+    user answers for the code.
     """
-    code = digest(*code_files().values())
     if version:
-        code = f"version {version}"
-    elif getattr(__import__("__main__"), "__file__", None) is None and b"__main__" in pickled:
-        code = value_digest(object)  # Cells of a notebook have no file.
-    read = {name: value for name, value in trainer.items() if name not in WITHOUT_EFFECT}
-    return {
-        "code": code,
-        "module": module,
-        "data": value_digest(batches),
-        "trainer": value_digest(read),
-    }
+        return f"version {version}"
+    if getattr(__import__("__main__"), "__file__", None) is None and b"__main__" in pickled:
+        return secrets.token_hex(8)  # cells of a notebook have no file: like no other
+    return digest(*files.values())
+
+
+def trainer_digest(trainer: Mapping[str, Any]) -> str:
+    return value_digest({key: trainer[key] for key in trainer if key not in WITHOUT_EFFECT})
 
 
 def module_digest(candidate: Candidate, module: pl.LightningModule) -> str:

@@ -49,11 +49,18 @@ class BestWeights(ModelCheckpoint):
 
 
 class LastEpoch(ModelCheckpoint):
-    """Keep the checkpoint of the last epoch, beside any ``ModelCheckpoint`` of the user's."""
+    """Keep the checkpoint of the last epoch, beside any ``ModelCheckpoint`` of the user's; that of
+    the ``final`` one helps no run to go on.
+    """
 
-    def __init__(self, dirpath: str | Path) -> None:
+    def __init__(self, dirpath: str | Path, final: bool = True) -> None:
         name = Path(LAST_FILE).stem
         super().__init__(dirpath, name, save_on_train_epoch_end=True, enable_version_counter=False)
+        self.final = final
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.final or trainer.current_epoch + 1 != trainer.max_epochs:
+            super().on_train_epoch_end(trainer, pl_module)
 
 
 def checkpoint_to_resume(folder: Path, identity: RunIdentity) -> Path | None:
