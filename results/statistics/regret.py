@@ -1,8 +1,10 @@
 """What the search loses: test scores of the settings that it chooses against the best of a dense
 grid, on the digits.
 
-python results/statistics/regret.py      # two hours on one core; writes regret.json and .md beside
-this file python results/statistics/regret.py --choosing 2 --judging 3 --searches 1 --output /tmp
+python results/statistics/regret.py --choosing 4 --judging 24    # 40 minutes on one core
+python results/statistics/regret.py --choosing 2 --judging 3 --searches 1 --output /tmp
+
+It writes regret.json and regret.md beside this file.
 
 Some seeds choose the best point of the grid, others score it and the chosen settings, so that the
 best is not the luckiest. All methods contain softmax: where its best point is better than that of
@@ -133,7 +135,12 @@ def main() -> None:
             rows.append(
                 row | {"error": error, "chosen": [dict(found[method]) for found in searches]}
             )
+    trials = default_settings()["trials"]
     lines = [
+        f"Of {asked.choosing} seeds that choose the best point of a grid, {asked.judging} that judge, and "
+        f"{asked.searches} searches of {trials} trials, which begin at a learning rate of {DEFAULT_RATE:g}. "
+        f"`python results/statistics/regret.py --choosing {asked.choosing} --judging {asked.judging}`",
+        "",
         "| method | points of the grid | the best | its score | reference | regret, points |",
         "| --- | --- | --- | --- | --- | --- |",
     ]

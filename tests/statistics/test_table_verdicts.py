@@ -308,3 +308,36 @@ def test_what_cannot_be_read_or_would_mislead_is_refused(case):
     frame, asked, said = BAD[case]
     with pytest.raises(ValueError, match=said):
         judged(frame, **asked)
+
+
+def test_a_data_set_with_runs_of_the_baseline_alone_is_named_and_left_out():
+    both = [LONG.assign(dataset="both"), LONG[LONG["candidate"] == "sgd"].assign(dataset="begun")]
+    runs = runs_of(pd.concat(both), Columns())
+    (answer,) = answers_of(runs, Question(baseline="sgd"))
+    assert (answer.title, answer.candidates[0].word) == ("both", "better")
+    assert "begun has no run of a candidate." in runs.notes
+
+
+def test_against_a_target_no_run_is_missing():
+    found = judged(LONG.drop(columns="seed"), baseline="", target=92.0)
+    assert found["missing"].tolist() == [0, 0]
+    assert found["action"].tolist() == ["discard", "keep"]
+
+
+def test_a_column_of_words_is_a_setting_whatever_its_name():
+    losses = LONG.assign(loss=["ce", "focal"] * 5)
+    with pytest.raises(Unnamed, match="differ in loss"):
+        judged(losses, score="accuracy")
+    assert judged(LONG.assign(loss=range(10)), score="accuracy")["word"].tolist() == ["better"]
+
+
+def test_the_seeds_that_would_decide_are_those_of_candidate_and_baseline_together():
+    noise = np.random.default_rng(0)
+    five = noise.normal(size=(2, 5))
+    base, own = (five - five.mean(1, keepdims=True)) / five.std(1, ddof=1, keepdims=True)
+    (more,) = judged(table(sgd=90 + 0.6 * base, own=90.6 + 0.6 * own))["next_seeds"]
+    found = 0
+    for _ in range(200):
+        scores = noise.normal([[90.0], [90.6]], 0.6, (2, 5 + more))
+        found += judged(table(sgd=scores[0], own=scores[1]))["word"][0] == "better"
+    assert found >= 160

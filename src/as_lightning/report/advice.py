@@ -82,8 +82,9 @@ def _costs(findings: Findings, chosen: Row) -> str:
     points, before, after = findings.record.points, findings.reference.metrics, chosen.metrics
     for metric in SCORES:
         if metric != findings.record.score and metric in before and metric in after:
-            values = f"{points * before[metric]:.1f} → {points * after[metric]:.1f}"
-            parts.append(f"{score_name(metric)} {values}")
+            digits = 1 if points > 1 else 3
+            values = [f"{points * of[metric]:.{digits}f}" for of in (before, after)]
+            parts.append(f"{score_name(metric)} {' → '.join(values)}")
     return ", ".join(parts)
 
 

@@ -42,7 +42,7 @@ def differences_svg(rows: Sequence[Verdict], within: float) -> str:
         ends = f"M{place(row.low)} {y}H{place(row.high)}"
         caps = f"M{place(row.low)} {y - 5}v10M{place(row.high)} {y - 5}v10"
         lines += [
-            f'<text x="0" y="{y + 4}">{printable(row.arm[:26], "html")}</text>',
+            f'<text x="0" y="{y + 4}">{printable(row.arm[-26:], "html")}</text>',
             f'<path d="{ends}{caps}" stroke="currentColor" stroke-width="1.5"/>',
             f'<circle cx="{place(row.difference)}" cy="{y}" r="4.5"/>',
         ]

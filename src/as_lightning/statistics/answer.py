@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from as_lightning.statistics.judge import ACTIONS, MOST_SEEDS, Answer, verdict_table
+from as_lightning.statistics.judge import ACTIONS, Answer, verdict_table
 from as_lightning.statistics.printable import printable
 from as_lightning.statistics.verdicts import Verdict
 
@@ -83,14 +83,13 @@ def sentences(answer: Answer) -> list[str]:
     found = []
     for row in answer.candidates:
         name, mean = row.arm, number(row.baseline_mean, digits)
-        more = f"{row.next_seeds} more seed{'s' * (row.next_seeds > 1)} of {name}"
+        of_both = name if base.arm.startswith("target ") else f"{name} and of {base.arm}"
+        more = f"{row.next_seeds} more seed{'s' * (row.next_seeds > 1)} of {of_both}"
         if math.isfinite(row.next_difference) and row.next_seeds:
             size = number(row.next_difference, digits)
             found.append(f"Next: {more} would decide a difference of {size} ({POWER}).")
-        elif math.isfinite(row.next_difference):
-            found.append(f"Next: {MOST_SEEDS} more seeds of {name} would not decide it.")
         elif row.next_seeds:
-            found.append(f"Next: {more}, or of {base.arm}, would allow a verdict.")
+            found.append(f"Next: {more} would allow a verdict.")
         if row.missing:
             lost = f"{row.missing} of {row.runs + row.missing} runs of {name} are missing"
             found.append(f"{lost}: if they diverged, it is worse than this.")
@@ -163,13 +162,16 @@ def _table(answer: Answer, width: int) -> list[str]:
 
 
 def as_json(answers: Sequence[Answer]) -> str:
-    """Return answers as JSON; its ``action`` is that of the candidate which asks for most."""
+    """Return answers as JSON; its ``action`` is that of the candidate which asks for most, in the
+    first answer.
+    """
     first = min(answers[0].candidates, key=lambda row: ACTIONS.index(row.action))
     content: dict[str, Any] = {"action": first.action, "candidate": first.arm}
     content |= {"next_seeds": first.next_seeds, "answers": []}
     for answer in answers:
         rows = json.loads(verdict_table([answer]).to_json(orient="records"))
         about = vars(answer.reading) | {"title": answer.title, "baseline": answer.baseline.arm}
-        about |= {"baseline_mean": answer.baseline.mean, "candidates": rows}
+        mean = answer.baseline.mean
+        about |= {"baseline_mean": None if math.isnan(mean) else mean, "candidates": rows}
         content["answers"].append(about | {"notes": [*sentences(answer), *answer.notes]})
     return json.dumps(content, indent=1)

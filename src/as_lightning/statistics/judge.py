@@ -105,6 +105,9 @@ def answers_of(runs: Runs, question: Question) -> list[Answer]:
         question = replace(question, test_examples=0)
     found = []
     for name, of_one in table.groupby("dataset", sort=False):
+        if set(of_one["candidate"]) == {question.baseline}:
+            runs.notes.append(f"{name} has no run of a candidate.")
+            continue
         found.append(_judged(reading, of_one, question, str(name)))
     found[0].notes = [*runs.notes]
     if question.test_examples:
@@ -269,7 +272,10 @@ def _judged(reading: Reading, table: pd.DataFrame, question: Question, title: st
     for verdict in verdicts_on(
         scores.to_dict(), reference=baseline, design=design, spreads=spreads, tried=tried
     ):
-        row = _row(verdict, runs[verdict.arm], runs[baseline])
+        own, other = runs[verdict.arm], runs[baseline]
+        if question.target is not None:
+            other = other[own.index]  # a constant has no runs that others lack
+        row = _row(verdict, own, other)
         error = spreads.get((row.arm, baseline), UNKNOWN).error
         rows.append(_with_next_seeds(row, level, reading.equal_within, error))
     return Answer(reading, rows[0], rows[1:], title)

@@ -11,7 +11,7 @@ from as_lightning.statistics.score_names import known_direction
 from as_lightning.statistics.score_table import numbers, texts
 
 CANDIDATE = ("candidate", "method")
-FOLDS = ("fold", "split", "repeat")  # parts of one set of examples, no independent runs
+FOLDS = ("fold", "split", "repeat", "epoch")  # parts of one set of examples, or of one run
 STATUS = ("status", "state")
 FINISHED = ("finished", "completed", "complete", "success", "done", "ok", "keep", "discard")
 # what may differ between runs of one candidate without making two of it
@@ -106,8 +106,8 @@ def _plain(frame: pd.DataFrame, columns: Columns) -> pd.DataFrame:
     frame = frame.drop(columns=list(columns.aside))
     for name in _called(frame, FOLDS):
         raise ValueError(
-            f"{name} is no seed: runs on folds or splits of the same examples share most of what "
-            "they train on, so that no interval from them is right. Train each candidate with "
+            f"{name} is no seed: folds, splits of the same examples and epochs of a run share most "
+            "of what they train on, so that no interval is right. Train each candidate with "
             f"several seeds on one split; if the column is none of this, --aside {name}"
         )
     return frame
@@ -168,9 +168,10 @@ def _refuse_settings(others: pd.DataFrame, runs: pd.DataFrame, candidates: Seque
     varying = []
     for name in others.columns.difference(_called(others, [*ASIDE, *STATUS]), sort=False):
         written = texts(others[name])
-        # a run's name, or its time
-        of_run = written.is_unique and pd.to_numeric(written, "coerce").isna().all()
-        if of_run or known_direction(name) or name.startswith(MEASURED):
+        words = pd.to_numeric(written, "coerce").isna().all()
+        # a run's name, or its time; a score
+        of_run = written.is_unique if words else known_direction(name)
+        if of_run or name.startswith(MEASURED):
             continue
         values = written.groupby([runs["dataset"], runs["candidate"]]).nunique()
         if values.max() > 1:

@@ -79,7 +79,7 @@ def test_the_verdicts_come_first_on_one_screen_with_whiskers_on_one_scale(report
     zero = rows["better"].index("|")
     assert zero < rows["better"].index("-", zero) < rows["better"].index("o", zero)
     text = " ".join(out.split())
-    assert "more seeds of open would decide a difference of 0.50" in text
+    assert "more seeds of open and of main would decide a difference of 0.50" in text
     assert "Noise floor" in text
     assert " -0.00" not in text
 

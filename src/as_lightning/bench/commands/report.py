@@ -5,6 +5,7 @@ comparison written anew.
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -91,7 +92,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _listed(names: str) -> list[str]:
-    return [name.strip() for name in names.split(",") if name.strip()]
+    """Names between commas, but for those within a name, as in ``adamw, lr=0.1``."""
+    return [name.strip() for name in re.split(",(?! )", names) if name.strip()]
 
 
 def _judge(options: argparse.Namespace) -> list[str]:

@@ -72,7 +72,8 @@ def sweep_table(results: Sequence[Result]) -> pd.DataFrame:
     """Return a row for each run with test metrics: data set, candidate, seed, seconds and score.
 
     A candidate is a method and its settings that vary; runs that differ in anything else are of
-    another data set, as ``digits, trainer.max_epochs=1``. The same run twice counts once.
+    another data set, as ``digits, trainer.max_epochs=1``. The same run twice
+    counts once, by its mean.
     """
     import pandas as pd
 
@@ -104,7 +105,7 @@ def sweep_table(results: Sequence[Result]) -> pd.DataFrame:
                 if longer.nunique() > titles.nunique():
                     titles = longer.dropna()
             table.loc[of_one.index, keys[-1]] = titles
-    return table.drop_duplicates(table.columns.drop("train_seconds"))
+    return table.groupby(ABOUT[:3], sort=False, as_index=False).mean()
 
 
 def sweep_answers(table: pd.DataFrame, question: Question) -> list[Answer]:
