@@ -83,6 +83,8 @@ def test_several_labels_are_refused_by_the_loss_of_one_class_with_the_loss_to_us
     for target in (LABELS, LABELS.long()):
         with pytest.raises(TypeError, match="MultiLabelASSoftmaxLoss"):
             ASSoftmaxLoss()(LOGITS, target)
+    with pytest.raises(ValueError, match=r"must have shape \(6,\)"):
+        ASSoftmaxLoss()(LOGITS, TARGET[:, None])
 
 
 @pytest.mark.parametrize("shape", [(6,), (6, 1), (2, 3, 4)])
@@ -155,10 +157,11 @@ def test_a_loss_says_what_it_divides_by(weight):
     sums = {"ignore_index": -1, "reduction": "sum"}
     losses = [
         (ASSoftmaxLoss(0.3, weight=weight, ignore_index=-1), TARGET),
+        (ASSoftmaxLoss(0.3, weight=weight, ignore_index=255), TARGET.to(torch.uint8)),
         (MultiLabelASSoftmaxLoss(0.3), LABELS),
     ]
     total = as_cross_entropy(LOGITS, TARGET, 0.3, weight=weight, **sums)
-    totals = [total, multilabel_as_cross_entropy(LOGITS, LABELS, 0.3, reduction="sum")]
+    totals = [total, total, multilabel_as_cross_entropy(LOGITS, LABELS, 0.3, reduction="sum")]
     for (loss, target), summed in zip(losses, totals, strict=True):
         loss.masking_counter = counter = Noted()
         torch.testing.assert_close(loss(LOGITS, target) * counter.denominator, summed)
@@ -168,7 +171,7 @@ def test_a_loss_says_what_it_divides_by(weight):
         loss.reduction = "none"
         loss(LOGITS, target)
         assert counter.denominator.isnan()
-        assert counter.samples == (5 if target is TARGET else 6)
+        assert counter.samples == (6 if target is LABELS else 5)
 
 
 def test_a_watched_head_has_the_loss_of_its_logits():

@@ -174,6 +174,20 @@ def test_a_checkpoint_has_the_margin_also_where_the_module_saves_its_hyperparame
     assert again.as_softmax_delta == 0.7
 
 
+def test_a_checkpoint_of_0_4_holds_no_temperature_and_trains_on(batches, tmp_path):
+    accumulation = AdaptiveGradientAccumulation(max_steps=2)
+    trainer = fit(New(), batches, callbacks=[accumulation])
+    trainer.save_checkpoint(path := tmp_path / "now.ckpt")
+    content = torch.load(path, weights_only=True)
+    content["as_softmax_temperature"] = {"temperature": None, "multilabel": False}
+    content["callbacks"]["AdaptiveGradientAccumulation"] = {"next_length": 2, "lr_scale": "none"}
+    torch.save(content, path)
+    module = New.load_from_checkpoint(path, weights_only=True)
+    assert module.as_softmax_temperature is None
+    quiet_trainer(max_epochs=3, callbacks=[accumulation]).fit(module, batches, ckpt_path=path)
+    assert len(accumulation.history) > 0
+
+
 def test_the_head_loss_is_the_loss_of_the_heads_logits_and_counts_the_same():
     module = New(delta=0.2)
     module.as_softmax_module.masking_counter = counter = MaskingCounter()

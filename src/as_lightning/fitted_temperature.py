@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from torch import Tensor, nn
 
@@ -42,9 +43,11 @@ class FittedTemperature:
         if self.value is None or self.weights is None or not is_whole(module):
             return self.value
         tensors = [*module.parameters(), *module.buffers()]
-        stamp = [
-            (id(part), version(part), float(part.detach().flatten()[:1].sum())) for part in tensors
-        ]
+        stamp = []
+        for part in tensors:
+            if part.layout == torch.strided:
+                first = part.detach().flatten()[:1].sum().abs()  # also of complex numbers
+                stamp.append((id(part), version(part), float(first)))
         if self._compared is None or self._compared[0] != stamp:
             self._compared = stamp, weights_of(module) == self.weights
         return self.value if self._compared[1] else None
@@ -62,7 +65,7 @@ class FittedTemperature:
         return {"temperature": self.value, "weights": digests, "multilabel": self.multilabel}
 
     def load(self, saved: dict[str, Any]) -> None:
-        self.set(saved["temperature"], saved["weights"])
+        self.set(saved["temperature"], saved.get("weights"))  # which 0.4 may lack
         self.multilabel = saved["multilabel"]
 
 

@@ -115,13 +115,13 @@ def denominator(
 def summed_weights(target: Tensor, weight: Tensor, ignore_index: int = -100) -> Tensor:
     """Return what a weighted mean divides by: the targets' class weights, without ignored ones."""
     ignored = target == ignore_index
-    weights = weight[target.masked_fill(ignored, 0)]
+    weights = weight[target.masked_fill(ignored, 0).long()]
     return weights.masked_fill(ignored, 0.0).sum()
 
 
 def check_one_class(logits: Tensor, target: Tensor) -> None:
     """Raise ``TypeError`` if the target holds a number for each class."""
-    if target.dim() == logits.dim():
+    if target.shape == logits.shape:
         raise TypeError(
             "AS-Softmax takes one class index per sample, and target has the shape of the logits: "
             "of several labels use MultiLabelASSoftmaxLoss, or self.multilabel_as_softmax_loss"

@@ -11,7 +11,7 @@ import lightning.pytorch as pl
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import Tensor, nn
 
-from as_lightning.fitted_temperature import FittedTemperature, weights_of
+from as_lightning.fitted_temperature import FittedTemperature
 from as_lightning.functional.argument_checks import check_choice
 from as_lightning.functional.calibration import scaled_probabilities
 from as_lightning.functional.cross_entropy import as_cross_entropy
@@ -139,10 +139,6 @@ class ASSoftmaxMixin(_Base):
     def as_softmax_temperature(self) -> float | None:
         return self._as_softmax_fitted.read(self)
 
-    @as_softmax_temperature.setter
-    def as_softmax_temperature(self, value: float | None) -> None:
-        self._as_softmax_fitted.set(value, weights_of(self))
-
     @property
     def as_softmax_multilabel(self) -> bool:  # a class may set it instead
         known = self._as_softmax_fitted.multilabel
@@ -190,9 +186,9 @@ class ASSoftmaxMixin(_Base):
         """`multilabel_as_cross_entropy` at the module's margin, counted in training; ``settings``
         are ``ignore_index`` and ``reduction``.
         """
-        return self.as_softmax_module.counted(
-            multilabel_as_cross_entropy, logits, target, **settings
-        )
+        loss = self.as_softmax_module
+        loss.multilabel = True
+        return loss.counted(multilabel_as_cross_entropy, logits, target, **settings)
 
     def predict_proba(self, logits: Tensor) -> Tensor:
         """The probabilities of logits, classes last: ``softmax(logits / as_softmax_temperature)``,
@@ -213,7 +209,9 @@ class ASSoftmaxMixin(_Base):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Save the temperature of the checkpoint's weights, and the margin beside the arguments."""
         super().on_save_checkpoint(checkpoint)
-        checkpoint[TEMPERATURE_KEY] = self._as_softmax_fitted.saved_with(checkpoint["state_dict"])
+        saved = self._as_softmax_fitted.saved_with(checkpoint["state_dict"])
+        saved["multilabel"] = self.as_softmax_multilabel or None
+        checkpoint[TEMPERATURE_KEY] = saved
         key, name_key = self.CHECKPOINT_HYPER_PARAMS_KEY, self.CHECKPOINT_HYPER_PARAMS_NAME
         if key not in checkpoint or type(self).__init__ is not ASSoftmaxMixin.__init__:
             return

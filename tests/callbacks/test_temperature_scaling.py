@@ -301,6 +301,8 @@ def test_a_temperature_goes_with_its_weights_and_stays_with_copies_of_them(tmp_p
             self.net = torch.nn.Sequential(torch.nn.BatchNorm1d(4), self.net)
             self.scale = Scale(torch.tensor(1.0), requires_grad=False)  # of the logits, as CLIP's
             self.strict_loading = False
+            self.register_buffer("graph", torch.eye(2).to_sparse(), persistent=False)
+            self.register_buffer("rotation", torch.tensor([1j]), persistent=False)
 
         # as one that knows no arguments, and leaves a part out
         def state_dict(self) -> dict[str, Any]:
@@ -465,7 +467,11 @@ class Told(Masked):
     as_softmax_multilabel = True
 
 
-@pytest.mark.parametrize("made", [Replaced, lambda: Told(labels=True)], ids=["replaced", "told"])
+@pytest.mark.parametrize(
+    "made",
+    [Replaced, lambda: Told(labels=True), lambda: Masked(labels=True)],
+    ids=["replaced", "told", "called"],
+)
 def test_predict_proba_of_several_labels_is_the_sigmoid_also_without_a_temperature(made, tmp_path):
     module, logits, data = made(), torch.randn(3, 3), loader("labels")
     fitted(module, TemperatureScaling(), tmp_path, train_dataloaders=data, val_dataloaders=None)

@@ -254,9 +254,9 @@ class AdaptiveGradientAccumulation(windows.WindowCallback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if not self._fitting:  # trainer.test(ckpt_path="best") must not rewind the fit before it
             return
-        last = state_dict["last"]
+        last = state_dict.get("last")  # older checkpoints lack both
         self._last = last and AccumulationWindow(**last)
-        self._resumed = state_dict.get("first_batch")  # which older checkpoints lack
+        self._resumed = state_dict.get("first_batch")
 
 
 def accumulation_of_batch(trainer: Trainer, batch_idx: int, length: int, *, closes: bool) -> int:
