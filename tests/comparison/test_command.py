@@ -247,6 +247,12 @@ def test_a_function_in_the_working_directory_gives_the_arguments_of_a_comparison
     before = written(folder)
     assert compare(*asked).error == 0
     assert before == written(folder)
+    refused = str(compare(*asked, "trainer.max_epochs=3").error)
+    assert "trainer.max_epochs is given by the function of call=" in refused
+    untuned = [word for word in asked if word != "name=own"]
+    assert compare(*untuned, "name=untuned", "search.lr_factor=null").error == 0
+    untuned_record = ComparisonRecord.read(tmp_path / "comparisons" / "untuned")
+    assert "lr_factor is null" in " ".join(untuned_record.notes)
     assert ComparisonRecord.read(folder).commands[0].endswith("seeds=1")
 
 

@@ -240,8 +240,10 @@ class BySeed(SplitsAnew):
 
 
 def test_data_that_ask_for_the_seed_may_have_other_splits_for_each():
-    record = compare({"small": small, "large": large}, BySeed, **(SEVERAL | {"seeds": 3})).record
+    asked = SEVERAL | {"seeds": 3, "logits": logits_of}
+    record = compare({"small": small, "large": large}, BySeed, **asked).record
     assert (record.splits, record.failures, len(record.final)) == ("per_seed", [], 6)
+    assert [spread.error for spread in record.spreads.values()] == [0.0]  # no examples in common
 
 
 class Falling(WithCriterion):
@@ -332,9 +334,23 @@ OfSteps = variant(
 )
 
 
+class SetUpByStage(Points):
+    """Its test split is made for a test alone."""
+
+    def setup(self, stage: str | None = None) -> None:
+        super().setup()
+        self.test_part = self.parts.pop() if stage == "test" else None
+
+    def test_dataloader(self) -> DataLoader:
+        assert self.test_part is not None
+        return DataLoader(self.test_part, batch_size=50)
+
+
 @pytest.mark.parametrize(
     ("factory", "data", "metric", "limit", "test_metric"),
     [
+        (WithCriterion, SetUpByStage, "acc", 1.0, "test/acc"),
+        (without(WithCriterion, "test_step"), SetUpByStage, "acc", 1.0, None),
         (OfLoaders, TwoLoaders, "acc/dataloader_idx_1", 1.0, "test/acc/dataloader_idx_1"),
         (OfSteps, Points, "acc", 1.0, "test/acc"),
         (without(WithCriterion, "test_step"), Points, "acc", 1.0, None),
@@ -419,6 +435,30 @@ def test_nothing_goes_on_from_run_to_run():
     assert orders.count(orders[0]) >= 9
 
 
+def test_the_callbacks_that_a_module_with_the_mixin_configures_stay(monkeypatch):
+    monkeypatch.setattr(own_modules, "STOPPED", [], raising=False)
+
+    class Notes(pl.Callback):
+        def on_fit_start(self, trainer, pl_module):
+            own_modules.STOPPED.append(type(pl_module).__name__)
+
+    class Configures(WithMixin):
+        def configure_callbacks(self):
+            return [*super().configure_callbacks(), Notes()]
+
+    compare(Configures, Points(), **(QUICK | {"replaces": None, "seeds": 1}))
+    assert own_modules.STOPPED == ["Configures"] * 4
+
+
+def test_candidates_may_have_batches_of_other_sizes():
+    def batches_of(size: int) -> Any:
+        loader = {"val_dataloader": lambda data: DataLoader(data.parts[1], batch_size=size)}
+        return variant(Points, **loader)
+
+    several = {"small": (small, batches_of(50)), "large": (large, batches_of(8))}
+    assert compare(several, **(SEVERAL | {"trials": 1})).record.failures == []
+
+
 def test_a_callback_may_stop_a_run(tmp_path):
     stop = callbacks.EarlyStopping("val/acc", mode="max", stopping_threshold=0)
     recipe = looked(max_epochs=3, callbacks=stop).recipe
@@ -465,6 +505,15 @@ def test_finished_runs_are_read_and_those_of_other_inputs_are_made_anew(tmp_path
     assert len([*(tmp_path / "logs" / "lightning_logs").iterdir()]) >= 4
     with pytest.raises(ValueError, match="holds another comparison, of other data"):
         compare(WithCriterion, Points(rows=150), **(QUICK | {"folder": tmp_path}))
+
+
+def test_runs_with_callbacks_that_have_a_state_are_read_again(tmp_path, capsys):
+    stateful = trainer(callbacks=[callbacks.ModelCheckpoint(), callbacks.Timer()])
+    asked = QUICK | stateful | {"seeds": 1, "folder": tmp_path, "progress": True}
+    compare(WithCriterion, Points(), **asked)
+    capsys.readouterr()
+    compare(WithCriterion, Points(), **asked)
+    assert "2 finished runs are read" in capsys.readouterr().out
 
 
 def test_with_a_version_an_edited_file_makes_no_run_anew(tmp_path, monkeypatch, capsys):
@@ -567,8 +616,9 @@ def test_a_comparison_is_made_lighter_until_its_first_final_run(tmp_path, capsys
     compare({"small": small, "large": large}, Points, **lighter)
     assert "finished runs are read" in capsys.readouterr().out
     assert tuned > 1
-    with pytest.raises(ValueError, match="design of its first final run"):
-        compare({"small": small, "large": large}, Points, **(lighter | {"equal_within": 1.0}))
+    for other in ({"equal_within": 1.0}, {"trials": 3}):
+        with pytest.raises(ValueError, match="design of its first final run"):
+            compare({"small": small, "large": large}, Points, **(lighter | other))
 
 
 def small(lr: float = 0.01) -> WithCriterion:

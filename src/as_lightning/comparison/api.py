@@ -22,7 +22,7 @@ from as_lightning.comparison.engine import end_processes, execution, run_compari
 from as_lightning.comparison.look import Prepared, prepared
 from as_lightning.comparison.make import Recipe, make
 from as_lightning.comparison.methods import with_losses
-from as_lightning.comparison.plan import DESIGN, ComparisonPlan, check_trainer, default_settings
+from as_lightning.comparison.plan import DESIGN, ComparisonPlan, default_settings
 from as_lightning.functional.argument_checks import check_count
 from as_lightning.report.advice import advice
 from as_lightning.report.findings import Findings, findings
@@ -216,7 +216,6 @@ def own_comparison(given: Mapping[str, Any], n_jobs: int = 1, elsewhere: bool = 
 def checked_trainer(trainer: Any) -> dict[str, Any]:
     if not isinstance(trainer, Mapping):
         raise TypeError(f'trainer must be arguments, as {{"max_epochs": 10}}, got {trainer!r}')
-    check_trainer(trainer)
     strategy = str(trainer.get("strategy", "auto"))
     if re.search("spawn|fork|notebook", strategy):
         raise ValueError(

@@ -24,6 +24,7 @@ from as_lightning.bench.run.identity import flat
 from as_lightning.bench.run.result import RESULT_FILE, Result, own_file
 from as_lightning.bench.run.runner import quiet_training
 from as_lightning.bench.run.settings import (
+    GROUPS,
     SettingError,
     checked_settings,
     class_arguments,
@@ -266,7 +267,12 @@ def changes(config: DictConfig, base: DictConfig, overrides: Sequence[str]) -> d
 
 
 def called_comparison(command: Command) -> Prepared:
+    for key in sorted(command.given):
+        if key.partition(".")[0] in GROUPS:
+            raise SettingError(f"{key} is given by the function of call=: change it there")
     arguments = located(command.config.call)()
+    if "search.lr_factor" in command.given:
+        arguments["lr_factor"] = command.config.search.lr_factor
     for name in command.given & {*DESIGN, "methods", "baseline", "name"}:
         arguments[name] = command.set_value(name)
     return own_comparison(arguments, command.n_jobs, elsewhere=not command.local)

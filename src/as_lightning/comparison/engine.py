@@ -105,7 +105,7 @@ def stored_runs(directory: Path, recipe: Recipe, console: Console) -> dict[Run, 
     if stored or anew:
         reasons = ", ".join(f"{count} with {reason}" for reason, count in anew.items())
         made_anew = f"; made anew: {reasons}" if anew else ""
-        if "other code" in anew:
+        if "other code" in anew and not recipe.configs:
             made_anew += " (with version=, edited files make no run anew)"
         line = f"{len(stored)} finished runs are read from {directory}{made_anew}."
         console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -140,6 +140,7 @@ def refuse_what_training_shows(finished: Mapping[Run, Outcome], recipe: Recipe) 
 def claim_folder(directory: Path, plan: ComparisonPlan, subject: str) -> None:
     """Refuse a folder of another subject or design, else write both there."""
     path = directory / DESIGN_FILE
+    search = {"trials": plan.trials, "tuning_seeds": list(plan.tuning_seeds)}
     results = [file.relative_to(directory) for file in directory.rglob(RESULT_FILE)]
     if path.exists() and results:
         try:
@@ -153,12 +154,15 @@ def claim_folder(directory: Path, plan: ComparisonPlan, subject: str) -> None:
                 "another folder (name=... in the command), or delete it"
             )
         changed = changes(plan.design, begun)
+        for name, value in search.items():
+            if content.get(name, value) != value:
+                changed.append(f"{name} {content[name]} (now {value})")
         if changed and any(file.parts[0] != "tuning" for file in results):
             raise ValueError(
                 f"{directory} was begun with {'; '.join(changed)}: a comparison keeps the design "
                 "of its first final run. Ask for the same, or choose another name or folder"
             )
-    write_design(directory, plan.design, {"subject": subject})
+    write_design(directory, plan.design, {"subject": subject, **search})
 
 
 # --- where runs are made

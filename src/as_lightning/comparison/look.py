@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -74,7 +75,10 @@ def prepared(
         with of_candidate(name, plan.baseline):
             found[name] = look(recipe, candidates[name].search, name, elsewhere)
             if found[name].targets != found[plan.baseline].targets:
-                raise ValueError(f"other validation or test examples than {plan.baseline} has")
+                raise ValueError(
+                    f"other validation or test examples than {plan.baseline} has, or in other "
+                    "batches"
+                )
     files = {} if version else code_files()  # after all candidates have imported theirs
     inputs = {name: looked.inputs for name, looked in found.items()}
     for name in inputs.keys() - recipe.configs:
@@ -136,6 +140,7 @@ def look(recipe: Recipe, space: Space, name: str, elsewhere: bool) -> Looked:
     with TemporaryDirectory() as folder:
         arguments = candidate.trainer(folder)
         check_trainer(arguments)
+        trained_by = same_run.trainer_digest(arguments)  # before callbacks have seen a training
         try:
             limited = one_batch(arguments, elsewhere)
             trainer = run_trainer(recipe, limited, Path(folder), RunRecorder(recipe.monitor))
@@ -147,15 +152,15 @@ def look(recipe: Recipe, space: Space, name: str, elsewhere: bool) -> Looked:
         require_loss(module)
         tests = is_overridden("test_step", module) and is_overridden("test_dataloader", data)
         metrics = metrics_of_test(trainer, module, data) if tests else {}
-    batches = [same_run.first_batches(data, hook) for hook in same_run.HOOKS]
+    # without a test no setup has made its data
+    batches = [same_run.first_batches(data, hook) for hook in same_run.HOOKS[: 2 + tests]]
     if name in recipe.configs:
         config = recipe.configs[name].copy()
         of_this_run(config, 0, {})
         inputs = run_inputs(config)
     else:
-        trained_by = same_run.trainer_digest(arguments)
         inputs = {"module": structure, "data": value_digest(batches), "trainer": trained_by}
-    targets = same_run.scored_targets([*batches[1], *batches[2]])
+    targets = same_run.scored_targets(list(chain(*batches[1:])))
     logs_test = name_in_test(recipe.monitor) in metrics
     return Looked(inputs, targets, logs_test, processes_of(arguments, data, elsewhere))
 

@@ -155,7 +155,10 @@ def made_run(recipe: Recipe, candidate: Candidate, run: Run, folder: Path) -> Ru
         reading=[dict(vars(reading)) for reading in getattr(data, "readings", ())],
         **run.about(epochs),
     )
-    result = output[0]
+    result, predictions = output
+    # the app's examples have names; numbers are none where each seed has its own split
+    if predictions is not None and recipe.split_per_seed and not recipe.configs:
+        predictions.table["example"] += f" of seed {run.seed}"
     require_monitor(result, trainer, recipe.monitor)
     validation = scored_targets(first_batches(data, VALIDATION))
     result.inputs = {**identity.inputs, "validation": validation}

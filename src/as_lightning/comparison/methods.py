@@ -17,7 +17,7 @@ from as_lightning.comparison.candidates import Candidate
 from as_lightning.comparison.plan import default_settings
 from as_lightning.comparison.search import Choice, Range, setting_range
 from as_lightning.losses import masked_loss_like
-from as_lightning.mixin import ASSoftmaxMixin
+from as_lightning.mixin import ASSoftmaxMixin, RefusesSilence
 
 BASELINE = "softmax"  # the module as it is
 
@@ -97,9 +97,7 @@ def module_by_method(
     elif replaces is None:  # a module with the mixin is no softmax by itself
         put_loss(module, replaces, TrainingLoss(own, own))
     callbacks = [instantiate(callback) for callback in method.callbacks.values()]
-    if callbacks:
-        configured = module.configure_callbacks
-        module.configure_callbacks = lambda: [*configured(), *callbacks]
+    configure_callbacks(module, lambda each: True, *callbacks)
     return module
 
 
@@ -135,11 +133,22 @@ def put_loss(module: Any, replaces: str | None, loss: nn.Module) -> None:
     if replaces is None:  # the mixin's is a method, which an attribute of the instance hides
         vars(module)["as_softmax_loss"] = loss
         module.add_module("replaced_loss", loss)
-        # without the mixin's callbacks, which ask for its own loss
-        module.configure_callbacks = super(ASSoftmaxMixin, module).configure_callbacks
+        # without the mixin's callback that asks for its own loss
+        configure_callbacks(module, lambda each: not isinstance(each, RefusesSilence))
     else:
         owner, _, name = replaces.rpartition(".")
         setattr(module.get_submodule(owner), name, loss)
+
+
+def configure_callbacks(module: Any, kept: Callable[[Any], bool], *more: pl.Callback) -> None:
+    """Let a module configure those of its callbacks that are ``kept``, and ``more``."""
+    configured = module.configure_callbacks
+
+    def changed() -> list[pl.Callback]:
+        own = configured()
+        return [*filter(kept, own if isinstance(own, Sequence) else [own]), *more]
+
+    module.configure_callbacks = changed
 
 
 class TrainingLoss(nn.Module):

@@ -14,9 +14,7 @@ from as_lightning.comparison.search import best_of, finalists, next_trial
 from as_lightning.report.findings import findings
 from as_lightning.report.record import ComparisonRecord, Trial
 
-UNTUNED = (
-    "Each with its settings as they are, not tuned: no advice. For advice ask for several trials."
-)
+UNTUNED = "Each with its settings as they are: no advice, which needs several trials of settings."
 Outcome = Result | str  # of a run; a text is the error that has ended it
 
 

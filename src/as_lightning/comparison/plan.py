@@ -134,7 +134,7 @@ class ComparisonPlan:
 
     def epochs(self, candidate: str) -> int:
         if candidate == self.half:
-            return max(1, round(self.full_epochs / 2))
+            return max(1, round(self.epochs(self.baseline) / 2))
         return self.own_epochs.get(candidate, self.full_epochs)
 
     @property

@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 from as_lightning.bench.run.identity import digest, value_digest
 from as_lightning.comparison.candidates import Candidate
 
-BATCHES = 8  # that are read of each loader
+BATCHES, TARGETS = 8, 32  # that are read of each loader, and compared
 VALIDATION = "val_dataloader"
 HOOKS = ("train_dataloader", VALIDATION, "test_dataloader")
 # of the trainer: they change no number
@@ -78,7 +78,7 @@ def scored_targets(loaders: Sequence[Sequence[Any]]) -> str:
     texts = []
     for batches in loaders:
         parts = [targets(batch) for batch in batches]
-        if all(isinstance(part, Tensor) and part.dim() == 1 for part in parts) and parts:
-            parts = [torch.cat(parts)[:128]]
+        if all(isinstance(part, Tensor) and part.dim() for part in parts):
+            parts = [row for part in parts for row in part][:TARGETS]
         texts.append(value_digest(parts))
     return digest(*texts)

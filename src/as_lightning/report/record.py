@@ -147,9 +147,7 @@ class ComparisonRecord:
         for name, pairs in scored.items():
             if name in other_scores:
                 continue
-            spread = example_spread([*pairs.values()])
-            # numbers of examples are no names where each seed draws its own
-            self.spreads[name] = spread._replace(error=spread.error * (self.splits != "per_seed"))
+            self.spreads[name] = example_spread([*pairs.values()])
             seed, *_ = pairs
             rare = predictions[name, seed].rare_classes
             if pairs[seed][0].strata is not None and rare not in ("", *self.notes):
