@@ -172,6 +172,9 @@ def test_half_the_epochs_is_an_untuned_candidate_with_the_settings_of_the_baseli
     assert comparison.seeds("softmax_half") == 5
     words = {verdict.arm: verdict.word for verdict in comparison.record.verdicts()}
     assert words == {"as_softmax": "better", "softmax_half": "worse"}
+    plan = planned(["as_softmax"], half_epochs=True)
+    plan.own_epochs["softmax"] = 2
+    assert [plan.epochs(name) for name in ("softmax", "softmax_half")] == [2, 1]
 
 
 def test_each_candidate_makes_the_same_number_of_trials_and_says_which_values_it_has_not_tried(

@@ -109,6 +109,8 @@ def answers_of(runs: Runs, question: Question) -> list[Answer]:
             runs.notes.append(f"{name} has no run of a candidate.")
             continue
         found.append(_judged(reading, of_one, question, str(name)))
+    if not found:
+        raise ValueError("there is no run of a candidate beside the baseline")
     found[0].notes = [*runs.notes]
     if question.test_examples:
         found[0].notes.append(

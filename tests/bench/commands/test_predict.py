@@ -1,5 +1,6 @@
 """The labels of new data, by the best checkpoint of a finished run."""
 
+import shutil
 import sys
 
 import pandas as pd
@@ -37,6 +38,8 @@ def test_texts_get_the_class_names_that_the_run_gives_them_in_its_test(
     assert found["predicted"].tolist() == tested["predicted"].tolist()
     with pytest.raises(ValueError, match=r"'text', there are 'review' .*data.text_column"):
         predict(texts, [f"data.path={new}"])
+    with pytest.raises(SettingError, match=r"no data.text_colum: did you mean data.text_column"):
+        predict(texts, [f"data.path={new}", "data.text_colum=review"])
     with pytest.raises(SettingError, match=r"there is no .*none.csv"):
         predict(texts, ["data.path=none.csv"])
     write_table(tmp_path / "reviews.csv", {"fine": 20, "bad": 20})
@@ -63,7 +66,7 @@ def test_words_of_new_sentences_get_tags(composed, tmp_path):
     keys = {"path": "train", "validation_path": "validation", "test_path": "test"}
     places = [f"data.{key}={tmp_path}/{name}.conll" for key, name in keys.items()]
     train(composed("experiment=conll", *places, *SETTINGS, "trainer.max_epochs=10"))
-    (tmp_path / "new.txt").write_text("Ann runs\n\nbig Paris is\n")
+    (tmp_path / "new.txt").write_text("\ufeffAnn runs\n\nbig Paris is\n", encoding="utf-8")
     output = predict(tmp_path / "run", [f"data.path={tmp_path / 'new.txt'}"])
     tested = Predictions.read(tmp_path / "run").table
     expected = tested[tested["example"].isin(["0", "30"])][["token", "predicted"]]
@@ -84,3 +87,9 @@ def test_images_of_a_folder_get_classes_by_their_names(composed, tmp_path):
     both = found.merge(tested, on="example")
     assert len(both) == 8
     assert (both["predicted_x"] == both["predicted_y"]).all()
+    new = shutil.copytree(tmp_path / "images" / "test", tmp_path / "new")
+    (new / "._of_a_mac.png").write_text("no image")
+    assert len(pd.read_csv(predict(tmp_path / "run", [f"data.path={new}"]))) == 8
+    (new / "cut.png").write_text("no image")
+    with pytest.raises(ValueError, match=r"^cut\.png: no readable image"):
+        predict(tmp_path / "run", [f"data.path={new}"])

@@ -1,6 +1,7 @@
 """A sweep from the command line and its report; and the same from an installed wheel."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -216,7 +217,12 @@ def test_a_sweep_is_judged_data_set_by_data_set_beside_its_softmax(result):
         for seed in range(3)
         for method, gain in (("m", lead[seed]), ("softmax", 0.0))
     ]
-    answers = sweep_answers(sweep_table(runs), Question())
+    alone = result("m", 0, 0.8, name="other")
+    answers, refused = sweep_answers(sweep_table([*runs, alone]), Question())
+    assert [sentence.partition(":")[0] for sentence in refused] == ["other"]
+    lost = [result(method, 0, math.nan, name="lost") for method in ("m", "softmax")]
+    answers, _ = sweep_answers(sweep_table([*runs, *lost]), Question())
+    assert [row.judged for row in answers.pop().candidates] == [False]
     assert [answer.title for answer in answers] == [
         "set, optimizer.lr=0.1",
         "set, optimizer.lr=0.3",

@@ -118,3 +118,22 @@ def test_a_table_labels_files_and_first_folders_split_them(tmp_path, separator, 
     (root / names[3]).unlink()
     with pytest.raises(ValueError, match=f"1 of {len(names)} files of the table are missing"):
         data.index()
+    (tmp_path / "labels.csv").write_text("\n".join(["name,tags", *rows, f"{names[0]},c"]))
+    with pytest.raises(ValueError, match="a file has two rows: give its labels in one"):
+        data.index()
+
+
+def test_a_table_s_classes_are_split_each_and_its_folders_are_splits_by_their_names_alone(tmp_path):
+    root = written(tmp_path / "set", {"x": 100})
+    labels = tmp_path / "labels.csv"
+    rows = [f"x/x{n:03d}.txt;{'rare' if n < 5 else 'common'}" for n in range(100)]
+    labels.write_text("\n".join(["file;label", *rows]))
+    for split in Files(root, labels=labels, separator=";", batch_size=1).index().values():
+        assert {file.label for file in split} == {"rare", "common"}
+    for folder in ("valid", "train"):
+        (root / folder).mkdir()
+        (root / folder / "y.txt").touch()
+        rows.append(f"{folder}/y.txt;common")
+    labels.write_text("\n".join(["file;label", *rows]))
+    with pytest.raises(ValueError, match="found train; valid; x: rename or move them"):
+        Files(root, labels=labels, separator=";", batch_size=1).index()

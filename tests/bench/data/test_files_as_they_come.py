@@ -69,6 +69,12 @@ def test_another_encoding_is_named_with_its_line(tmp_path, ending, encoding):
         rows(path, None)
 
 
+def test_an_encoding_that_python_lacks_is_named(tmp_path):
+    (tmp_path / "x.csv").write_text("text,label\na,b\n")
+    with pytest.raises(ValueError, match=r"data\.encoding=ansi is no encoding of Python's"):
+        read_table(tmp_path / "x.csv", encoding="ansi")
+
+
 def test_two_forms_of_a_name_are_one_class_one_column_and_one_tag(tmp_path):
     lines = [f"text {number},{(NFC, NFD, 'b')[number % 3]}\n" for number in range(40)]
     (tmp_path / "set.csv").write_text(f"text,{NFD}\n" + "".join(lines))

@@ -10,20 +10,26 @@ from omegaconf import OmegaConf, open_dict
 
 from as_lightning.bench.commands.mistakes import in_words, is_mistake
 from as_lightning.bench.run.result import RESULT_FILE, Result, own_file
-from as_lightning.bench.run.settings import SettingError
+from as_lightning.bench.run.settings import SettingError, nearest
 
+TAKEN = ("data.path", "data.text_column", "data_dir", "output")
 USAGE = """Write the classes that a run of as-lightning gives to new data, by its best checkpoint.
 
   as-lightning-predict RUN_FOLDER data.path=new.csv [data.text_column=text] [output=labels.csv]
 
 data.path is a table with a column of texts, a text file with a sentence a line for a run that tags,
-or a folder of images or clips. The run's own data are read again, since its classes and its tokens
-come from them: call the command where the run was made, with the same data_dir.
+or a folder of images or clips. A table has the form of the run's own: its header or columns,
+separator, quotation marks and encoding. The run's own data are read again, since its classes and
+its tokens come from them: call the command where the run was made, with the same data_dir.
 """
 
 
 def predict(folder: Path, words: list[str]) -> Path:
     """Write the predictions of the run in a folder for the data that the words name."""
+    for word in words:
+        name = word.partition("=")[0]
+        if name not in TAKEN:
+            raise SettingError(f"there is no {name}: {nearest(name, TAKEN)}")
     given = OmegaConf.from_dotlist(words)
     path = Path(str(OmegaConf.select(given, "data.path")))
     checkpoint = folder / "checkpoints" / "best.ckpt"

@@ -107,6 +107,7 @@ def _judge(options: argparse.Namespace) -> list[str]:
     asked = {name.name: getattr(options, name.name) for name in fields(Question)}
     question = Question(**asked | {"score": ""})
     answers: list[Any] = []
+    refused: list[str] = []
     if options.path.is_dir():
         from as_lightning.bench.commands.sweep_report import sweep_answers, sweep_table
         from as_lightning.bench.run.result import find_results
@@ -115,7 +116,8 @@ def _judge(options: argparse.Namespace) -> list[str]:
             raise ValueError(
                 f"{options.path} is a folder of runs: only a table has columns to name"
             )
-        answers = sweep_answers(sweep_table(find_results([options.path])), question)
+        answers, refused = sweep_answers(sweep_table(find_results([options.path])), question)
+        print("\n".join(refused), end="\n" * bool(refused), file=sys.stderr)
     else:
         frame = read_table(options.path)
         for score in options.score or [""]:
@@ -130,7 +132,7 @@ def _judge(options: argparse.Namespace) -> list[str]:
     else:
         print(screen(answers))
     rows = [row for answer in answers for row in answer.candidates]
-    return [row.word if row.judged else "" for row in rows]
+    return [row.word if row.judged else "" for row in rows] + [""] * len(refused)
 
 
 def _status(words: Sequence[str], fail_if: str | None) -> int:

@@ -59,7 +59,8 @@ class ReportCallback(Callback):
         safe = table.map(lambda cell: printable(cell, "csv") if isinstance(cell, str) else cell)
         safe.to_csv(sweeps[0] / "runs.csv", index=False)
         try:
-            print(screen(sweep_answers(table, Question())))
+            answers, refused = sweep_answers(table, Question())
+            print("\n".join([screen(answers), *refused]))
         except ValueError as error:
             print(f"{safe.to_string(index=False)}\nNo verdict: {printable(error)}")
         print(f"table: {sweeps[0] / 'runs.csv'}")
@@ -108,8 +109,9 @@ def sweep_table(results: Sequence[Result]) -> pd.DataFrame:
     return table.groupby(ABOUT[:3], sort=False, as_index=False).mean()
 
 
-def sweep_answers(table: pd.DataFrame, question: Question) -> list[Answer]:
-    """Return the answer on each data set of a sweep, whose runs are compared with their like alone.
+def sweep_answers(table: pd.DataFrame, question: Question) -> tuple[list[Answer], list[str]]:
+    """Return the answer on each data set of a sweep, whose runs are compared with their like alone,
+    and a sentence on each without one.
 
     The baseline is softmax if it is among them, else the first method. A ValueError says why no
     data set has an answer.
@@ -118,8 +120,8 @@ def sweep_answers(table: pd.DataFrame, question: Question) -> list[Answer]:
     from as_lightning.statistics.runs import Runs
 
     answers, refused = [], []
-    for _, of_one in table.groupby("dataset", sort=False):
-        score = of_one.drop(columns=ABOUT).dropna(axis="columns", how="all").columns[0]
+    for dataset, of_one in table.groupby("dataset", sort=False):
+        score = str(of_one.drop(columns=ABOUT).notna().any().idxmax())
         names = list(of_one["candidate"].unique())
         defaults = [name for name in names if name.partition(",")[0] in BASELINES]
         asked = question
@@ -128,7 +130,8 @@ def sweep_answers(table: pd.DataFrame, question: Question) -> list[Answer]:
         try:
             answers += answers_of(Runs(of_one.rename(columns={score: "score"}), score), asked)
         except ValueError as error:
-            refused.append(error)
+            refused.append(f"{dataset}: {printable(error)}")
+            first = error
     if not answers:
-        raise refused[0]
-    return answers
+        raise first
+    return answers, refused

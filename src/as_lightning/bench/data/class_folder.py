@@ -19,7 +19,7 @@ from torch import Tensor
 from as_lightning.bench.data.base import SPLITS, BenchmarkDataModule, LabelledDataset, check_least
 from as_lightning.bench.data.files import Place, files_below, normal_form
 from as_lightning.bench.data.reading import note, note_repeats, shortened
-from as_lightning.bench.data.tables import read_table
+from as_lightning.bench.data.tables import SETTINGS, read_table
 
 SHARE = 0.1  # of each class, for each split without a folder
 SPLIT_OF = {"train": "train", "validation": "validation", "val": "validation", "test": "test"}
@@ -46,8 +46,9 @@ class ClassFolder(BenchmarkDataModule):
 
     The layout is ``train/<class>/...``, ``test/<class>/...`` and perhaps ``validation/<class>/...``
     (or ``val``), or ``<class>/...`` alone. With ``labels``, a table of files and their labels, the
-    folders say at most the split. A missing split takes a tenth of each class's training files, at
-    least one, in an order that ``split_seed`` decides. All files are decoded before training.
+    folders say at most the split, and other settings are those of the table. A missing split takes
+    a tenth of each class's training files, at least one, in an order that ``split_seed`` decides
+    (of files with several labels a tenth of all). All files are decoded before training.
 
     A ValueError names a file that cannot be decoded or differs in size from the first, what is not
     as described, and classes with too few files to split.
@@ -69,6 +70,7 @@ class ClassFolder(BenchmarkDataModule):
     ) -> None:
         if label_separator is not None:
             self.task = "multilabel"
+        self.table = {name: settings.pop(name) for name in SETTINGS if name in settings}
         super().__init__(**settings)
         check_least(1, **max_per_class)
         self.max_per_class = max_per_class
@@ -77,11 +79,8 @@ class ClassFolder(BenchmarkDataModule):
         self.paths = {"all": path}
         if labels is not None:
             self.paths["labels"] = labels
-        self.table: dict[str, Any] = {
-            "text_column": file_column,
-            "label_column": label_column,
-            "label_separator": label_separator,
-        }
+        self.table |= {"text_column": file_column, "label_column": label_column}
+        self.table["label_separator"] = label_separator
 
     @abstractmethod
     def decode(self, content: bytes, changes: list[str]) -> Tensor:
@@ -98,7 +97,7 @@ class ClassFolder(BenchmarkDataModule):
             labels[split] = [file.label for file in rows]
             self.texts[split] = [file.name for file in rows]
         targets = self.encode_labels(labels)
-        first, _ = self._decoded(min(files["train"], key=lambda file: file.name))
+        first, _ = self.decoded(min(files["train"], key=lambda file: file.name))
         inputs, digests = {}, {}
         for split, rows in files.items():
             inputs[split] = torch.empty(len(rows), *first.shape, dtype=first.dtype)
@@ -118,7 +117,7 @@ class ClassFolder(BenchmarkDataModule):
         digests, changed = [], defaultdict(list)
         # Pillow, libsndfile and PyTorch release the interpreter's lock.
         with ThreadPoolExecutor() as pool:
-            for index, (decoded, changes) in enumerate(pool.map(self._decoded, files)):
+            for index, (decoded, changes) in enumerate(pool.map(self.decoded, files)):
                 if decoded.shape != inputs.shape[1:]:
                     shapes = f"{tuple(decoded.shape)}, not {tuple(inputs.shape[1:])}"
                     raise ValueError(
@@ -132,7 +131,7 @@ class ClassFolder(BenchmarkDataModule):
             note(f"{self.kind} {change}", names, len(files), split)
         return digests
 
-    def _decoded(self, file: LabelledFile) -> tuple[Tensor, list[str]]:
+    def decoded(self, file: LabelledFile) -> tuple[Tensor, list[str]]:
         changes: list[str] = []
         try:
             return self.decode(file.read(), changes), changes
@@ -145,13 +144,16 @@ class ClassFolder(BenchmarkDataModule):
         root = places["all"]
         label_of: dict[str, Any] = {}
         if "labels" in places:
-            label_of = dict(read_table(places["labels"], **self.table))
+            rows = read_table(places["labels"], **self.table)
+            label_of = dict(rows)
+            if len(set(rows)) > len(label_of):
+                raise ValueError(f"{places['labels']}: a file has two rows: give its labels in one")
             missing = [name for name in label_of if not (root / name).is_file()]
             if missing:
                 count = f"{len(missing)} of {len(label_of)} {self.kind} of the table are missing"
                 raise ValueError(f"{root}: {count}: {shortened(missing)}")
         names = list(label_of) or files_below(root, self.suffixes)
-        found = find_classes(root, names, labelled="labels" in places)
+        found = find_classes(root, names, label_of)
         self.splits_by_seed = "all" in found
         files: dict[str, list[LabelledFile]] = {}
         for split, classes in self.split_classes(found).items():
@@ -189,14 +191,19 @@ class ClassFolder(BenchmarkDataModule):
         return splits
 
 
-def find_classes(root: Path, names: Iterable[str], labelled: bool) -> dict[str, ClassFiles]:
-    """Return the files by split (``"all"`` without such folders) and class, one if ``labelled``."""
+def find_classes(
+    root: Path, names: Iterable[str], label_of: Mapping[str, Any]
+) -> dict[str, ClassFiles]:
+    """Return the files by split (``"all"`` without such folders) and class: that of the table, all
+    as one if they have several labels, or by their folders.
+    """
     paths = {name: normal_form(name).split("/") for name in names}
     tops = sorted({path[0] for path in paths.values()})
     splits = {top: SPLIT_OF.get(top.lower(), "") for top in tops}
     if sorted(splits.values()) not in LAYOUTS:
         splits = {}
-    if not splits and not labelled and any(map(LIKE_A_SPLIT.fullmatch, tops)):
+    alone = label_of and len(tops) == 1  # the only folder of files in a table is no split
+    if not splits and not alone and any(map(LIKE_A_SPLIT.fullmatch, tops)):
         raise ValueError(
             f"{root}: expected the folders train, test and perhaps validation, or a folder for "
             f"each class, found {shortened(tops)}: rename or move them"
@@ -204,9 +211,10 @@ def find_classes(root: Path, names: Iterable[str], labelled: bool) -> dict[str, 
     found: dict[str, ClassFiles] = defaultdict(lambda: defaultdict(list))
     for name, path in paths.items():
         split = splits[path.pop(0)] if splits else "all"
-        if len(path) < 2 and not labelled:
+        if len(path) < 2 and not label_of:
             raise ValueError(f"{root}/{name} lies in no class folder")
-        found[split]["" if labelled else path[0]].append(name)
+        own = label_of.get(name, path[0])
+        found[split][own if isinstance(own, str) else ""].append(name)
     return found
 
 

@@ -55,6 +55,8 @@ def read_text(path: Path, encoding: str | None = None) -> str:
     content = path.read_bytes()
     try:
         text = content.decode(encoding or "utf-8")
+    except LookupError as error:
+        raise ValueError(f"data.encoding={encoding} is no encoding of Python's") from error
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ValueError(

@@ -33,7 +33,10 @@ def targets_of(
     for split, rows in labels.items():
         unknown = ", ".join(sorted(found[split] - index.keys()))
         if unknown:
-            raise ValueError(f"the {split} split has classes that the train split lacks: {unknown}")
+            raise ValueError(
+                f"the {split} split has labels that are no class: {unknown} (the classes are the "
+                "labels of train, or with data.classes the numbers from 0)"
+            )
         if several:
             values = MultiLabelBinarizer(classes=names).fit_transform(rows)
         else:

@@ -19,8 +19,8 @@ from as_lightning.bench.data.reading import note
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".txt": "\t"}
 TABLES = (*SEPARATORS, ".jsonl", ".parquet")
 HINT = (
-    "(see data.text_column, data.label_column, data.label_separator, data.separator, and "
-    "data.quotes=false, with which quotation marks are text)"
+    "(see data.text_column or data.file_column, data.label_column, data.label_separator, "
+    "data.separator, and data.quotes=false, with which quotation marks are text)"
 )
 
 
@@ -102,7 +102,7 @@ def _frame(
         warnings.simplefilter("error", pd.errors.ParserWarning)  # of rows with too many fields
         cells = pd.read_csv(
             io.StringIO(content),
-            sep=separator or SEPARATORS[suffix],
+            sep=(separator or SEPARATORS[suffix]).replace("\\t", "\t"),  # as a shell hands it on
             header=None,  # pandas would rename columns of one name
             dtype=str,
             keep_default_na=False,

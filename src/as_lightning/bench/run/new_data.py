@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from as_lightning.bench.data.base import BenchmarkDataModule, LabelledDataset
-from as_lightning.bench.data.class_folder import ClassFolder
+from as_lightning.bench.data.class_folder import ClassFolder, LabelledFile
+from as_lightning.bench.data.files import files_below, read_text
 from as_lightning.bench.data.tables import read_table
 from as_lightning.bench.data.text.data_module import TextDataModule
 from as_lightning.bench.data.text.tagging import Conll
@@ -63,14 +64,14 @@ def new_examples(
     names: list[str] = []
     inputs: list[Tensor] = []
     if isinstance(data, ClassFolder):
-        for file in sorted(path.rglob("*")):
-            if file.suffix.lower() in data.suffixes:
-                names.append(file.relative_to(path).as_posix())
-                inputs.append(data.decode(file.read_bytes(), []))
+        for name in files_below(path, data.suffixes):
+            names.append(name)
+            decoded, _ = data.decoded(LabelledFile(None, name, (path / name).read_bytes))
+            inputs.append(decoded)
         return names, _dataset(inputs, data.splits["test"].transform)
     if isinstance(data, Conll):
         tags: list[Tensor] = []
-        for name in filter(None, map(str.strip, path.read_text("utf-8").splitlines())):
+        for name in filter(None, map(str.strip, read_text(path, data.columns[2]).split("\n"))):
             words = tuple(name.split(" "))
             sentence, classes = data._encode(words, torch.zeros(len(words)))
             names.append(name)
