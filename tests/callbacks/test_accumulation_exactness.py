@@ -27,13 +27,7 @@ from harness.scripted_masking import (
     same_weights,
     with_a_scaler,
 )
-from harness.token_batches import (
-    MaskedTagger,
-    SkipsBatches,
-    Tagger,
-    token_batches,
-    tokens_in,
-)
+from harness.token_batches import MaskedTagger, SkipsBatches, Tagger, token_batches, tokens_in
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lightning.pytorch.plugins.precision import MixedPrecision

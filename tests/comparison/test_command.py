@@ -90,7 +90,7 @@ def configured(*arguments: str) -> Command:
 
 
 def final_runs(folder: Path) -> list[Result]:
-    return [run for run in find_results([folder]) if run.phase == "final"]
+    return [run for run in find_results(folder) if run.phase == "final"]
 
 
 def reviews(folder: Path, labels: str = "ab") -> list[str]:

@@ -22,15 +22,7 @@ def decided(folder: Path) -> list[object]:
     ]
     runs = {str(path.relative_to(folder)): found(path.parent) for path in written(folder)}
     tuning, stopped = str(record.tuning), re.sub(r"[\d.e-]+ hours", "", record.stopped)
-    return [
-        words,
-        runs,
-        record.scores(),
-        record.settings,
-        tuning,
-        record.examples,
-        stopped,
-    ]
+    return [words, runs, record.scores(), record.settings, tuning, record.examples, stopped]
 
 
 def report_of(folder: Path) -> dict[str, bytes]:

@@ -31,10 +31,7 @@ from as_lightning.report.record import ComparisonRecord
 RATE = learning_rates(0.01, 4.0)
 SPACES: dict[str, Space] = {
     "softmax": {"lr": RATE},
-    "as_softmax": {
-        "lr": RATE,
-        "delta": Range(0.1, 1.0, default=0.1, limits=(0.0, 1.0)),
-    },
+    "as_softmax": {"lr": RATE, "delta": Range(0.1, 1.0, default=0.1, limits=(0.0, 1.0))},
     "sparsemax": {"lr": RATE},
     "entmax": {"lr": RATE},
     "fixed": {},
@@ -327,7 +324,7 @@ def test_runs_are_counted_failures_named_at_once_and_no_text_is_markup(result, t
         tmp_path,
         Console(file=output, width=200),
     )
-    assert "softmax, sparsemax, softmax_half: at most 9 runs. Equal means within 0.5 points." in (
+    assert "softmax, sparsemax, softmax_half: at most 9 runs. Equal means within 0.5." in (
         printed := output.getvalue()
     )
     assert (
@@ -415,11 +412,7 @@ def test_looks_end_at_the_most_seeds_and_given_seeds_are_one_look():
 
 
 @pytest.mark.parametrize(
-    ("space", "tuning"),
-    [
-        ({"lr": RATE}, 12 + 4),
-        (SPACES["as_softmax"], 12 + 4),
-    ],
+    ("space", "tuning"), [({"lr": RATE}, 12 + 4), (SPACES["as_softmax"], 12 + 4)]
 )
 def test_the_most_runs_are_counted(space, tuning):
     asked = plan("as_softmax", trials=6)

@@ -289,8 +289,7 @@ PLACES = [
 
 
 @pytest.mark.filterwarnings(
-    "ignore:The checkpoint lies inside a window",
-    "ignore:.training_step. returned .None.",
+    "ignore:The checkpoint lies inside a window", "ignore:.training_step. returned .None."
 )
 @pytest.mark.parametrize("hook", PLACES)
 @pytest.mark.parametrize("name", ROWS)

@@ -1,3 +1,1 @@
-"""The benchmark app: configured by Hydra, it trains, compares and reports. Needs
-`as-lightning[benchmark]`.
-"""
+"""The benchmark app, configured by Hydra. It needs ``as-lightning[benchmark]``."""

@@ -70,8 +70,7 @@ class Command:
         self.words, self.launcher, self.loader = list(arguments), launcher, loader
         self._master = config
         self.directory = Path(config.hydra.sweep.dir)
-        # whether no jobs are sent elsewhere
-        self.local = type(launcher).__name__ == "BasicLauncher"
+        self.local = type(launcher).__name__ == "BasicLauncher"  # no jobs are sent elsewhere
         self.given = {*keys_of([*arguments, *config.hydra.overrides.hydra])}
         self.config = self.compose()
         refused = self.given & GIVEN

@@ -224,7 +224,7 @@ class Bar(Progress):
         columns = *Progress.get_default_columns(), MofNCompleteColumn()
         super().__init__(*columns, console=console, redirect_stdout=False, redirect_stderr=False)
         header = f"{', '.join(plan.family)}: at most {plan.most_runs()} runs. "
-        header += f"Equal means within {plan.design.equal_within:g} points."
+        header += f"Equal means within {plan.design.equal_within:g}."
         console.print(header, markup=False, highlight=False)
         self._comparison = self.add_task("comparison", total=plan.most_runs())
 

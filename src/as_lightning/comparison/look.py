@@ -20,16 +20,8 @@ from as_lightning.bench.run.recorder import RunRecorder
 from as_lightning.bench.run.runner import metrics_of_test, trained
 from as_lightning.bench.run.settings import SettingError
 from as_lightning.bench.run.train import run_inputs
-from as_lightning.comparison import same_run
+from as_lightning.comparison import make, same_run
 from as_lightning.comparison.candidates import Candidate
-from as_lightning.comparison.make import (
-    QUIET,
-    Recipe,
-    made,
-    of_this_run,
-    require_monitor,
-    run_trainer,
-)
 from as_lightning.comparison.methods import TrainingLoss
 from as_lightning.comparison.plan import ComparisonPlan, Run, check_trainer, of_candidate
 from as_lightning.comparison.search import RATE, Space
@@ -43,7 +35,7 @@ class Prepared(NamedTuple):
     """A comparison after the look; its folder is recognised by the ``subject``."""
 
     plan: ComparisonPlan
-    recipe: Recipe
+    recipe: make.Recipe
     subject: str
 
 
@@ -57,7 +49,7 @@ class Looked(NamedTuple):
 def prepared(
     candidates: Mapping[str, Candidate],
     plan: ComparisonPlan,
-    recipe: Recipe,
+    recipe: make.Recipe,
     *,
     version: str = "",
     n_jobs: int = 1,
@@ -131,24 +123,26 @@ def prepared(
     return Prepared(plan.with_spaces(spaces, **facts), recipe, subject)
 
 
-def look(recipe: Recipe, space: Space, name: str, elsewhere: bool) -> Looked:
+def look(recipe: make.Recipe, space: Space, name: str, elsewhere: bool) -> Looked:
     """Fit and test one batch of a candidate at its default settings."""
     defaults = {setting: dimension.default for setting, dimension in space.items()}
     candidate = recipe.candidate(name)
-    module, data = made(candidate, Run("tuning", name, defaults, 0))
+    module, data = make.made(candidate, Run("tuning", name, defaults, 0))
     structure = same_run.module_digest(candidate, module)
     with TemporaryDirectory() as folder:
         arguments = candidate.trainer(folder)
         check_trainer(arguments)
-        trained_by = same_run.trainer_digest(arguments)  # before callbacks have seen a training
+        # before callbacks have seen a training
+        read = {key: arguments[key] for key in arguments if key not in same_run.WITHOUT_EFFECT}
+        trained_by = value_digest(read)
         try:
             limited = one_batch(arguments, elsewhere)
-            trainer = run_trainer(recipe, limited, Path(folder), RunRecorder(recipe.monitor))
+            trainer = make.run_trainer(recipe, limited, Path(folder), RunRecorder(recipe.monitor))
         except (TypeError, ValueError, MisconfigurationException) as error:
             raise SettingError(f"the arguments of trainer are refused: {error}") from error
         about: dict[str, Any] = {"name": name, "candidate": name, "seed": 0}
         result, _ = trained(trainer, module, data, score=recipe.monitor, test_metric=None, **about)
-        require_monitor(result, trainer, recipe.monitor)
+        make.require_monitor(result, trainer, recipe.monitor)
         require_loss(module)
         tests = is_overridden("test_step", module) and is_overridden("test_dataloader", data)
         metrics = metrics_of_test(trainer, module, data) if tests else {}
@@ -156,7 +150,7 @@ def look(recipe: Recipe, space: Space, name: str, elsewhere: bool) -> Looked:
     batches = [same_run.first_batches(data, hook) for hook in same_run.HOOKS[: 2 + tests]]
     if name in recipe.configs:
         config = recipe.configs[name].copy()
-        of_this_run(config, 0, {})
+        make.of_this_run(config, 0, {})
         inputs = run_inputs(config)
     else:
         inputs = {"module": structure, "data": value_digest(batches), "trainer": trained_by}
@@ -184,7 +178,7 @@ def processes_of(
     """Return how many processes a run has; a test split must be dealt out evenly to them."""
     if elsewhere:
         return 1 if arguments.get("devices", "auto") == 1 else 2
-    trainer = pl.Trainer(**{**arguments, **QUIET, "callbacks": None})
+    trainer = pl.Trainer(**{**arguments, **make.QUIET, "callbacks": None})
     if isinstance(data, BenchmarkDataModule):
         check_processes_of_test(trainer, len(data.splits["test"]))
     return int(trainer.world_size)

@@ -16,17 +16,11 @@ import cloudpickle
 import lightning.pytorch as pl
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from as_lightning.bench.run import resume
 from as_lightning.bench.run.identity import RunIdentity, code_files
 from as_lightning.bench.run.predictions import PredictionRecorder
 from as_lightning.bench.run.recorder import RunRecorder
 from as_lightning.bench.run.result import RESULT_FILE, Result
-from as_lightning.bench.run.resume import (
-    LAST_FILE,
-    BestWeights,
-    LastEpoch,
-    ResumedState,
-    checkpoint_to_resume,
-)
 from as_lightning.bench.run.runner import RunOutput, finished_or_made, trained
 from as_lightning.bench.run.settings import SettingError
 from as_lightning.bench.run.train import comparable_config
@@ -109,7 +103,7 @@ def make(recipe: Recipe, directory: Path, run: Run) -> Result:
     else:
         result = make_here(recipe, directory, run)
     if run.phase == "final" and run.seed == recipe.kept_seed:
-        (folder / "checkpoints" / LAST_FILE).unlink(missing_ok=True)
+        (folder / "checkpoints" / resume.LAST_FILE).unlink(missing_ok=True)
     else:
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     return result
@@ -138,9 +132,9 @@ def made_run(recipe: Recipe, candidate: Candidate, run: Run, folder: Path) -> Ru
     every = arguments.get("check_val_every_n_epoch", 1)
     arguments |= {"max_epochs": epochs, "check_val_every_n_epoch": every and min(every, epochs)}
     identity = recipe.identity(run)
-    own = [RunRecorder(recipe.monitor, identity), ResumedState(checkpoints)]
+    own = [RunRecorder(recipe.monitor, identity), resume.ResumedState(checkpoints)]
     trainer = run_trainer(recipe, arguments, checkpoints, *own)
-    checkpoint = checkpoint_to_resume(checkpoints, identity)
+    checkpoint = resume.checkpoint_to_resume(checkpoints, identity)
     output = trained(
         trainer,
         module,
@@ -190,10 +184,9 @@ def run_trainer(
         predictions.source.logits = recipe.logits
         callbacks += [TemperatureScaling(recipe.logits), predictions]
     by_score: dict[str, Any] = {"monitor": recipe.monitor, "mode": recipe.mode}
-    best = BestWeights(checkpoints, save_on_train_epoch_end=False, **by_score)
-    callbacks += [best, LastEpoch(checkpoints, final=False)]
-    # a logger's files stay
-    root = None if arguments.get("logger") else checkpoints
+    best = resume.BestWeights(checkpoints, save_on_train_epoch_end=False, **by_score)
+    callbacks += [best, resume.LastEpoch(checkpoints, final=False)]
+    root = None if arguments.get("logger") else checkpoints  # a logger's files stay
     settings = {**QUIET, "default_root_dir": root, **arguments, "callbacks": callbacks}
     return pl.Trainer(**settings)
 
@@ -204,13 +197,10 @@ def of_this_run(config: DictConfig, seed: int, settings: Mapping[str, Any]) -> N
         if config.data.split_seed == "per_seed":
             config.data.split_seed = seed
         for name, value in settings.items():
-            OmegaConf.update(config, setting_path(name), value, force_add=True)
-
-
-def setting_path(name: str) -> str:
-    if name == RATE:
-        return RATE_KEY
-    return name if "." in name else f"method.{name}"
+            path = name if "." in name else f"method.{name}"
+            if name == RATE:
+                path = RATE_KEY
+            OmegaConf.update(config, path, value, force_add=True)
 
 
 def require_monitor(result: Result, trainer: pl.Trainer, monitor: str) -> None:

@@ -119,9 +119,9 @@ class Replay:
             runs = []
             for seed in self.plan.tuning_seeds:
                 runs.append(Run("tuning", name, trial.settings, seed, number))
-            if missing := self._unfinished(runs):
-                self.runs += missing
-            else:
+            missing = [run for run in runs if run not in self.finished]
+            self.runs += missing
+            if not missing:
                 trials[number] = self._trial(runs)
 
     def _choose(self, name: str, trials: Sequence[Trial]) -> None:
@@ -194,11 +194,10 @@ class Replay:
         runs = []
         for seed in self.plan.seeds[:look]:
             for name in dict.fromkeys([self.plan.baseline, *candidates]):
-                runs.append(self._final_run(name, seed))
-        return self._unfinished(runs)
-
-    def _unfinished(self, runs: Iterable[Run]) -> list[Run]:
-        return [run for run in runs if run not in self.finished]
+                run = self._final_run(name, seed)
+                if run not in self.finished:
+                    runs.append(run)
+        return runs
 
     def _final_run(self, candidate: str, seed: int) -> Run:
         return Run("final", candidate, self.record.settings[candidate], seed)
@@ -213,7 +212,7 @@ class Replay:
                     continue
                 score = self._score(run)
                 if math.isnan(score):
-                    record.add_failed(name, seed)
+                    record.rows.append({"candidate": name, "seed": seed, "phase": "final"})
                     continue
                 record.add(self.results[run], name, score)
                 if run in self.predictions:

@@ -1,6 +1,4 @@
-"""When a finished run is read again: code, module, first batches, trainer and ``version=`` are the
-same.
-"""
+"""When a finished run is read again: what decides it has the same digests."""
 
 from __future__ import annotations
 
@@ -30,18 +28,12 @@ WITHOUT_EFFECT = ("logger", "profiler", "default_root_dir")
 
 
 def code_digest(pickled: bytes, files: Mapping[str, str], version: str) -> str:
-    """Return a digest of the user's code files, for a candidate (``pickled``); with ``version`` the
-    user answers for the code.
-    """
+    """Return a digest of the user's code files; with ``version`` the user answers for them."""
     if version:
         return f"version {version}"
     if getattr(__import__("__main__"), "__file__", None) is None and b"__main__" in pickled:
         return secrets.token_hex(8)  # cells of a notebook have no file: like no other
     return digest(*files.values())
-
-
-def trainer_digest(trainer: Mapping[str, Any]) -> str:
-    return value_digest({key: trainer[key] for key in trainer if key not in WITHOUT_EFFECT})
 
 
 def module_digest(candidate: Candidate, module: pl.LightningModule) -> str:

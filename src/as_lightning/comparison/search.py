@@ -46,9 +46,7 @@ class Range:
         return [(self.moved(value, each), each) for each in (step, -step)]
 
     def moved(self, value: float, step: float) -> Any:
-        """Return the value a step away, in halves of the range; where the step crosses a limit,
-        half of the way to it.
-        """
+        """Return the value a step away, in halves of the range, or half of the way to a limit."""
         start = self._place(value)
         place = start + step * (self._place(self.high) - self._place(self.low)) / 2
         low, high = self._bounds()
@@ -147,9 +145,7 @@ def finalists(trials: Sequence[Trial], sign: float) -> list[Trial]:
 def next_trial(
     space: Space, tried: Sequence[Trial], count: int, sign: float
 ) -> dict[str, Any] | None:
-    """Return the settings that a candidate tries next; None after ``count`` trials, or where no
-    step is left.
-    """
+    """Return what a candidate tries next; None after ``count`` trials, or where no step is left."""
     if len(tried) >= count:
         return None
     steps = search(space, rounds=count)
@@ -166,9 +162,9 @@ def search(space: Space, rounds: int) -> Generator[dict[str, Any], float, None]:
     """Yield settings to try; each gets its score, or NaN.
 
     The first ones are the defaults. In each round every setting in turn takes a step from the best
-    settings so far: down, and up if that is no better. The next round goes on in the direction that
-    was better; if none was, its step is half as long. Choices come first: all their values are
-    tried.
+    settings so far: down, and up if that is no better; the learning rate as many as are better. The
+    next round goes on in the direction that was better; if none was, its step is half as long.
+    Choices come first: all their values are tried.
     """
     best = {name: dimension.default for name, dimension in space.items()}
     best_score = yield best
@@ -176,15 +172,17 @@ def search(space: Space, rounds: int) -> Generator[dict[str, Any], float, None]:
     steps = dict.fromkeys(space, -FIRST_STEP)
     for _ in range(rounds):
         for name in sorted(space, key=lambda name: isinstance(space[name], Range)):
-            start, improved = best, False
-            for value, step in space[name].moves(start[name], steps[name]):
-                settings = {**start, name: value}
-                if settings in tried or (improved and isinstance(space[name], Range)):
-                    continue
-                tried.append(settings)
-                score = yield settings
-                # where no trial has finished the last one is as good
-                if score > best_score or math.isnan(best_score):
-                    best, best_score, steps[name], improved = settings, score, step, True
-            if not improved:
-                steps[name] /= 2
+            for _ in range(rounds if name == RATE else 1):
+                start, improved = best, False
+                for value, step in space[name].moves(start[name], steps[name]):
+                    settings = {**start, name: value}
+                    if settings in tried or (improved and isinstance(space[name], Range)):
+                        continue
+                    tried.append(settings)
+                    score = yield settings
+                    # where no trial has finished the last one is as good
+                    if score > best_score or math.isnan(best_score):
+                        best, best_score, steps[name], improved = settings, score, step, True
+                if not improved:
+                    steps[name] /= 2
+                    break

@@ -1,6 +1,4 @@
-"""From findings to advice in words. The rule is a pure function; ``docs/compare.md``
-explains it.
-"""
+"""From findings to advice in words, by the rule that ``docs/compare.md`` explains."""
 
 from __future__ import annotations
 

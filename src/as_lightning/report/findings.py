@@ -28,16 +28,12 @@ class TimeRatio(NamedTuple):
 
     @property
     def clearly_less(self) -> bool:
-        """Whether the whole interval lies below 0.95: on a machine that is not quiet less means
-        little.
-        """
+        """Whether the whole interval lies below 0.95: on a busy machine less means little."""
         return self.high < 0.95
 
     @property
     def in_words(self) -> str:
-        """A part of a sentence; empty unless it is clearly less, or the whole interval lies above
-        1.
-        """
+        """A part of a sentence; empty unless it is clearly less, or surely more."""
         if self.clearly_less:
             return f", {100 * (1 - self.ratio):.0f}% less time"
         return f", {100 * (self.ratio - 1):.0f}% slower" if self.low > 1.0 else ""
@@ -101,9 +97,7 @@ class Findings:
 
 
 def findings(record: ComparisonRecord) -> Findings:
-    """Return the numbers of each candidate from its final runs; without a run of the baseline a
-    ValueError has the failures.
-    """
+    """Return the numbers of each candidate; without a run of the baseline a ValueError."""
     runs = record.final
     of_candidate = dict(list(runs.groupby("candidate", sort=False)))
     if record.baseline not in of_candidate:

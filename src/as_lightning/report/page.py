@@ -27,7 +27,7 @@ LEGEND = """\
 {} {}: mean ± standard deviation of each candidate's own runs.
 Differences are to {}, paired by seed, positive where the candidate is better. In about 95 of 100
 such comparisons every interval holds the true difference, even though seeds were added one at a
-time. The verdicts are read off the intervals. An interval within ±{:g} points is equal."""
+time. The verdicts are read off the intervals. An interval within ±{:g}{} is equal."""
 METRICS = "Means of a candidate's runs; the correlation is Pearson's, over a run's evaluations."
 HOW = "Scores are at the weights of the best validation score; training time is without validation."
 
@@ -140,9 +140,7 @@ def _cells(found: Findings, row: Row) -> dict[str, str]:
 
 
 def table(rows: Sequence[Mapping[str, object]]) -> str:
-    """Return a table in Markdown: the keys of the rows are the headings, and columns of numbers are
-    aligned right.
-    """
+    """Return rows as a table in Markdown, under their keys; numbers are aligned right."""
     if not rows:
         return ""
     names = list(rows[0])
@@ -204,8 +202,8 @@ def _legend(found: Findings) -> str:
     unit = f"in points (a point is {1 / record.points:g}; {better})"
     if not record.unit:
         unit = f"({better})"
-    legend = LEGEND.format(score, unit, found.reference.name, record.design.equal_within)
-    return legend.replace("\n", " ")
+    equal = record.design.equal_within, record.unit
+    return LEGEND.format(score, unit, found.reference.name, *equal).replace("\n", " ")
 
 
 def _trials(record: ComparisonRecord) -> list[dict[str, str]]:

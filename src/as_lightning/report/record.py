@@ -1,6 +1,4 @@
-"""All that a comparison knows, from which its report is written: ``design.json`` has what was
-asked and said, ``runs.csv`` a row for each run.
-"""
+"""What a comparison knows, as its folder holds it: ``design.json`` and ``runs.csv``."""
 
 from __future__ import annotations
 
@@ -73,8 +71,7 @@ class ComparisonRecord:
     commands: list[str] = field(default_factory=list)
     # of the difference of each candidate to the baseline, as their test examples show it
     spreads: dict[str, ExampleSpread] = field(default_factory=dict)
-    # those on which predictions differ most often: rows of the page
-    examples: list[dict[str, Any]] = field(default_factory=list)
+    examples: list[dict[str, Any]] = field(default_factory=list)  # on which most runs differ
 
     @property
     def runs(self) -> pd.DataFrame:
@@ -104,9 +101,7 @@ class ComparisonRecord:
         return 1.0
 
     def scores(self, sign: float = 1.0) -> dict[str, dict[int, float]]:
-        """Return the score of each seed of each candidate, in points times ``sign``; NaN where a
-        run ended in an error.
-        """
+        """Return the candidates' scores by seed, in points times ``sign``; NaN for an error."""
         scores: dict[str, dict[int, float]] = {}
         points = sign * self.points
         for row in self.rows:
@@ -116,9 +111,7 @@ class ComparisonRecord:
         return scores
 
     def verdicts(self) -> list[Verdict]:
-        """Return the verdict on each candidate, from all runs; a positive difference is better,
-        also of a loss.
-        """
+        """Return the verdict on each candidate; a positive difference is better, also of a loss."""
         scores = self.scores({"max": 1.0, "min": -1.0}[self.mode])
         spreads = {(name, self.baseline): spread for name, spread in self.spreads.items()}
         return verdicts(scores, reference=self.baseline, design=self.design, spreads=spreads)
@@ -176,9 +169,6 @@ class ComparisonRecord:
         for name, value in settings.items():
             row[SETTING + name] = value
         self.rows.append({**result.metrics, **row})  # a metric of a column's name is left out
-
-    def add_failed(self, candidate: str, seed: int) -> None:
-        self.rows.append({"candidate": candidate, "seed": seed, "phase": "final"})
 
     def write(self, directory: str | Path) -> None:
         """Write ``runs.csv``, and what it does not have to ``design.json``."""

@@ -162,9 +162,7 @@ def _table(answer: Answer, width: int) -> list[str]:
 
 
 def as_json(answers: Sequence[Answer]) -> str:
-    """Return answers as JSON; its ``action`` is that of the candidate which asks for most, in the
-    first answer.
-    """
+    """Return answers as JSON, with the most urgent ``action`` of the first one at the top."""
     first = min(answers[0].candidates, key=lambda row: ACTIONS.index(row.action))
     content: dict[str, Any] = {"action": first.action, "candidate": first.arm}
     content |= {"next_seeds": first.next_seeds, "answers": []}

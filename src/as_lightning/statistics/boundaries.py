@@ -1,6 +1,4 @@
-"""Group-sequential boundaries: how much evidence each look needs, so that all looks together keep
-the error.
-"""
+"""Group-sequential boundaries: the evidence that each look needs, for one error in all looks."""
 
 from __future__ import annotations
 

@@ -81,13 +81,9 @@ class Verdict:
     same_high: float = math.nan
 
     @property
-    def decided(self) -> bool:
-        return self.word != "undecided"
-
-    @property
     def judged(self) -> bool:
         """Whether something could be tested, if only with the result that nothing is decided."""
-        return self.decided or not self.reason
+        return self.word != "undecided" or not self.reason
 
     @property
     def not_worse(self) -> bool:

@@ -16,6 +16,12 @@ SPLITS = ("train", "validation", "test")
 SETTINGS = ("trainer.max_epochs=3", "logger=none", "optimizer.lr=1e-2")
 
 
+@pytest.fixture(autouse=True)
+def working_directory(tmp_path_factory, monkeypatch):
+    """Where predictions are written, unless an output is named."""
+    monkeypatch.chdir(tmp_path_factory.mktemp("here"))
+
+
 @pytest.fixture
 def texts(composed, tmp_path):
     """A run on texts, its folder and its file."""

@@ -100,31 +100,12 @@ def test_after_a_failed_run_the_folder_gives_the_table_and_a_setting_of_one_meth
 
 @pytest.mark.slow
 def test_the_wheel_carries_the_app_and_its_configs(tmp_path):
-    build = [
-        sys.executable,
-        "-m",
-        "build",
-        "--wheel",
-        "--no-isolation",
-        "--outdir",
-        str(tmp_path / "dist"),
-        str(ROOT),
-    ]
-    subprocess.run(build, check=True, capture_output=True)
+    build = f"-m build --wheel --no-isolation --outdir {tmp_path / 'dist'} {ROOT}"
+    subprocess.run([sys.executable, *build.split()], check=True, capture_output=True)
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     installed = tmp_path / "installed"
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--target",
-        str(installed),
-        str(wheel),
-    ]
-    subprocess.run(pip, check=True, capture_output=True)
+    install = f"-m pip install --quiet --no-deps --target {installed} {wheel}"
+    subprocess.run([sys.executable, *install.split()], check=True, capture_output=True)
 
     def python(*arguments: str) -> subprocess.CompletedProcess[str]:
         variables = os.environ | {"PYTHONPATH": str(installed)}

@@ -12,11 +12,7 @@ from harness.scripted_masking import quiet_trainer
 from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset
 
 from as_lightning.bench.data.digits import Digits
-from as_lightning.bench.run.predictions import (
-    PREDICTIONS_FILE,
-    PredictionRecorder,
-    Predictions,
-)
+from as_lightning.bench.run.predictions import PREDICTIONS_FILE, PredictionRecorder, Predictions
 
 
 class Echo(pl.LightningModule):

@@ -33,8 +33,7 @@ def test_the_results_below_folders_are_found_in_the_order_of_their_names(result,
     for name, run in runs.items():
         (tmp_path / "runs" / name).mkdir(parents=True)
         run.write(tmp_path / "runs" / name)
-    assert find_results([tmp_path / "runs"]) == [runs["a"], runs["b"]]
-    assert find_results([tmp_path / "runs" / "b" / "result.json"]) == [runs["b"]]
+    assert find_results(tmp_path / "runs") == [runs["a"], runs["b"]]
 
 
 def test_a_result_of_another_version_has_the_fields_of_this_one_and_no_session(

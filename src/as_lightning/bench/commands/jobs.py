@@ -21,9 +21,7 @@ from as_lightning.bench.run.settings import help_text
 
 
 def run_command(config_name: str, job: Callable[[DictConfig], Any]) -> None:
-    """Run `job` as Hydra's main; exit with one sentence if the user can mend the error, or has
-    stopped the command.
-    """
+    """Run `job` as Hydra's main; exit with one sentence at a mistake or an interrupt."""
     if SESSION not in os.environ:  # which the processes of a job have from its command
         new_session()
     command = "as-lightning" if config_name == "train" else f"as-lightning-{config_name}"

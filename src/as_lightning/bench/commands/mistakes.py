@@ -9,11 +9,7 @@ from pathlib import Path
 import hydra
 import omegaconf
 from hydra.errors import HydraException, InstantiationException
-from omegaconf.errors import (
-    ConfigAttributeError,
-    MissingMandatoryValue,
-    OmegaConfBaseException,
-)
+from omegaconf import errors
 from yaml import YAMLError
 
 from as_lightning.bench.packages import with_way_out
@@ -21,7 +17,13 @@ from as_lightning.bench.run.settings import SettingError, nearest
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a disk, a quota, a limit on the size of files
 REFUSING = [Path(__file__).parents[2], Path(hydra.__file__).parent, Path(omegaconf.__file__).parent]
-SENTENCES = (HydraException, OmegaConfBaseException, SettingError, ModuleNotFoundError, YAMLError)
+SENTENCES = (
+    HydraException,
+    errors.OmegaConfBaseException,
+    SettingError,
+    ModuleNotFoundError,
+    YAMLError,
+)
 
 
 def is_mistake(error: BaseException) -> bool:
@@ -41,12 +43,12 @@ def in_words(error: BaseException) -> str:
     message, cause = str(error), error.__cause__
     if isinstance(error, InstantiationException) and cause is not None:
         error, message = cause, str(cause)  # the refusal, without Hydra's frame around it
-    elif isinstance(cause, ConfigAttributeError) and cause.parent_node is not None:
+    elif isinstance(cause, errors.ConfigAttributeError) and cause.parent_node is not None:
         known = [str(key) for key in cause.parent_node]
         message = f"there is no {cause.full_key}: {nearest(str(cause.key), known)}"
-    elif isinstance(error, MissingMandatoryValue):
+    elif isinstance(error, errors.MissingMandatoryValue):
         message = f"{error.full_key} has no value: add {error.full_key}=..."
-    elif isinstance(cause, OmegaConfBaseException):
+    elif isinstance(cause, errors.OmegaConfBaseException):
         message = f"{message}\n{cause}"
     if isinstance(error, ModuleNotFoundError):
         message = with_way_out(error)

@@ -17,10 +17,11 @@ USAGE = """Write the classes that a run of as-lightning gives to new data, by it
 
   as-lightning-predict RUN_FOLDER data.path=new.csv [data.text_column=text] [output=labels.csv]
 
-data.path is a table with a column of texts, a text file with a sentence a line for a run that tags,
-or a folder of images or clips. A table has the form of the run's own: its header or columns,
-separator, quotation marks and encoding. The run's own data are read again, since its classes and
-its tokens come from them: call the command where the run was made, with the same data_dir.
+It writes new.predictions.csv in the working directory. data.path is a table with a column of
+texts, a text file with a sentence a line for a run that tags, or a folder of images or clips. A
+table has the form of the run's own: its header or columns, separator, quotation marks and
+encoding. The run's own data are read again, since its classes and its tokens come from them: call
+the command where the run was made, with the same data_dir.
 """
 
 
@@ -47,7 +48,8 @@ def predict(folder: Path, words: list[str]) -> Path:
 
     column = OmegaConf.select(given, "data.text_column")
     table = new_predictions(config, result, checkpoint, path, column)
-    output = Path(str(given.get("output", path.with_suffix(".predictions.csv"))))
+    # not beside the path, which may lie in the run's own data
+    output = Path(str(given.get("output", Path(path.name).with_suffix(".predictions.csv"))))
     write_table(table, output)
     return output
 

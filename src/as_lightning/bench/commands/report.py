@@ -1,6 +1,4 @@
-"""The command `as-lightning-report`: verdicts on a table of scores or a sweep, or the report of a
-comparison written anew.
-"""
+"""The command `as-lightning-report`: verdicts on a table, a sweep or a comparison."""
 
 from __future__ import annotations
 
@@ -116,7 +114,7 @@ def _judge(options: argparse.Namespace) -> list[str]:
             raise ValueError(
                 f"{options.path} is a folder of runs: only a table has columns to name"
             )
-        answers, refused = sweep_answers(sweep_table(find_results([options.path])), question)
+        answers, refused = sweep_answers(sweep_table(find_results(options.path)), question)
         print("\n".join(refused), end="\n" * bool(refused), file=sys.stderr)
     else:
         frame = read_table(options.path)

@@ -110,11 +110,9 @@ def sweep_table(results: Sequence[Result]) -> pd.DataFrame:
 
 
 def sweep_answers(table: pd.DataFrame, question: Question) -> tuple[list[Answer], list[str]]:
-    """Return the answer on each data set of a sweep, whose runs are compared with their like alone,
-    and a sentence on each without one.
+    """Return the answer on each data set of a sweep, and a sentence on each without one.
 
-    The baseline is softmax if it is among them, else the first method. A ValueError says why no
-    data set has an answer.
+    The baseline is softmax, or else the first method. Without any answer a ValueError says why.
     """
     from as_lightning.statistics.judge import answers_of
     from as_lightning.statistics.runs import Runs

@@ -72,8 +72,7 @@ def fitted(
         changes.append(f"are resampled to data.sample_rate={sample_rate}")
     if len(waveform) * sample_rate > (samples + 1) * rate:
         changes.append(f"are longer than data.seconds={samples / sample_rate:g}, and cut")
-    # Filters between rates without a common factor would take gigabytes: the nearest ratio of small
-    # numbers is exact for all usual pairs, and within a cent of the pitch for others.
+    # Without a common factor filters would take gigabytes; this is within a cent of the pitch.
     ratio = Fraction(sample_rate, rate).limit_denominator(1000)
     waveform = torchaudio.functional.resample(waveform, ratio.denominator, ratio.numerator)
     return F.pad(waveform[:samples], (0, max(samples - len(waveform), 0)))

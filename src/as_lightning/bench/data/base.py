@@ -210,8 +210,7 @@ class BenchmarkDataModule(pl.LightningDataModule):
         """Return a loader whose order the run's seed and epoch decide, not the random state."""
         order: Sampler[int] = SequentialSampler(dataset)
         if shuffle:
-            # Lightning repeats the same samples for trainer.overfit_batches, but not with a batch
-            # sampler.
+            # for trainer.overfit_batches Lightning repeats samples, but not with a batch sampler
             fixed = bool(getattr(self.trainer, "overfit_batches", 0))
             order = EpochOrder(dataset, torch.initial_seed(), fixed)
         return DataLoader(

@@ -7,7 +7,7 @@ import random
 import re
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
@@ -191,12 +191,8 @@ class ClassFolder(BenchmarkDataModule):
         return splits
 
 
-def find_classes(
-    root: Path, names: Iterable[str], label_of: Mapping[str, Any]
-) -> dict[str, ClassFiles]:
-    """Return the files by split (``"all"`` without such folders) and class: that of the table, all
-    as one if they have several labels, or by their folders.
-    """
+def find_classes(root: Path, names: list[str], label_of: dict[str, Any]) -> dict[str, ClassFiles]:
+    """Return files by split (``"all"`` without such folders) and class (``""``: several labels)."""
     paths = {name: normal_form(name).split("/") for name in names}
     tops = sorted({path[0] for path in paths.values()})
     splits = {top: SPLIT_OF.get(top.lower(), "") for top in tops}

@@ -97,8 +97,7 @@ def find_file(place: Place, data_dir: str | Path) -> Path:
                 "environment variable AS_LIGHTNING_DATA) to a directory that holds it"
             ) from error
     path = Path(str(place)).expanduser()  # YAML reads a folder 2024 as a number
-    # Of an absolute path both are the same.
-    candidates = dict.fromkeys((Path.cwd() / path, folder / path))
+    candidates = dict.fromkeys((Path.cwd() / path, folder / path))  # one, if it is absolute
     for candidate in candidates:
         if candidate.exists():
             return candidate

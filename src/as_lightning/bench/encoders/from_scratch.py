@@ -70,9 +70,7 @@ def pool(hidden: Tensor, present: Tensor, pooling: str) -> Tensor:
 
 
 class TextTransformer(nn.Module):
-    """Token and position embeddings, pre-norm transformer layers, and `pool`; ``padding_id`` pads
-    after a text's own tokens.
-    """
+    """Token and position embeddings, pre-norm layers, `pool`; ``padding_id`` pads at the end."""
 
     def __init__(
         self,

@@ -30,8 +30,7 @@ class Predictions(NamedTuple):
     """The predictions of a test split, one row per example."""
 
     ids: np.ndarray  # `(N,)`: the examples' names, the same in every run of the data set
-    # names of classes `(N,)`, or counts `(N, 3)`: how many labels (tokens) of an example are right,
-    # predicted and true
+    # names of classes `(N,)`, or counts `(N, 3)` of labels (tokens): right, predicted and true
     predicted: np.ndarray
     target: np.ndarray  # names of classes `(N,)`; empty with several labels or tokens
     # a row for each example, or each of its tokens: example, (token), target, predicted

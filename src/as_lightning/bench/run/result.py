@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -25,9 +25,7 @@ def new_session() -> None:
 
 @contextmanager
 def whole_file(place: Path) -> Iterator[Path]:
-    """A path of its own to write to, which moves to `place` in one step when the block ends, and is
-    removed where it raises.
-    """
+    """A path to write to, which moves to `place` at the end of the block; an error removes it."""
     partial = place.with_name(f"{place.name}.{secrets.token_hex(4)}.partial")
     try:
         yield partial
@@ -56,8 +54,7 @@ class Result:
     train_seconds: float  # training time, validation excluded
     epoch_seconds: list[float] = field(default_factory=list)  # the same, per epoch
     evaluations: list[dict[str, float]] = field(default_factory=list)  # see `RunRecorder`
-    # Pearson's, over the evaluations; None where it is not defined
-    loss_accuracy_correlation: float | None = None
+    loss_accuracy_correlation: float | None = None  # Pearson's, over the evaluations
     # per epoch the counts `epoch, masked_samples, samples, masked_classes, classes`
     masking: list[dict[str, int]] = field(default_factory=list)
     optimizer_steps: int | None = None
@@ -65,22 +62,15 @@ class Result:
     phase: Literal["", "tuning", "final"] = ""  # of a comparison; empty for a run that is in none
     trial: int = 0  # of the search, in tuning
     epochs: float | None = None  # the run's limit; None where only steps or hours end it
-    # what was tuned, e.g. {"lr": 0.001, "delta": 0.1}
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)  # the tuned ones
     parameters: int | None = None  # how many numbers of the module are trained; None where unknown
     resumed: bool = False  # whether the run was interrupted and went on from a checkpoint
-    # of the command, or call, that made it
-    session: str = field(default_factory=lambda: os.environ.get(SESSION, ""))
-    # of the packages that the numbers depend on
+    session: str = field(default_factory=lambda: os.environ.get(SESSION, ""))  # of its command
     versions: dict[str, str] = field(default_factory=package_versions)
-    # processor, cores and accelerator
     machine: dict[str, Any] = field(default_factory=machine_description)
-    # digests of what it has read beside its configuration
-    inputs: dict[str, str] = field(default_factory=dict)
-    # training rows of each class, where a row has one
-    class_rows: dict[str, int] = field(default_factory=dict)
-    # what reading the data changed or left out: the fields of a `Reading`
-    reading: list[dict[str, Any]] = field(default_factory=list)
+    inputs: dict[str, str] = field(default_factory=dict)  # digests of what it has read
+    class_rows: dict[str, int] = field(default_factory=dict)  # of training
+    reading: list[dict[str, Any]] = field(default_factory=list)  # the fields of each `Reading`
 
     def write(self, directory: str | Path) -> Path:
         """Write `result.json` into `directory`, in one move."""
@@ -105,15 +95,9 @@ class Result:
         return result
 
 
-def find_results(paths: Iterable[str | Path]) -> list[Result]:
-    """Return all results below folders or in files, by name; FileNotFoundError for none."""
-    files: list[Path] = []
-    for path in map(Path, paths):
-        if path.is_dir():
-            files += sorted(path.rglob(RESULT_FILE))
-        else:
-            files.append(path)
+def find_results(folder: Path) -> list[Result]:
+    """Return all results below a folder, by name; FileNotFoundError for none."""
+    files = sorted(folder.rglob(RESULT_FILE))
     if not files:
-        places = ", ".join(map(str, paths))
-        raise FileNotFoundError(f"no {RESULT_FILE} below {places}: run `as-lightning -m ...` first")
+        raise FileNotFoundError(f"no {RESULT_FILE} below {folder}: run `as-lightning -m ...` first")
     return [Result.read(file) for file in files]

@@ -49,9 +49,7 @@ class BestWeights(ModelCheckpoint):
 
 
 class LastEpoch(ModelCheckpoint):
-    """Keep the checkpoint of the last epoch, beside any ``ModelCheckpoint`` of the user's; that of
-    the ``final`` one helps no run to go on.
-    """
+    """Keep the last epoch's checkpoint, beside any of the user's; the ``final`` one may be left."""
 
     def __init__(self, dirpath: str | Path, final: bool = True) -> None:
         name = Path(LAST_FILE).stem

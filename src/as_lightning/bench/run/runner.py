@@ -50,9 +50,7 @@ def run_lock(folder: Path) -> Iterator[None]:
 def finished_or_made(
     directory: Path, identity: RunIdentity, make: Callable[[], RunOutput]
 ) -> Result:
-    """Return the result in `directory` if it is of this identity; else that of `make`, which
-    replaces it when whole.
-    """
+    """Return the result in `directory` if it is of this identity, else that of `make`."""
     directory.mkdir(parents=True, exist_ok=True)
     with run_lock(directory):
         if (directory / RESULT_FILE).exists():
@@ -161,8 +159,7 @@ def metrics_of_test(
     def load(trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
         trainer.strategy.load_model_state_dict(checkpoint, strict=module.strict_loading)
 
-    # callbacks of the fit, e.g. EMA, replace the checkpoint's weights by their own; the last
-    # callback's weights stay
+    # callbacks of the fit, e.g. EMA, replace weights by their own; the last callback's stay
     load_weights = LambdaCallback(on_load_checkpoint=load)
     trainer.callbacks.append(load_weights)  # type: ignore[attr-defined]
     try:

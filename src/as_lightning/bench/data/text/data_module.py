@@ -63,8 +63,7 @@ def fit_tokenizer(
     texts: Iterable[str] | Iterable[Sequence[str]], vocab_size: int, lowercase: bool = True
 ) -> Tokenizer:
     """Return a byte-pair tokeniser of ``vocab_size`` tokens, or all characters; padding is 0."""
-    # Without a continuing-subword prefix: with one, as WordPiece has, the library breaks ties in
-    # the order of a hash map, and two fits on the same texts differ.
+    # Without a prefix of subwords: with one ties go by a hash map, and two fits differ.
     tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN))
     # One form of each character, without control characters; accents stay.
     bert = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=False)
