@@ -134,6 +134,7 @@ def test_a_module_of_each_form_is_compared_with_built_in_losses_and_its_own(
 def test_the_argument_of_ones_own_loss_is_tuned_in_its_range():
     gamma = {"low": 0.5, "high": 5.0, "default": 2.0}
     asked = {"losses": {"focal": (Focal, {"gamma": gamma})}, "trials": 4, "tuning_seeds": 1}
+    asked["lr_factor"] = None
     own = with_loss(nn.MultiMarginLoss())  # any loss, without methods
     record = compare(
         own, Points, **(QUICK | asked | {"methods": [], "seeds": 1} | trainer(max_epochs=1))
