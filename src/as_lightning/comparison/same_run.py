@@ -70,7 +70,10 @@ def scored_targets(loaders: Sequence[Sequence[Any]]) -> str:
     texts = []
     for batches in loaders:
         parts = [targets(batch) for batch in batches]
-        if all(isinstance(part, Tensor) and part.dim() for part in parts):
-            parts = [row for part in parts for row in part][:TARGETS]
+        shapes = {
+            part.shape[1:] if isinstance(part, Tensor) and part.dim() else None for part in parts
+        }
+        if len(shapes) == 1 and None not in shapes:  # padded tokens have others in other batches
+            parts = [torch.cat(parts)[:TARGETS]]
         texts.append(value_digest(parts))
     return digest(*texts)
