@@ -66,7 +66,7 @@ class FittedTemperature:
 
     def load(self, saved: dict[str, Any]) -> None:
         self.set(saved["temperature"], saved.get("weights"))  # which 0.4 may lack
-        self.multilabel = saved["multilabel"]
+        self.multilabel = saved["multilabel"] or None
 
 
 def version(part: Tensor) -> int:

@@ -60,8 +60,8 @@ class ASSoftmaxMixin(_Base):
         as_softmax_delta: the margin of the next loss, also to set.
         as_softmax_temperature: what `predict_proba` divides the logits by; None where none is
             fitted for the present weights. `TemperatureScaling` fits it, and checkpoints have it.
-        as_softmax_multilabel: whether `predict_proba` is of several labels. A replaced loss or a
-            callback sets it.
+        as_softmax_multilabel: whether `predict_proba` is of several labels. A replaced loss, a
+            callback or `multilabel_as_softmax_loss` sets it, or the class to False or True.
 
     Raises:
         ValueError, TypeError: if the margin is no number in [0, 1].

@@ -249,6 +249,7 @@ def test_a_function_in_the_working_directory_gives_the_arguments_of_a_comparison
     assert before == written(folder)
     refused = str(compare(*asked, "trainer.max_epochs=3").error)
     assert "trainer.max_epochs is given by the function of call=" in refused
+    assert "my_file.nothing" in str(compare("call=my_file.nothing", "name=own").error)
     untuned = [word for word in asked if word != "name=own"]
     assert compare(*untuned, "name=untuned", "search.lr_factor=null").error == 0
     untuned_record = ComparisonRecord.read(tmp_path / "comparisons" / "untuned")
@@ -335,7 +336,7 @@ REFUSED = [
     ("data=text_file data.path=folder.csv", "[Errno 21] Is a"),
     ("data.path=x.csv", "there is no data.path"),
     ("data.split_seed=abc", "split_seed must be an integer of at least 0, got 'abc'"),
-    ("call=harness.own_modules.nothing", "harness.own_modules.nothing"),
+    ("call=harness.own_modules.nothing", "experiment is given by the function of call="),
     ("baseline=softmx", "no candidate is called softmx: did you mean softmax"),
     ("candidates={wide:[model.chanels=9]}", "there is no model.chanels: did you mean channels"),
     ("candidates='{wide: model.width=9}'", "candidates.wide must be a list of overrides, as ["),

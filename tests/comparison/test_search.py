@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -65,6 +66,14 @@ def test_each_method_makes_the_asked_number_of_trials_and_none_twice(count):
         own = searched(space, peak(0.02), count)
         assert len(own) == count
         assert len({tuple(trial.settings.items()) for trial in own}) == count
+
+
+def test_no_rate_is_tried_again_on_the_way_back():
+    space = {"lr": learning_rates(0.001, 4.0), "delta": DELTA}
+    own = searched(space, lambda tried: peak(0.004)(tried) - abs(tried["delta"] - 0.3), 12)
+    places = sorted((trial.settings["delta"], trial.settings["lr"]) for trial in own)
+    for (delta, lower), (other, upper) in pairwise(places):
+        assert delta != other or upper > 1.01 * lower
 
 
 @pytest.mark.parametrize(("trials", "most"), [(5, 0.25), (8, 0.2), (16, 0.02)])

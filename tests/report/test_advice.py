@@ -262,3 +262,15 @@ def test_of_balanced_accuracy_examples_are_drawn_within_classes_and_rare_classes
     assert "one test example: c." in record.notes[0]
     (verdict,) = record.verdicts()
     assert verdict.low < verdict.same_low < verdict.same_high < verdict.high
+
+
+def test_of_several_labels_each_example_counts_and_no_class_is_rare(result):
+    record = comparison(result, softmax=[2 / 3, 2 / 3], better=[1.0, 1.0])
+    predictions = {}
+    for name, guess in (("softmax", "a"), ("better", "a|b")):
+        table = pd.DataFrame({"example": ["x", "y"], "targets": "a|b", "predicted": [guess, guess]})
+        for seed in (0, 1):
+            predictions[name, seed] = Predictions.of(table)
+    record.compare_predictions(predictions)
+    assert record.notes == []
+    assert [row["example"] for row in record.examples] == ["x", "y"]

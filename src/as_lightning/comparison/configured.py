@@ -267,7 +267,7 @@ def changes(config: DictConfig, base: DictConfig, overrides: Sequence[str]) -> d
 
 def called_comparison(command: Command) -> Prepared:
     for key in sorted(command.given):
-        if key.partition(".")[0] in GROUPS:
+        if key.partition(".")[0] in (*GROUPS, "experiment", "candidates"):
             raise SettingError(f"{key} is given by the function of call=: change it there")
     arguments = located(command.config.call)()
     if "search.lr_factor" in command.given:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from itertools import chain
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -41,7 +40,7 @@ class Prepared(NamedTuple):
 
 class Looked(NamedTuple):
     inputs: Mapping[str, str]  # digests of what its runs read
-    targets: str  # a digest of those of validation and test
+    targets: Sequence[str]  # digests of those of validation, and of the test if there is one
     tests: bool  # whether a test logs the metric
     processes: int  # of each run
 
@@ -66,7 +65,8 @@ def prepared(
     for name in plan.candidates:
         with of_candidate(name, plan.baseline):
             found[name] = look(recipe, candidates[name].search, name, elsewhere)
-            if found[name].targets != found[plan.baseline].targets:
+            both = zip(found[name].targets, found[plan.baseline].targets, strict=False)
+            if any(own != other for own, other in both):
                 raise ValueError(
                     f"other validation or test examples than {plan.baseline} has, or in other "
                     "batches"
@@ -118,7 +118,7 @@ def prepared(
         for key, value in sorted(of_baseline.config.items()):
             if not key.startswith("method."):
                 shared.append(f"{key}={value}")
-    subject = digest(found[plan.baseline].targets, *shared)
+    subject = digest(*found[plan.baseline].targets, *shared)
     facts |= {"name": recipe.name, "mode": recipe.mode, "notes": notes}
     return Prepared(plan.with_spaces(spaces, **facts), recipe, subject)
 
@@ -154,7 +154,7 @@ def look(recipe: make.Recipe, space: Space, name: str, elsewhere: bool) -> Looke
         inputs = run_inputs(config)
     else:
         inputs = {"module": structure, "data": value_digest(batches), "trainer": trained_by}
-    targets = same_run.scored_targets(list(chain(*batches[1:])))
+    targets = list(map(same_run.scored_targets, batches[1:]))
     logs_test = name_in_test(recipe.monitor) in metrics
     return Looked(inputs, targets, logs_test, processes_of(arguments, data, elsewhere))
 

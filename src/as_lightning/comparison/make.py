@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from as_lightning.bench.run import resume
 from as_lightning.bench.run.identity import RunIdentity, code_files
-from as_lightning.bench.run.predictions import PredictionRecorder
+from as_lightning.bench.run.predictions import TOKEN, PredictionRecorder
 from as_lightning.bench.run.recorder import RunRecorder
 from as_lightning.bench.run.result import RESULT_FILE, Result
 from as_lightning.bench.run.runner import RunOutput, finished_or_made, trained
@@ -152,7 +152,8 @@ def made_run(recipe: Recipe, candidate: Candidate, run: Run, folder: Path) -> Ru
     result, predictions = output
     # the app's examples have names; numbers are none where each seed has its own split
     if predictions is not None and recipe.split_per_seed and not recipe.configs:
-        predictions.table["example"] += f" of seed {run.seed}"
+        name = "example" if TOKEN not in predictions.table else TOKEN
+        predictions.table[name] += f" of seed {run.seed}"
     require_monitor(result, trainer, recipe.monitor)
     validation = scored_targets(first_batches(data, VALIDATION))
     result.inputs = {**identity.inputs, "validation": validation}

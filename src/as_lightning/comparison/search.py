@@ -172,9 +172,10 @@ def search(space: Space, rounds: int) -> Generator[dict[str, Any], float, None]:
     steps = dict.fromkeys(space, -FIRST_STEP)
     for _ in range(rounds):
         for name in sorted(space, key=lambda name: isinstance(space[name], Range)):
-            for _ in range(rounds if name == RATE else 1):
+            for again in range(rounds if name == RATE else 1):
                 start, improved = best, False
-                for value, step in space[name].moves(start[name], steps[name]):
+                moves = space[name].moves(start[name], steps[name])
+                for value, step in moves[:1] if again else moves:
                     settings = {**start, name: value}
                     if settings in tried or (improved and isinstance(space[name], Range)):
                         continue

@@ -142,9 +142,9 @@ class ComparisonRecord:
                 continue
             self.spreads[name] = example_spread([*pairs.values()])
             seed, *_ = pairs
-            rare = predictions[name, seed].rare_classes
-            if pairs[seed][0].strata is not None and rare not in ("", *self.notes):
-                self.notes.append(rare)
+            if pairs[seed][0].strata is not None:
+                rare = predictions[name, seed].rare_classes
+                self.notes += {rare} - {"", *self.notes}
         if differing:
             table = pd.concat(differing)
             counts = table.groupby([*table], sort=False).size().reset_index(name="runs")

@@ -199,6 +199,8 @@ def verdict_table(answers: Sequence[Answer]) -> pd.DataFrame:
 def _asked(table: pd.DataFrame, question: Question) -> tuple[pd.DataFrame, Question]:
     names = list(table["candidate"].unique())
     there = f"the candidates are: {', '.join(names)}"
+    if (joined := ", ".join(question.only)) in names:  # a name of several columns, as a, lr=0.1
+        question = replace(question, only=[joined])
     for name in filter(None, [question.baseline, *question.only]):
         if name not in names:
             raise ValueError(f"no run is of the candidate {name!r}; {there}")

@@ -11,7 +11,7 @@ from as_lightning.statistics.score_names import known_direction
 from as_lightning.statistics.score_table import numbers, texts
 
 CANDIDATE = ("candidate", "method")
-FOLDS = ("fold", "split", "repeat", "epoch")  # parts of one set of examples, or of one run
+FOLDS = ("fold", "split", "repeat")  # parts of one set of examples, no independent runs
 STATUS = ("status", "state")
 FINISHED = ("finished", "completed", "complete", "success", "done", "ok", "keep", "discard")
 # what may differ between runs of one candidate without making two of it
@@ -104,7 +104,7 @@ def _plain(frame: pd.DataFrame, columns: Columns) -> pd.DataFrame:
             "folder, in the place of a table"
         )
     frame = frame.drop(columns=list(columns.aside))
-    for name in _called(frame, FOLDS):
+    for name in [*_called(frame, FOLDS), *(name for name in columns.seed if name == "epoch")]:
         raise ValueError(
             f"{name} is no seed: folds, splits of the same examples and epochs of a run share most "
             "of what they train on, so that no interval is right. Train each candidate with "

@@ -86,14 +86,19 @@ def test_after_a_failed_run_the_folder_gives_the_table_and_a_setting_of_one_meth
 ):
     few = ("trainer.limit_train_batches=3", "trainer.limit_val_batches=0")
     finished = run_app(
-        tmp_path, *SWEEP, *few, "name=a/b", "method=softmax,as_softmax", "method.delta=0.1,7"
+        tmp_path,
+        *SWEEP,
+        *few,
+        "hydra.sweep.dir=a/b",
+        "method=softmax,as_softmax",
+        "method.delta=0.1,7",
     )
     assert finished.returncode == 1
     assert "delta must be" in finished.stderr
     assert finished.stdout.count("already finished") == 1
     assert finished.stdout.count("method.delta is no setting of softmax") == 2
     with pytest.raises(SystemExit) as end:
-        main([str(tmp_path / "multirun/a/b")])
+        main([str(tmp_path / "a/b")])
     assert end.value.code == 2
     assert "at least 3 runs of each are needed" in capsys.readouterr().out
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -90,8 +89,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _listed(names: str) -> list[str]:
-    """Names between commas, but for those within a name, as in ``adamw, lr=0.1``."""
-    return [name.strip() for name in re.split(",(?! )", names) if name.strip()]
+    return [name.strip() for name in names.split(",") if name.strip()]
 
 
 def _judge(options: argparse.Namespace) -> list[str]:

@@ -35,6 +35,9 @@ class ReportCallback(Callback):
     folders = Path()
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        str(
+            config.hydra.sweep.subdir
+        )  # resolves what all jobs share, also with a sweep.dir of one's own
         folder = Path(config.hydra.sweep.dir).absolute()
         folder.mkdir(parents=True, exist_ok=True)
         self.folders = folder / ".folders"
@@ -106,7 +109,8 @@ def sweep_table(results: Sequence[Result]) -> pd.DataFrame:
                 if longer.nunique() > titles.nunique():
                     titles = longer.dropna()
             table.loc[of_one.index, keys[-1]] = titles
-    return table.groupby(ABOUT[:3], sort=False, as_index=False).mean()
+    runs = table.groupby(ABOUT[:3], sort=False, as_index=False)
+    return runs.agg(lambda of_run: of_run.mean(skipna=False))
 
 
 def sweep_answers(table: pd.DataFrame, question: Question) -> tuple[list[Answer], list[str]]:
