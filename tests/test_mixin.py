@@ -288,9 +288,6 @@ def test_a_margin_of_numpy_is_a_number():
     assert type(module.as_softmax_delta) is type(module.hparams.delta) is float
 
 
-# --- the attribute that is replaced
-
-
 class Around(nn.Module):
     """Somebody's loss that calls one of PyTorch's."""
 
@@ -358,9 +355,6 @@ def test_what_is_no_loss_of_pytorchs_is_refused(name):
         replacing(name)(Around())
 
 
-# --- a training that would not be that of the masked loss
-
-
 class Manual(New):
     """Steps by itself and returns nothing, as manual training steps do."""
 
@@ -419,9 +413,6 @@ def test_the_check_adds_to_the_modules_own_callbacks_and_skips_none(batches):
 
     fit(Mixed(4), batches)
     assert own.calls == after.calls == 2 * len(batches)
-
-
-# --- validation
 
 
 class Validates(WithAS):
@@ -491,9 +482,6 @@ def test_the_head_loss_trains_under_a_profiler_that_hooks_every_module(batches):
             return self.as_softmax_head_loss(batch[0], self.net, batch[1])
 
     assert fit(Wide(), batches, profiler="pytorch", max_steps=1).global_step == 1
-
-
-# --- Lightning's command line
 
 
 class OnCommandLine(WithCriterion):

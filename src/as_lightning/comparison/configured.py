@@ -92,9 +92,6 @@ class Command:
         return plain(self.config[name])
 
 
-# --- modules of the app
-
-
 class Configured:
     """Data, module and trainer of a configuration, made in this order for one run."""
 
@@ -260,9 +257,6 @@ def changes(config: DictConfig, base: DictConfig, overrides: Sequence[str]) -> d
         if values[0] != values[1]:
             changed[key] = values
     return changed
-
-
-# --- the runs
 
 
 def called_comparison(command: Command) -> Prepared:

@@ -165,9 +165,6 @@ def claim_folder(directory: Path, plan: ComparisonPlan, subject: str) -> None:
     write_design(directory, plan.design, {"subject": subject, **search})
 
 
-# --- where runs are made
-
-
 def execution(make_run: Callable[[Run], Result], n_jobs: int = 1) -> Execute:
     """Return what makes runs on this machine, ``n_jobs`` at once in processes of their own."""
 
