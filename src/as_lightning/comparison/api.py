@@ -174,7 +174,10 @@ def compare(
 
 def own_comparison(given: Mapping[str, Any], n_jobs: int = 1, elsewhere: bool = False) -> Prepared:
     """Return the comparison that arguments of `compare` ask for, after the look."""
-    bound = inspect.signature(compare).bind(**given)
+    try:
+        bound = inspect.signature(compare).bind(**given)
+    except TypeError as error:  # of the dict that a function of call= returns
+        raise TypeError(f"arguments of compare: {error}") from error
     bound.apply_defaults()
     asked = bound.arguments
     trainer = checked_trainer(asked["trainer"])

@@ -329,7 +329,7 @@ def sweep(
             if command.n_jobs > 1:
                 end_processes()
     publish(record, directory / "report")
-    if recipe.configs:
+    if recipe.configs and "path" in recipe.configs[plan.baseline].data:
         kept = directory / plan.baseline / f"seed={recipe.kept_seed}"
         print(f"new data:    as-lightning-predict {kept} data.path=... (or of another candidate)")
     if failed := record.failures:

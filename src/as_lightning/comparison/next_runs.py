@@ -81,8 +81,6 @@ class Replay:
         findings(self.record)
         return self.record
 
-    # --- tuning
-
     def _tune(self) -> None:
         plan, record = self.plan, self.record
         if not plan.tunes:
@@ -143,8 +141,6 @@ class Replay:
     def _trial(self, runs: Sequence[Run]) -> Trial:
         scores = [best_validation(self.finished[run], self._sign) for run in runs]
         return Trial(runs[0].settings, fmean(scores), by_seed=scores)  # NaN if one is
-
-    # --- final runs
 
     def _next_look(self) -> None:
         """Ask for the next look's runs of the candidates that go on, with the baseline's."""

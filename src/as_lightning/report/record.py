@@ -62,15 +62,15 @@ class ComparisonRecord:
     tuning: dict[str, list[Trial]] = field(default_factory=dict)
     rows: list[dict[str, Any]] = field(default_factory=list)  # of ``runs.csv``, one for each run
     made_on: list[dict[str, Any]] = field(default_factory=list)  # machines and versions of runs
-    # what each candidate changes: names of settings, each with the baseline's value and its own
-    changes: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    changes: dict[str, dict[str, list[str]]] = field(
+        default_factory=dict
+    )  # the baseline's, its own
     failures: list[str] = field(default_factory=list)  # runs that have ended in an error, in words
     notes: list[str] = field(default_factory=list)  # sentences for the page
     stopped: str = ""  # why the comparison ended before all was decided
     behind: list[str] = field(default_factory=list)  # candidates that a race did not pursue
     commands: list[str] = field(default_factory=list)
-    # of the difference of each candidate to the baseline, as their test examples show it
-    spreads: dict[str, ExampleSpread] = field(default_factory=dict)
+    spreads: dict[str, ExampleSpread] = field(default_factory=dict)  # of differences to it
     examples: list[dict[str, Any]] = field(default_factory=list)  # on which most runs differ
 
     @property

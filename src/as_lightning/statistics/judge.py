@@ -212,7 +212,9 @@ def _asked(table: pd.DataFrame, question: Question) -> tuple[pd.DataFrame, Quest
         constant = constant.assign(candidate=baseline, score=question.target)
         table = pd.concat([constant, table], ignore_index=True)
         question = replace(question, baseline=baseline)
-    elif len(names) == 1 or not question.baseline:
+    elif len(names) == 1:
+        raise ValueError(f"all runs are of {names[0]}: add those of another, or give a --target")
+    elif not question.baseline:
         asked = f"name the baseline, or a --target, for another candidate; {there}"
         raise Unnamed(asked, "--baseline", names[0])
     if question.only:

@@ -28,7 +28,9 @@ the command where the run was made, with the same data_dir.
 def predict(folder: Path, words: list[str]) -> Path:
     """Write the predictions of the run in a folder for the data that the words name."""
     for word in words:
-        name = word.partition("=")[0]
+        name, value, _ = word.partition("=")
+        if not value:
+            raise SettingError(f"expected words as data.path={word}, got {word}")
         if name not in TAKEN:
             raise SettingError(f"there is no {name}: {nearest(name, TAKEN)}")
     given = OmegaConf.from_dotlist(words)
