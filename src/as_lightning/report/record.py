@@ -70,7 +70,7 @@ class ComparisonRecord:
     stopped: str = ""  # why the comparison ended before all was decided
     behind: list[str] = field(default_factory=list)  # candidates that a race did not pursue
     commands: list[str] = field(default_factory=list)
-    spreads: dict[str, ExampleSpread] = field(default_factory=dict)  # of differences to it
+    spreads: dict[str, ExampleSpread] = field(default_factory=dict)  # of the gap to the baseline
     examples: list[dict[str, Any]] = field(default_factory=list)  # on which most runs differ
 
     @property

@@ -169,8 +169,7 @@ def _refuse_settings(others: pd.DataFrame, runs: pd.DataFrame, candidates: Seque
     for name in others.columns.difference(_called(others, [*ASIDE, *STATUS]), sort=False):
         written = texts(others[name])
         words = pd.to_numeric(written, "coerce").isna().all()
-        # a run's name, or its time; a score
-        of_run = written.is_unique if words else known_direction(name)
+        of_run = written.is_unique if words else known_direction(name)  # a name or time; a score
         if of_run or name.startswith(MEASURED):
             continue
         values = written.groupby([runs["dataset"], runs["candidate"]]).nunique()

@@ -34,7 +34,6 @@ class FSDD(AudioFolder):
     def index(self) -> dict[str, list[LabelledFile]]:
         path = self.files()["all"]
         recordings = {}
-        # An archive that is damaged lacks recordings.
         with suppress(tarfile.TarError, zlib.error, EOFError), tarfile.open(path) as archive:
             for member in archive:
                 file, place = archive.extractfile(member), PurePosixPath(member.name)
