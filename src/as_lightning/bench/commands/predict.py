@@ -51,9 +51,8 @@ def predict(folder: Path, words: list[str]) -> Path:
     column = OmegaConf.select(given, "data.text_column")
     table = new_predictions(config, result, checkpoint, path, column)
     # not beside the path, which may lie in the run's own data
-    output = Path(
-        str(given.get("output", Path(path.resolve().name).with_suffix(".predictions.csv")))
-    )
+    default = Path(path.resolve().name).with_suffix(".predictions.csv")
+    output = Path(str(given.get("output", default)))
     write_table(table, output)
     return output
 

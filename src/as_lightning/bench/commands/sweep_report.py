@@ -35,9 +35,8 @@ class ReportCallback(Callback):
     folders = Path()
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        str(
-            config.hydra.sweep.subdir
-        )  # resolves what all jobs share, also with a sweep.dir of one's own
+        # resolved here for all jobs, also with a sweep.dir of one's own: see `shared_settings`
+        str(config.hydra.sweep.subdir)
         folder = Path(config.hydra.sweep.dir).absolute()
         folder.mkdir(parents=True, exist_ok=True)
         self.folders = folder / ".folders"
@@ -76,8 +75,8 @@ def sweep_table(results: Sequence[Result]) -> pd.DataFrame:
     """Return a row for each run with test metrics: data set, candidate, seed, seconds and score.
 
     A candidate is a method and its settings that vary; runs that differ in anything else are of
-    another data set, as ``digits, trainer.max_epochs=1``. The same run twice
-    counts once, by its mean.
+    another data set, as ``digits, trainer.max_epochs=1``. The same run twice counts
+    once, by its mean.
     """
     import pandas as pd
 
